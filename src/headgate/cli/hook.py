@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from headgate.base.errors import UserError
+from headgate.cli.poking import install_poke, poke, poke_of, tried
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import Settings, find, read
 
@@ -46,8 +47,17 @@ def hook(context: click.Context) -> None:
 )
 @click.option("--config", metavar="FILE", help="The settings file, which says where the pages are.")
 @click.option("--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, where no settings name it.")
+@click.option(
+    "--poke",
+    "poking",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Tell Headgate of each push at once; FILE is what `headgate hook poke` printed.",
+)
 @click.argument("repositories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-def install(people: str | None, config: str | None, page: str | None, repositories: tuple[Path, ...]) -> None:
+def install(
+    people: str | None, config: str | None, page: str | None, poking: Path | None, repositories: tuple[Path, ...]
+) -> None:
     """Install the hooks in REPOSITORIES, which are bare ones on this machine.
 
     `update` refuses what Headgate cannot take. `post-receive` shows whoever proposes or approves the tenant's page;
@@ -56,8 +66,11 @@ def install(people: str | None, config: str | None, page: str | None, repositori
     With --people `update` also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who
     proposed what, which `post-receive` forgets once that is gone: requirements that ask for people by name need both,
     and `approvals = bound` in the connection's settings.
+
+    With --poke a push to a server that is polled is seen at once. It is tried once for each repository.
     """
     known = _settings(config) if page is None else None
+    telling = poke_of(poking) if poking is not None else ""
     for repository in repositories:
         at = _git_dir(repository)
         updating = install_hook(at, "update", _text("update"))
@@ -65,11 +78,15 @@ def install(people: str | None, config: str | None, page: str | None, repositori
             _bind(at, people)
         click.echo(f"installed {updating}")
         where = _Where(page.rstrip("/"), "") if page else _where(known, at)
-        if where is not None or people:
+        if telling:
+            click.echo(f"installed {install_poke(at, telling)}")
+        if where is not None or people or telling:
             text = _telling(where) if where is not None else _text("post-receive")
             click.echo(f"installed {install_hook(at, 'post-receive', text)}")
+        if telling:
+            tried(at)
         if where is None:
-            missing = "" if people else "post-receive is not installed, so "
+            missing = "" if people or telling else "post-receive is not installed, so "
             click.echo(
                 f"{at}: {missing}nobody is shown a page: no settings say where the pages are, or no tenant has this "
                 "repository; say --page",
@@ -93,6 +110,9 @@ def _settings(config: str | None) -> Settings | None:
             raise
         return None
     return read(path)
+
+
+hook.add_command(poke)
 
 
 def _where(settings: Settings | None, at: Path) -> _Where | None:

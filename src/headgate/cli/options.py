@@ -85,6 +85,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "(`headgate hook install --people`). Requirements that ask for people by name are refused without it.",
         ),
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
+        "webhook_token": Option(
+            "text",
+            "",
+            "git: the secret that its server signs pokes with (`headgate hook poke`). Default: none is taken.",
+        ),
         "url": Option(
             "text",
             "",

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import click
 
 from headgate.adapters.forges.registry import FORGES
 from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.poke import Poked
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.settings import Settings
 from headgate.cli.store.opening import SQLITE, open_to_read, open_url, said
-from headgate.config.operator.model import TenantFile
+from headgate.config.operator.model import Tenant, TenantFile, TenantProject
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.map.places import Map
 from headgate.map.records import Formats
@@ -44,6 +45,24 @@ def plain(settings: Settings) -> dict[str, GitConnection]:
         for name, found in settings.connections.items()
         if driver_of(found) == "git"
     }
+
+
+def poke_secrets(settings: Settings) -> dict[str, str]:
+    """Return the secrets of the connections of plain git whose servers may poke, by name."""
+    said = {name: one for name, one in settings.connections.items() if driver_of(one) == "git"}
+    return {name: one["webhook_token"] for name, one in said.items() if one.get("webhook_token")}
+
+
+def poked(
+    settings: Settings, tenants: Callable[[], Mapping[str, Tenant]], now_ms: Callable[[], int]
+) -> dict[str, Poked]:
+    """Return who takes the pokes of each connection that has a secret for them."""
+
+    def projects() -> Iterator[TenantProject]:
+        for tenant in tenants().values():
+            yield from tenant.projects
+
+    return {name: Poked(name, secret, projects, now_ms) for name, secret in poke_secrets(settings).items()}
 
 
 def driver_of(connection: Mapping[str, str]) -> str:

@@ -244,6 +244,7 @@ def _kind(section: str) -> str:
 
 SHARED = ("driver", "canonical_hostname", "baseurl", "poll_delay", "approvals")
 """Options of plain git that a connection of any forge may have."""
+POKE_SECRET_MIN_CHARS = 16
 UNTIL = "until="
 """Behind a key: until when it is good."""
 _ANY = Option("text", "", "")
@@ -281,6 +282,11 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
         own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
         if driver == "inventory" and found.get("project") and not found.get("partition"):
             needed, what = "partition", "whose objects it watches"
+        if driver == "git" and 0 < len(found.get("webhook_token", "")) < POKE_SECRET_MIN_CHARS:
+            raise UserError(
+                f"{ini.at(section, 'webhook_token')}: webhook_token needs {POKE_SECRET_MIN_CHARS} characters or more: "
+                "`openssl rand -hex 32` makes one"
+            )
         if needed and not found.get(needed) and not own:
             raise UserError(f"{ini.at(section)}: [{section}] needs a {needed}: {what}")
 

@@ -67,6 +67,11 @@ class Watch(Protocol):
         forge itself knows.  A standing that is `untold` has landed through the gate: of that an event is due."""
         ...
 
+    def stir(self, hint: Hint) -> None:
+        """Have a look where the hint says, soon; `Sighting.answered` names it once that is done.  What is hinted at and
+        is not known, or in no project that is looked at, is answered all the same."""
+        ...
+
 
 class Abilities(msgspec.Struct, frozen=True):
     """What a forge can do; what it cannot do is neither asked of it nor told to it."""
@@ -122,22 +127,21 @@ class NotLanded(msgspec.Struct, frozen=True):
     """Only since its branch is not where it was tested: it is to be tested again."""
 
 
-class Forge(Watch, Protocol):
+class Hears(Protocol):
+    """Takes deliveries that say where something may have happened."""
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+        """Verify a delivery, without asking anybody.  `headers`: names in lower case.  Raise Misdelivered."""
+        ...
+
+
+class Forge(Watch, Hears, Protocol):
     """A connection to where changes are proposed, reported on and landed.
 
     Whatever talks with the forge raises ReporterAway while it does not answer (or its budget is used up: then with how
     long to wait), and ReportPutOff where one thing alone has to wait."""
 
     can: Abilities
-
-    def stir(self, hint: Hint) -> None:
-        """Have a look where the hint says, soon; `Sighting.answered` names it once that is done.  What is hinted at and
-        is not known, or in no project that is looked at, is answered all the same."""
-        ...
-
-    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        """Verify a delivery, without asking anybody.  `headers`: names in lower case.  Raise Misdelivered."""
-        ...
 
     def named(self, url: str) -> str:
         """Return the key of the change that has this URL, whether it is there or not, without asking anybody; empty:

@@ -16,7 +16,7 @@ from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.map.telling import LONG_MAX_BYTES, SHORT_MAX_BYTES, Notice, Notices, Posting, Postings, fitted
 from headgate.map.tree import unescape
-from headgate.ports.forge import Forge
+from headgate.ports.forge import Forge, Hears
 from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
 from headgate.ports.observer import Nobody, Observer
@@ -75,10 +75,18 @@ class Context:
     forges: Mapping[str, Forge] = field(default_factory=dict)
     """By the names of their connections, in the order of the settings; plain git is no such forge."""
 
+    poked: Mapping[str, Hears] = field(default_factory=dict)
+    """Connections of plain git whose servers say when something was pushed."""
+
     history: HistoryReader | None = None
     """Where schedulers look up what ended; without it nothing did."""
 
     _queues: dict[str, Requests] = field(default_factory=dict)
+
+    def hears(self, connection: str) -> Hears | None:
+        """Return who takes deliveries to a connection; None: it takes none."""
+        forge = self.forges.get(connection)
+        return forge if forge is not None and forge.can.webhooks else self.poked.get(connection)
 
     def published(self, *notices: Notice) -> list[Op]:
         """For the commit that makes them true.  None are kept while `waiting_max` wait for a server that is away."""

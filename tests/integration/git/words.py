@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from headgate.adapters.git.forge import GitForge
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
-from headgate.ports.forge import Sighting
+from headgate.ports.forge import Hint, Sighting
 from headgate.testing.repositories import Repositories, run_git
 
 HOST = "git.example"
@@ -86,6 +86,7 @@ class Watch:
 
     git: GitEngine
     seen: AsyncIterator[Sighting]
+    stir: Callable[[Hint], None]
     known: dict[str, Standing] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
     refs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -142,7 +143,7 @@ async def watching(
     others = {project: dict(found) for project, found in (refs or {}).items()}
     seen = forge.sightings(standings, heads, others)
     try:
-        yield Watch(git, seen, standings, heads, others)
+        yield Watch(git, seen, forge.stir, standings, heads, others)
     finally:
         await seen.aclose()  # type: ignore[attr-defined]  # the iterator is a generator
 

@@ -18,6 +18,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.landing import remove, report
 from headgate.adapters.git.looking.doubt import DOUBTED_S, Doubt, as_before
+from headgate.adapters.git.looking.hinted import Hinted
 from headgate.adapters.git.looking.look import Look
 from headgate.adapters.git.looking.names import APPROVED, FOR, RECHECK, Names
 from headgate.adapters.git.looking.orphans import APPROVES_NOTHING
@@ -27,7 +28,7 @@ from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, Standing
 from headgate.gate.work import ReportRequest
-from headgate.ports.forge import Sighting
+from headgate.ports.forge import Hint, Sighting
 
 log = logging.getLogger("headgate.git")
 
@@ -48,10 +49,16 @@ class GitForge:
         self.name = connection.name
         self._connection, self._engine = connection, engine
         self._projects = dict(projects)
+        self._looking: _Looking | None = None
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
         self._projects = dict(projects)
+
+    def stir(self, hint: Hint) -> None:
+        """See `ports.forge.Watch`."""
+        if self._looking is not None:
+            self._looking.hint(hint)
 
     async def sightings(
         self,
@@ -62,7 +69,7 @@ class GitForge:
         """Yield what is seen.  Each project is looked at when it stirs; a sighting is stored before its project is
         looked at again."""
         looking = _Looking(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
-        followed = {project: _Followed(project) for project in self._projects}
+        followed = looking.followed = {project: _Followed(project) for project in self._projects}
         looking.unseen = set(followed)
 
         def git_dirs() -> dict[str, Path]:
@@ -72,15 +79,17 @@ class GitForge:
         def stir(project: str) -> None:
             followed[project].stirred.set()
 
-        works = [looking.follow(one) for one in followed.values()]
+        works = [looking.follow(one) for one in followed.values()] + [looking.answer()]
         if self._connection.local:
             works.append(watch(git_dirs, stir, self._connection.poll_interval_s))
         tasks = [asyncio.ensure_future(work) for work in works]
+        self._looking = looking
         try:
             async for seen in _merged(looking.seen, tasks):
                 yield seen.sighting
                 seen.stored.set()
         finally:
+            self._looking = None
             await end(*tasks)
 
 
@@ -110,6 +119,7 @@ class _Followed:
 
     project: str
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    hinted: Hinted = field(default_factory=Hinted)
     doubts: set[tuple[str, str]] = field(default_factory=set)
     answered: dict[str, str] = field(default_factory=dict)
     """Refs that asked for something and are to go -> their commits."""
@@ -165,16 +175,35 @@ class _Looking:
         self._connection, self._engine, self._names = connection, engine, names
         self._known, self._heads, self._others = known, heads, others
         self._looks = Places(LOOKS_MAX)
+        self.followed: Mapping[str, _Followed] = {}
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""
         self._all_seen = asyncio.Event()
         self.seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
+        self._idle: asyncio.Queue[str] = asyncio.Queue()
+        """Hints at what is not looked at."""
+
+    def hint(self, hint: Hint) -> None:
+        """Look where it says soon; where a project cannot be read, that is tried again anyway, and no sooner."""
+        meant = [self.followed[hint.project]] if hint.project in self.followed else []
+        for one in meant if hint.project else self.followed.values():
+            one.hinted.add(hint.id, None if one.away_since else one.stirred)
+        if not meant and (hint.project or not self.followed):
+            self._idle.put_nowait(hint.id)
+
+    async def answer(self) -> None:
+        """Tell of hints that nothing follows from."""
+        while True:
+            await self.seen.put(_Seen(Sighting(answered=(await self._idle.get(),))))
 
     async def follow(self, one: _Followed) -> None:
         """Looks at the project again and again: when it stirs, and if it is not watched, now and then."""
         while True:
             one.stirred.clear()
+            hints = one.hinted.taken()
             wait_s, sighting = await self._look(one)
+            if hints:
+                sighting = replace(sighting or Sighting(), answered=hints)
             if sighting is not None:
                 seen = _Seen(sighting)
                 await self.seen.put(seen)
@@ -184,7 +213,7 @@ class _Looking:
             if one.orphans:
                 wait_s = await self._tell_orphans(one, wait_s)
             if self._connection.git_dir(one.project) is None:
-                wait_s = min(self._connection.poll_interval_s if wait_s is None else wait_s, RETRY_MAX_S)
+                wait_s = self._connection.poll_interval_s if wait_s is None else wait_s
             try:
                 async with asyncio.timeout(wait_s):
                     await one.stirred.wait()

@@ -2,6 +2,7 @@
 # Tells who pushes to Headgate where to look for what becomes of it: the lines that git shows after `remote:`.
 # As `hooks/post-receive` of a bare repository it is given, line by line, what was pushed; it refuses nothing.
 # Where people are known by name, who proposed what is gone is forgotten: here, as a push may be refused after `update`.
+# `headgate-poke` beside it, where it is there, tells Headgate that something was pushed.
 status= buildsets=
 LC_ALL=C
 export LC_ALL
@@ -18,8 +19,9 @@ topic_of() {
     done
 }
 
-topics= gone=
+topics= gone= pushed=
 while read -r old new ref; do
+    case $ref in refs/notes/*) ;; *) pushed=$ref ;; esac
     case $new in
         *[!0]*) ;;
         *)
@@ -42,6 +44,7 @@ if [ -n "$gone" ] && git config headgate.account > /dev/null; then
         case $gone in *" $name "*) git show-ref --verify -q "refs/for/$name" || git update-ref -d "$one" ;; esac
     done
 fi
+[ -n "$pushed" ] && [ -x "${0%/*}/headgate-poke" ] && echo "- - $pushed" | "${0%/*}/headgate-poke"
 [ -n "$topics" ] && [ -n "$status" ] || exit 0
 echo "Headgate: $status"
 set -- $topics

@@ -34,7 +34,7 @@ from headgate.base.tasks import run_until
 from headgate.cli.forges import connected
 from headgate.cli.identity.tls import as_client, scheme, tls_of
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, known_connections, plain, tenant_text
+from headgate.cli.process import connection_shapes, known_connections, plain, poked, tenant_text
 from headgate.cli.running.beginning import begun
 from headgate.cli.running.directories import LOG_MODES, writable
 from headgate.cli.running.earlier import reader
@@ -320,6 +320,7 @@ async def _remote(process: Process) -> RemoteLogs:
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
     member, _ = Membership(context, "web"), process.forges  # deliveries come here
+    context.poked = poked(settings, process.tenants, context.now_ms)
     remote, served = None, process.inventory if process.serves_inventory else None
     if process.logs is None:
         remote = await _remote(process)

@@ -60,7 +60,7 @@ class ConnectionRunner:
         self._storing = asyncio.Lock()
         projects = frozenset[str]().union(*tenants.values())
         self._needed = Needed(context, forge.name, projects, beside or (forge.name,))
-        self._hints = Hints(context, forge.name)
+        self._hints = Hints(context, forge)
 
     async def run(self, session: Session) -> None:
         async with lock(self._context.store, session, self._events.election.path).hold() as guard:
@@ -182,7 +182,7 @@ class ConnectionRunner:
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
             told += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
         pieces += [*together(told), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
-        pieces.append(Piece(self._hints.answered(sighting.answered)))
+        pieces += map(Piece, self._hints.answered(sighting.answered))
         if sighting.troubles:
             pieces.append(Piece([self._troubled(sighting.troubles)]))
         cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from headgate.ports.forge import Watch
 from headgate.services.context import Context
 from headgate.store.types import Op
 
@@ -14,28 +15,27 @@ TAKEN_MAX = 1_000
 class Hints:
     """Of a connection that has none, nothing is done."""
 
-    def __init__(self, context: Context, connection: str) -> None:
-        self._context, self._connection = context, connection
-        self._stream = context.map.events.connection(connection).events.hints.stream
+    def __init__(self, context: Context, forge: Watch) -> None:
+        self._context, self._forge = context, forge
+        self._stream = context.map.events.connection(forge.name).events.hints.stream
 
     async def follow(self) -> None:
         """What waits from before is handed over again: nobody knows how far the last look came."""
         mirror, handed = self._context.mirror, set[str]()
-        forge = self._context.forges.get(self._connection)
         with mirror.part(self._stream.queue, self._stream.data) as stirs:
             while True:
                 seen = stirs.moves
-                waiting = self._stream.waiting(mirror, limit=TAKEN_MAX) if forge is not None else ()
+                waiting = self._stream.waiting(mirror, limit=TAKEN_MAX)
                 handed &= {one.entry for one in waiting}
                 for one in waiting:
-                    if forge is not None and one.entry not in handed:
+                    if one.entry not in handed:
                         handed.add(one.entry)
-                        forge.stir(one.event)
+                        self._forge.stir(one.event)
                 await stirs.moved(seen)
 
-    def answered(self, ids: Collection[str]) -> list[Op]:
-        """Return what ends the hints with these ids, however often each was given."""
+    def answered(self, ids: Collection[str]) -> list[list[Op]]:
+        """Return what ends each hint with one of these ids, however often it was given."""
         if not ids:
             return []
         waiting = self._stream.waiting(self._context.mirror, limit=TAKEN_MAX)
-        return [op for one in waiting if one.event.id in ids for op in one.consume()]
+        return [one.consume() for one in waiting if one.event.id in ids]

@@ -32,7 +32,7 @@ from headgate.gate.work import (
     ReportRequest,
     RepoState,
 )
-from headgate.ports.forge import Sighting
+from headgate.ports.forge import Hint, Sighting
 from headgate.ports.runner import Contact
 from headgate.testing.sim.world import (
     BRANCH,
@@ -69,6 +69,9 @@ class SimForge:
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """The world has those it has."""
+
+    def stir(self, hint: Hint) -> None:
+        """The world stirs by itself; nobody hints."""
 
     async def sightings(
         self,

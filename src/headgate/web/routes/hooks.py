@@ -26,14 +26,14 @@ WAITING_MAX = 500
 
 @post("/api/connection/{name:str}/payload", status_code=200, request_max_body_size=BODY_MAX_BYTES)
 async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> dict[str, Any]:
-    """A delivery of a forge's webhook, signed as that forge signs.  What it says is not believed: it is looked at the
-    forge, soon.  The same delivery twice is as once."""
+    """A delivery of a forge's webhook, signed as that forge signs, or of a git server's hook.  What it says is not
+    believed: it is looked at the forge, soon.  The same delivery twice is as once."""
     site = site_of(state)
-    forge = site.context.forges.get(name)
-    if forge is None or not forge.can.webhooks:
+    heard = site.context.hears(name)
+    if heard is None:
         raise NotFoundException(f"there is no connection {name!r} that takes deliveries")
     try:
-        found = forge.webhook({key.lower(): value for key, value in request.headers.items()}, await request.body())
+        found = heard.webhook({key.lower(): value for key, value in request.headers.items()}, await request.body())
     except Misdelivered as wrong:
         log.warning("a delivery to the connection %s is refused: %s", name, wrong)
         raise HTTPException(str(wrong), status_code=wrong.status) from wrong

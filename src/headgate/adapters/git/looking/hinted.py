@@ -1,0 +1,38 @@
+"""Hints at one project: however many come, it is looked at once at a time, and rests in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+REST_S = 1.0
+"""Between the beginnings of two looks that are hinted at."""
+
+
+class Hinted:
+    """A look answers the hints that came before it began; those that come meanwhile wait for the next."""
+
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s, self._ids = rest_s, list[str]()
+        self._from: float | None = None
+        """When the last look began, as the loop counts."""
+        self._later: asyncio.TimerHandle | None = None
+
+    def add(self, id: str, stirred: asyncio.Event | None) -> None:
+        """Set `stirred` once it is time to look; None: there will be a look all the same."""
+        self._ids.append(id)
+        if stirred is None or self._later is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._from is None or loop.time() >= self._from + self._rest_s:
+            stirred.set()
+        else:
+            self._later = loop.call_at(self._from + self._rest_s, stirred.set)
+
+    def taken(self) -> tuple[str, ...]:
+        """Return those that the look answers which begins now."""
+        self._from = asyncio.get_running_loop().time()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        ids, self._ids = tuple(self._ids), []
+        return ids

@@ -1,0 +1,99 @@
+"""The hook with which a git server tells Headgate of each push: printed by Headgate, installed at the server."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import click
+
+from headgate.adapters.git.poke import pads
+from headgate.base.errors import UserError
+from headgate.cli.process import driver_of, plain, poke_secrets
+from headgate.cli.settings import find, read
+
+NAME = "headgate-poke"
+_MARK, _BLANKS = "Tells Headgate that something was pushed", "url= inner= outer="
+_TRY_MAX_S = 30
+
+
+@click.command()
+@click.option("--config", metavar="FILE", help="The settings file, which has the secret.")
+@click.option("--url", metavar="URL", help="Where the git server reaches Headgate's pages. Default: [web] root.")
+@click.argument("connection")
+def poke(config: str | None, url: str | None, connection: str) -> None:
+    """Print the hook with which the git server of CONNECTION tells Headgate of each push, so that it looks at once.
+
+    It holds what the webhook_token of the connection comes to: keep it as you keep that. Install it at the server with
+    `headgate hook install --poke FILE`, or as hooks/post-receive.
+    """
+    settings = read(find(config))
+    said = settings.connections.get(connection)
+    if said is None or driver_of(said) != "git":
+        raise UserError(f"{settings.path}: there is no connection {connection!r} of plain git")
+    secret = poke_secrets(settings).get(connection)
+    if secret is None:
+        raise UserError(
+            f"{settings.path}: [connection {connection}] has no webhook_token, so that nobody can poke it: "
+            "write one there (`openssl rand -hex 32` makes one), and restart Headgate"
+        )
+    root = (url or settings.get("web", "root")).rstrip("/")
+    if urlsplit(root).scheme not in ("http", "https"):
+        raise UserError(f"{settings.path}: [web] root does not say where the pages are; say --url https://HOST")
+    if plain(settings)[connection].local:
+        click.echo(
+            f"[connection {connection}] is a directory, which is watched already, unless it is mounted", err=True
+        )
+    inner, outer = pads(secret)
+    at = f"{root}/api/connection/{quote(connection, safe='')}/payload"
+    text = (files("headgate.adapters.git") / "poke.sh").read_text()
+    filled = f"url={shlex.quote(at)} inner={shlex.quote(inner)} outer={shlex.quote(outer)}"
+    click.echo(text.replace(_BLANKS, filled, 1), nl=False)
+
+
+def poke_of(file: Path) -> str:
+    """Return the text of the hook.  Raise UserError for what is none."""
+    text = file.read_text(errors="replace")
+    if _MARK not in text or _BLANKS in text:
+        raise UserError(f"{file} is not what `headgate hook poke CONNECTION` prints where Headgate runs")
+    return text
+
+
+def install_poke(at: Path, text: str) -> Path:
+    """Put the hook into a repository, for whoever may write there and for nobody else.  Raise UserError."""
+    file = at / "hooks" / NAME
+    new = file.with_name(f".{NAME}.new")
+    try:
+        file.parent.mkdir(exist_ok=True)
+        new.unlink(missing_ok=True)
+        new.touch(mode=0o600, exist_ok=False)
+        new.write_text(text)
+        owner = at.stat()
+        if os.geteuid() == 0:
+            os.chown(new, owner.st_uid, owner.st_gid)
+        new.chmod(0o500 | (owner.st_mode & 0o020 and 0o050))
+        new.replace(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error}") from error
+    return file
+
+
+def tried(at: Path) -> None:
+    """Poke once for a repository, and say what came of it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GL_")}
+    try:
+        done = subprocess.run(
+            ["sh", f"hooks/{NAME}", "try"], cwd=at, env=environment, capture_output=True, text=True, timeout=_TRY_MAX_S
+        )
+    except subprocess.TimeoutExpired:
+        click.echo(f"{at}: Headgate did not answer within {_TRY_MAX_S} s; pushes are seen at its next poll", err=True)
+        return
+    said = (done.stdout or done.stderr).strip()[:1_000]
+    if '"hint"' in done.stdout:
+        click.echo(f"{at}: Headgate looks at it: {said}")
+    else:
+        click.echo(f"{at}: pushes here are seen at Headgate's next poll alone; it answers: {said}", err=True)

@@ -1,0 +1,199 @@
+"""A push to a server that is polled is seen at once, and a hook that cannot tell of it holds up nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headgate.cli.hook import hook
+from headgate.gate.change import EventKind
+from headgate.ports.forge import Hint
+from headgate.testing.repositories import Repositories, run_git
+
+from .words import DEADLINE_S, PROJECT, counted_git, watching
+
+SECRET = "a secret with 'quotes' and % signs"
+
+
+@pytest.fixture
+def far(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of the same repositories, over the user's ssh."""
+    ssh = repositories.root / "ssh"
+    ssh.write_text('#!/bin/sh\ntest "$1" = git.example && exec sh -c "$2"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(ssh))
+    monkeypatch.setenv("GIT_SSH_VARIANT", "simple")
+    return f"ssh://git.example{repositories.hub}"
+
+
+async def test_what_is_hinted_at_is_seen_without_waiting_for_the_poll(
+    repositories: Repositories, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = counted_git(tmp_path / "counted", monkeypatch)
+
+    def looks() -> int:
+        return sum("ls-remote" in line for line in log.read_text().splitlines())
+
+    async with watching(repositories, far, poll_interval_s=3600) as seen:
+        await seen.next()
+        repositories.propose("code", "one", {"c": "x\n"})
+        before = looks()
+        for number in range(300):
+            seen.stir(Hint(str(number), PROJECT))
+        sighting = await seen.next()
+        assert [event.change.topic for event in sighting.events if event.kind is EventKind.PROPOSED] == ["one"]
+        assert sighting.answered == tuple(map(str, range(300))) and looks() == before + 1
+        repositories.propose("code", "two", {"d": "x\n"})
+        seen.stir(Hint("again", PROJECT))
+        sighting = await seen.next()
+        assert sighting.answered == ("again",) and sighting.events[0].change.topic == "two"
+        seen.stir(Hint("in vain", PROJECT))
+        assert (await seen.next()).answered == ("in vain",)
+        count = looks()
+        seen.stir(Hint("elsewhere", "git.example/nothing"))
+        assert (await seen.next()).answered == ("elsewhere",) and looks() == count
+        seen.stir(Hint("anywhere"))
+        assert (await seen.next()).answered == ("anywhere",) and looks() == count + 1
+
+
+@dataclass(slots=True)
+class Door:
+    """Takes pokes."""
+
+    port: int = 0
+    came: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    told: threading.Condition = field(default_factory=threading.Condition)
+    open: threading.Event = field(default_factory=threading.Event)
+    """Pokes are answered once it is."""
+
+    def of(self, count: int) -> list[dict[str, object]]:
+        """What the first so many say, once they are here; each is signed."""
+        with self.told:
+            assert self.told.wait_for(lambda: len(self.came) >= count, DEADLINE_S)
+            for headers, body in self.came:
+                wanted = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+                assert headers["x-hub-signature-256"] == f"sha256={wanted}"
+            return [json.loads(body) for _, body in self.came]
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    found = Door()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            with found.told:
+                found.came.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                found.told.notify_all()
+            found.open.wait(DEADLINE_S)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"hint":{"project":"git.example/code"}}')
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    found.port = server.server_port
+    yield found
+    found.open.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def printed(root: Path, *words: str, token: str = SECRET) -> Result:
+    settings = root / "headgate.conf"
+    of_percent = token.replace("%", "%%")
+    settings.write_text(f"[connection mine]\nbaseurl = ssh://git.example/srv\nwebhook_token = {of_percent}\n")
+    return CliRunner().invoke(hook, ["poke", "--config", str(settings), *words])
+
+
+def installed(root: Path, port: int, at: Path, *words: str) -> Result:
+    file = root / "poke"
+    file.write_text(printed(root, "--url", f"http://127.0.0.1:{port}", "mine").stdout)
+    return CliRunner().invoke(hook, ["install", *words, "--poke", str(file), str(at)])
+
+
+@contextmanager
+def in_a_directory_without_settings(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
+    yield
+
+
+def test_the_hook_tells_of_each_push_and_of_no_note(
+    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, work = repositories.hub / "code", repositories.work("code")
+    door.open.set()
+    with in_a_directory_without_settings(tmp_path, monkeypatch):
+        said = installed(tmp_path, door.port, at)
+    assert said.exit_code == 0 and "Headgate looks at it" in said.output, said.output
+    assert (at / "hooks/headgate-poke").stat().st_mode & 0o007 == 0
+    assert SECRET not in (at / "hooks/headgate-poke").read_text()
+    run_git("push", "-q", "origin", "HEAD:refs/notes/headgate", at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/one", at=work)
+    tried, pushed = door.of(2)
+    assert {tried["repository"], pushed["repository"]} == {str(at.resolve())}
+    at_s = pushed["at"]
+    assert isinstance(at_s, int) and abs(at_s - time.time()) < 300
+    monkeypatch.setenv("GL_REPO", 'code/a"b\\c')
+    run_git("push", "-q", "origin", ":refs/for/master/one", "HEAD:refs/tags/v1", at=work)
+    again = door.of(3)[2]
+    assert again["repository"] == 'code/a"b\\c' and again != pushed
+
+
+def test_a_push_waits_for_no_answer_and_fails_for_none(
+    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, work = repositories.hub / "code", repositories.work("code")
+    door.open.set()
+    with in_a_directory_without_settings(tmp_path, monkeypatch):
+        installed(tmp_path, door.port, at, "--page", "https://gate.example/t/x")
+        door.open.clear()
+        pushed = subprocess.run(
+            ["git", "push", "origin", "HEAD:refs/for/master/one"], cwd=work, capture_output=True, text=True, check=True
+        )
+        assert "Headgate: https://gate.example/t/x/status" in pushed.stderr
+        assert len(door.of(2)) == 2 and not door.open.is_set()  # nobody has answered, and the push has ended
+        door.open.set()
+        said = installed(tmp_path, 1, at)  # where nobody listens
+    assert said.exit_code == 0 and "pushes here are seen at Headgate's next poll alone" in said.output
+    monkeypatch.setenv("GL_REPO", "of\nno name")
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/two", at=work)
+    (at / "hooks/headgate-poke").unlink()
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/three", at=work)
+    refs = set(run_git("for-each-ref", "--format=%(refname)", at=at).split())
+    assert {"refs/for/master/one", "refs/for/master/two", "refs/for/master/three"} <= refs
+
+
+def test_what_cannot_be_printed_or_installed_is_said(repositories: Repositories, tmp_path: Path) -> None:
+    for said, why in (
+        (printed(tmp_path, "mine"), "[web] root does not say where the pages are"),
+        (printed(tmp_path, "--url", "https://h", "other"), "there is no connection 'other' of plain git"),
+        (printed(tmp_path, "--url", "https://h", "mine", token=""), "has no webhook_token"),
+        (printed(tmp_path, "--url", "https://h", "mine", token="short"), "webhook_token needs 16 characters"),
+    ):
+        assert said.exit_code and why in str(said.exception), said.output
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\n")
+    said = CliRunner().invoke(hook, ["install", "--poke", str(other), str(repositories.hub / "code")])
+    assert said.exit_code and "is not what `headgate hook poke CONNECTION` prints" in str(said.exception)
+    assert not (repositories.hub / "code/hooks/headgate-poke").exists()
