@@ -29,7 +29,6 @@ NOT_OF_JOBS = {
     "adapters/process/ansible.py": {
         **dict.fromkeys(("_command", "_tell"), "beside the work directory: a job can read it only"),
         "command": "beside the work directory: a job can read it only",
-        "program": "Headgate's own installation",
     },
     "adapters/process/bounds/disk.py": {
         "_deleted": "/proc",

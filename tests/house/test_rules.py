@@ -19,6 +19,7 @@ MODULES = sorted(p for p in SOURCE.rglob("*.py") if "ansible_plugins" not in p.p
 BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "handler", "handlers", "common", "misc"}
 IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
 TASKS = {
+    "adapters/ansible/supply.py": "installations under way end with the runner of their builds",
     "adapters/forges/gerrit/watching.py": "the ear at the stream, and looks under way, end with who reads what is seen",
     "adapters/forges/gerrit/stream.py": "what ssh complains, ended with it",
     "adapters/forges/watching.py": "looks end with the loop that reads them",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.nodes.machines import read_machines, read_variables
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.confinement.users import Numbers
@@ -37,7 +38,14 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
         hidden=_hidden(settings),
         variables=read_variables(settings.place("executor", "variables", "")) if variables else {},
         machines=read_machines(settings.place("executor", "nodes", "")) if nodes else (),
+        ansible=environments(settings),
+        manage_ansible=FLAGS[get("executor", "manage_ansible").lower()],
     )
+
+
+def environments(settings: Settings) -> Environments:
+    """Return the versions of Ansible of this machine."""
+    return Environments(settings.place("executor", "ansible_root", "ansible"))
 
 
 def _bounds(settings: Settings) -> Bounds:

@@ -24,6 +24,7 @@ COMMANDS = {
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
     "lsp": ("headgate.cli.editor.command:command", "Serve an editor: errors while you type, what a job comes to."),
+    "ansible": ("headgate.cli.ansible:command", "Versions of Ansible that jobs may ask for: install, list."),
     "hook": ("headgate.cli.hook:hook", "Print or install the hook for git servers."),
     "try": ("headgate.cli.trying.command:command", "Run one job on files as they are, before anything is pushed."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),

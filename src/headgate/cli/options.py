@@ -205,6 +205,14 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "nodes": Option(
             "path", "", "YAML file of machines: name, labels, variables of Ansible. Default: this machine."
         ),
+        "ansible_root": Option(
+            "path",
+            "",
+            "Where the versions of Ansible are that `headgate ansible install` makes. Default: `ansible` in state_dir.",
+        ),
+        "manage_ansible": Option(
+            "flag", "no", "Whether a version that a job asks for is installed, from PyPI, when it is not there."
+        ),
         "memory_max_mb": Option("integer:16,1000000000", "8000", "Memory of a build, with its files in /tmp."),
         "processes_max": Option("integer:8,4000000", "2000", "Processes and threads of a build at a time."),
         "disk_max_mb": Option("integer:1,1000000000", "20000", "What a build may have on disk."),

@@ -175,7 +175,9 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     secret_exposure: str = "ignore"
     """ignore | redact | fail, when a secret is found in the log."""
     ansible_version: str = ""
-    """That the job asks for; empty in what was frozen before every job had one."""
+    """That it is to run with; empty in what was frozen before every job had one."""
+    ansible_asked: bool = False
+    """Whether the job or its tenant names that version; else any that is installed will do."""
     ansible_split_streams: bool | None = None
     workspace_scheme: str = "golang"
     workspace_checkout: bool | str = True

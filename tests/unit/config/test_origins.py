@@ -18,7 +18,7 @@ UNSET = describe.job(FrozenJob(""))
 NOBODY_SETS = {
     "name", "parent_chain", "inheritance", "noop", "roles",
     # what graphs, tenants and other attributes bring about
-    "dependencies", "ansible_version", "post_review", "pre_timeout",
+    "dependencies", "ansible_version", "ansible_asked", "post_review", "pre_timeout",
 }  # fmt: skip
 
 

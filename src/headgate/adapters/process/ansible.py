@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from headgate.adapters.ansible.environments import Environment, beside
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process.context.facts import Facts
 from headgate.adapters.process.context.values import (
@@ -30,21 +32,21 @@ from headgate.adapters.work.directory import Directory, Strange
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
 EVALUATE = PLUGINS / "evaluate.yaml"
-MISSING = "this playbook needs Ansible, which is not installed; install it with: pip install 'headgate[ansible]'"
+MISSING = (
+    "this playbook needs Ansible, which is not installed; install it with: headgate ansible install, or, beside "
+    "Headgate, with: pip install 'headgate[ansible]'"
+)
 SOCKET_DIRECTORY_SIZE_MAX = 80
 UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 HERE_VARIABLE = "HEADGATE_HERE"
 """Hosts that are this machine."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
+LIBRARY_VARIABLE = "HEADGATE_LIBRARY"
+"""Directories of Headgate and of what it needs, for a plugin of ours in another environment."""
 
 
-def program() -> str | None:
-    """ansible-playbook beside this Python, or on the path."""
-    beside = Path(sys.executable).parent / "ansible-playbook"
-    return str(beside) if beside.exists() else shutil.which("ansible-playbook")
-
-
+LIBRARY = (str(Path(__file__).parents[3]), str(Path(msgspec.__file__).parents[1]))
 Command = tuple[list[str], dict[str, str]]
 """The words, and what they need in the environment.  No variable is on a command line."""
 
@@ -52,9 +54,9 @@ Command = tuple[list[str], dict[str, str]]
 class Playbooks:
     """The playbooks of one build."""
 
-    def __init__(self, workspace: Workspace, hosts: Hosts, user: str) -> None:
-        """`user`: see `Inventory`."""
-        self._workspace, self._user = workspace, user
+    def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
+        """`user`: see `Inventory`.  Without an `environment` the Ansible beside Headgate runs them."""
+        self._workspace, self._user, self._environment = workspace, user, environment
         self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
         self._values: Values | None = None
@@ -69,17 +71,22 @@ class Playbooks:
     def _said(self) -> JobVariables:
         return JobVariables(self._workspace.spec, self._workspace.included)
 
+    @property
+    def installed(self) -> tuple[Path, ...]:
+        """Return the directories that Ansible is in, apart from Headgate's own."""
+        return (self._environment.place,) if self._environment else ()
+
     def unevaluated(self, stage: Stage) -> bool:
         """Are there templates among the job's variables, of which this playbook may have the values only?"""
         careful = stage.is_ansible and stage.context.careful
         return careful and self._values is None and templates(self._said.harmless(self._hosts))
 
-    def evaluation(self, program: str, stage: Stage) -> Command:
-        """Of a playbook that finds out what they come to; `stage` has no rights."""
+    def evaluation(self, stage: Stage) -> Command:
+        """Of a playbook that finds out what they come to; `stage` has no rights.  Raises Unusable."""
         said = plain(self._said.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in said.items()})
         wanted = asked(said, str(stage.said))
-        return self._command(program, stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
+        return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
         """What it found out.  Raises Unusable."""
@@ -91,8 +98,8 @@ class Playbooks:
         except (OSError, ValueError, Strange) as error:
             raise Unusable(f"the variables of the job cannot be evaluated: {error}") from error
 
-    def command(self, program: str, stage: Stage, said: Mapping[str, Any], clear: Clear) -> Command:
-        """`clear` is in a file until the stage forgets it."""
+    def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear) -> Command:
+        """`clear` is in a file until the stage forgets it.  Raises Unusable."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
@@ -102,7 +109,7 @@ class Playbooks:
         else:
             inventory = self._inventory.live(self._said.everywhere, missed)
         self._facts.offer(stage.context, stage.facts)
-        words, environment = self._command(program, stage, inventory, {**extra, **said})
+        words, environment = self._command(stage, inventory, {**extra, **said})
         if clear:
             write_private(stage.secrets, for_ansible(literal(clear)))
             words[1:1] = ["-e", f"@{stage.secrets}"]
@@ -133,7 +140,10 @@ class Playbooks:
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(for_ansible(literal(said)))
 
-    def _command(self, program: str, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
+    def _command(self, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
+        program = self._environment.program if self._environment else beside()
+        if program is None:
+            raise Unusable(MISSING)
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         stage.inventory.write_bytes(for_ansible(inventory))
         stage.variables.write_bytes(for_ansible(extra))
@@ -145,6 +155,7 @@ class Playbooks:
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
             EVENTS_VARIABLE: str(stage.said / EVENTS),
             HERE_VARIABLE: ",".join(self._facts.here),
+            LIBRARY_VARIABLE: os.pathsep.join(LIBRARY),
         }
         return [program, "-e", f"@{stage.variables}", "-i", str(stage.inventory), str(stage.path)], environment
 

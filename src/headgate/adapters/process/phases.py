@@ -206,7 +206,7 @@ class Phases:
         more = {"HEADGATE_VARS": str(stage.variables)}
         try:
             if stage.is_ansible:
-                command, more = self.playbooks.command(_program(), stage, said, clear)
+                command, more = self.playbooks.command(stage, said, clear)
                 more = {**more, TOKEN_VARIABLE: self._early.token}
                 if workspace.spec.job.ansible_split_streams is False:
                     more[ansible.STREAMS_VARIABLE] = "together"
@@ -242,7 +242,7 @@ class Phases:
         """What the job's variables come to; how it ended, when that is not known.  Raises Unusable, OSError."""
         self.joblog.say("EVALUATING the variables of the job, for playbooks that are trusted or have secrets")
         stage = self.workspace.aside(ansible.EVALUATE)
-        command, more = self.playbooks.evaluation(_program(), stage)
+        command, more = self.playbooks.evaluation(stage)
         status = await self._started(stage, command, {**self._environment(stage, {}), **more}, limit_s, cancel)
         if status == "cancel":
             return CANCELLED
@@ -252,7 +252,11 @@ class Phases:
         return None
 
     def _environment(self, stage: Stage, said: dict[str, Any]) -> dict[str, str]:
-        return variables.environment(self.workspace.spec, self.workspace.work, stage.context, said)
+        places = [place / "bin" for place in self._installed(stage)]
+        return variables.environment(self.workspace.spec, self.workspace.work, stage.context, said, places)
+
+    def _installed(self, stage: Stage) -> tuple[Path, ...]:
+        return self.playbooks.installed if stage.is_ansible else ()
 
     async def _started(
         self, stage: Stage, command: list[str], environment: dict[str, str], limit_s: float, cancel: asyncio.Event
@@ -267,7 +271,7 @@ class Phases:
             f"{workspace.spec.tenant} {workspace.spec.change.project}",
             stage.book.trusted,
             workspace.writable(stage),
-            workspace.readable(stage),
+            [*workspace.readable(stage), *self._installed(stage)],
             private=(stage.variables, stage.secrets),
             secret=stage.context.secret,
             begins=self.contact.begun,
@@ -278,14 +282,6 @@ class Phases:
 def _limit_s(asked: int | None, default: float) -> float:
     """What a job asks for; `default` where that is nothing, or no limit."""
     return asked if asked is not None and asked > 0 else default
-
-
-def _program() -> str:
-    """Raises Unusable."""
-    found = ansible.program()
-    if found is None:
-        raise Unusable(ansible.MISSING)
-    return found
 
 
 def _executable(path: Path) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.adapters.ansible.environments import Environment, Environments, NotInstalled
+from headgate.adapters.ansible.installing import CannotInstall
+from headgate.adapters.ansible.supply import Supply
 from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
 from headgate.adapters.process.ansible import Playbooks
@@ -64,6 +67,10 @@ class RunnerSettings:
     variables: Mapping[str, Any] = field(default_factory=dict)
     """The site's.  JSON."""
     machines: tuple[Machine, ...] = ()
+    ansible: Environments | None = None
+    """None: the Ansible beside Headgate runs every playbook."""
+    manage_ansible: bool = False
+    """Whether versions are installed that jobs ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,7 @@ class ProcessRunner:
         self._keeper = Keeper(self.limiter)
         self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet)
         self._machines = Machines(settings.machines)
+        self._supply = Supply(settings.ansible, manages=settings.manage_ansible)
         self.room = Room(lambda: (self.root, self.log_root))
         self._kept: frozenset[str] = frozenset()
         """Builds whose directories stay."""
@@ -140,6 +148,7 @@ class ProcessRunner:
 
     async def close(self) -> None:
         """Once no build runs any more."""
+        await self._supply.close()
         await self.cells.close()
         self._keeper.close()
 
@@ -207,7 +216,7 @@ class ProcessRunner:
             if self.room.gone(work.begun_s, str(missing)):
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
-        except (Unusable, NoKey) as unusable:
+        except (Unusable, NoKey, NotInstalled, CannotInstall) as unusable:
             joblog.say(str(unusable))
             return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
         except NoUser as none:
@@ -235,30 +244,32 @@ class ProcessRunner:
         spec = workspace.spec
         async with AsyncExitStack() as stack:
 
-            async def ready() -> Hosts:
+            async def ready() -> tuple[Hosts, Environment | None]:
+                ansible = await stack.enter_async_context(self._ansible(workspace, joblog))
                 await workspace.prepare()
                 for project in workspace.projects.values():
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
                 if spec.hosts:
-                    return spec.hosts
+                    return spec.hosts, ansible
                 choice = spec.job.nodeset, *spec.job.nodeset_alternatives
                 taken = await work.using.enter_async_context(self._machines.take(*choice))
                 work.machines.extend(taken.machines)
                 if taken.nodeset is not spec.job.nodeset:
                     joblog.say(f"The nodes are those of the alternative {taken.nodeset.name or 'without a name'}")
                     workspace.spec = replace(spec, job=replace(spec.job, nodeset=taken.nodeset))
-                return taken.hosts
+                return taken.hosts, ansible
 
-            hosts = await unless(work.cancel, ready())
-            if hosts is None:
+            prepared = await unless(work.cancel, ready())
+            if prepared is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
+            hosts, ansible = prepared
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
             cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching))
             if workspace.plays and await cell.arm(workspace.root / "agent"):
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}
-            playbooks = Playbooks(workspace, hosts, cell.user_name)
+            playbooks = Playbooks(workspace, hosts, cell.user_name, ansible)
             phases = Phases(
                 workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys
             )
@@ -267,6 +278,18 @@ class ProcessRunner:
             finally:
                 await whole(asyncio.to_thread(workspace.forget))
         return await self._outcome(workspace, work, verdict, joblog)
+
+    @asynccontextmanager
+    async def _ansible(self, workspace: Workspace, joblog: JobLog) -> AsyncIterator[Environment | None]:
+        """Hold what runs the playbooks.  Raises NotInstalled, CannotInstall."""
+        job = workspace.spec.job
+        if not workspace.plays:
+            yield None
+            return
+        async with self._supply.taken(job.ansible_version, asked=job.ansible_asked, say=joblog.say) as found:
+            if found is not None:
+                joblog.say(f"{found.name} runs the playbooks")
+            yield found
 
     async def _outcome(self, workspace: Workspace, work: Work, verdict: Verdict, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec

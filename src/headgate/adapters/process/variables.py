@@ -6,7 +6,7 @@ import base64
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -168,10 +168,13 @@ def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry:
     return said
 
 
-def environment(spec: BuildSpec, work: Path, context: Context, said: Mapping[str, Any]) -> dict[str, str]:
-    """Return nothing of ours but what a job needs."""
+def environment(
+    spec: BuildSpec, work: Path, context: Context, said: Mapping[str, Any], programs: Iterable[Path] = ()
+) -> dict[str, str]:
+    """Return nothing of ours but what a job needs; directories of `programs` come first."""
+    places = (*programs, Path(sys.executable).parent)
     return {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([*map(str, places), os.environ.get("PATH", os.defpath)]),
         "HOME": str(context.home),
         "TMPDIR": str(context.tmp),
         "LANG": "C.UTF-8",

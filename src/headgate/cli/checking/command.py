@@ -15,8 +15,8 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.checking import against as beside
+from headgate.cli.checking import ansible, printing, sarif, since
 from headgate.cli.checking import held as holding
-from headgate.cli.checking import printing, sarif, since
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
 from headgate.cli.keys.opening import unopenable
 from headgate.cli.moving.page import is_of_the_reference, page
@@ -109,7 +109,20 @@ def command(
         found = {"": _refused(refused.errors, _texts(given))}
     except UserError as error:
         raise Impossible(str(error)) from error
+    if not json_ and not sarif_:
+        _tell_of_ansible(given, found)
     _show(found, _Shown(json_, sarif_, limit, fail_on))
+
+
+def _tell_of_ansible(given: Given, found: Mapping[str, Told]) -> None:
+    """Say which versions are asked for, and whether this machine has them, where there are settings to say so."""
+    loaded = [one.loaded for one in found.values() if isinstance(one.loaded, Loaded)]
+    try:
+        settings = read(find(given.config))
+    except UserError:
+        return
+    for line in ansible.lines(loaded, settings):
+        click.echo(f"{line}\n")
 
 
 def _tell_of_settings(given: Given) -> None:

@@ -45,7 +45,7 @@ NOTES: dict[str, dict[str, Note]] = {
     "scheduler": {
         **_PROCESS,
         "relative_priority": _needless("projects take turns among those of equal precedence, always"),
-        "default_ansible_version": _needless("one Ansible, the executor's own, runs every playbook"),
+        "default_ansible_version": _instead("`default-ansible-version` of each tenant"),
     },
     "merger": {
         **_PROCESS,
@@ -69,8 +69,6 @@ NOTES: dict[str, dict[str, Note]] = {
         "winrm_cert_pem_file": _missing("machines are reached over ssh; Windows has a server of it, too"),
         "winrm_operation_timeout_sec": _missing("machines are reached over ssh"),
         "winrm_read_timeout_sec": _missing("machines are reached over ssh"),
-        "ansible_root": _needless("one Ansible, which is installed beside Headgate, runs every playbook"),
-        "manage_ansible": _needless("one Ansible, which is installed beside Headgate, runs every playbook"),
         "ansible_setup_timeout": _needless("the time of a playbook counts from its start"),
         "disk_limit_per_job": _instead("`disk_max_mb`; a build that takes more is ended at once"),
         "max_starting_builds": _needless("no more builds begin at once than there are processors"),

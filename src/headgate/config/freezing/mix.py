@@ -231,6 +231,7 @@ class Mix:
         values = self._values
         nodesets = self._nodesets()
         self._no_semaphore_twice()
+        asked = values.get("ansible-version", self._tenant.default_ansible_version)
         fields = {name: values[key] for key, name in _FIELDS.items() if key in values}
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
         if pre_s and timeout_s and pre_s > timeout_s > 0:
@@ -260,7 +261,8 @@ class Mix:
             include_projects=self._filters("include-projects"),
             exclude_projects=self._filters("exclude-projects"),
             secret_exposure=values.get("secret-exposure", "ignore"),
-            ansible_version=str(values.get("ansible-version", self._tenant.default_ansible_version or ANSIBLE_DEFAULT)),
+            ansible_version=str(asked or ANSIBLE_DEFAULT),
+            ansible_asked=bool(asked),
             post_review=self.post_review,
             noop=noop,
             inheritance=tuple(self._inheritance),

@@ -29,7 +29,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
             "timeout=timeout_s post-timeout=post_timeout_s attempts=attempts_max required-projects vars extra-vars "
             "host-vars group-vars include-vars override-checkout workspace-scheme workspace-checkout nodeset "
-            "failure-output include-projects exclude-projects ansible-split-streams"
+            "failure-output include-projects exclude-projects ansible-version ansible-split-streams"
         ),
         "services/nodes": "nodeset",
     },
@@ -95,6 +95,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "allowed-reporters allowed-labels disallowed-labels use-nodepool semaphores default-parent "
             "max-oidc-ttl=max_oidc_ttl_s allowed-oidc-issuers"
         ),
+        "config/freezing": "default-ansible-version",
         "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project labels",
         "web": "admin-rules access-rules role-mappings anonymous-read-access authentication-realm",
     },

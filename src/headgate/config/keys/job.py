@@ -108,7 +108,6 @@ _SECRETS = many(named(SECRET, "secret of a job"))
 _RETURNED = "a job returns the address of its log as `zuul.log_url`"
 _FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
 _HOME = "playbooks of like rights share a home directory that is never cleared, and others do not see it"
-OWN_ANSIBLE = "the executor's own Ansible runs every playbook"
 _UNLIMITED = "seconds; 0 and less: the executor's limit"
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
@@ -183,7 +182,9 @@ JOB: dict[str, JobKey] = {
     "post-review": _key(flag, Merge.STICKY, "false"),
     "override-checkout": _key(text),
     "override-branch": _key(text, note="old name of override-checkout"),
-    "ansible-version": _key(word, default="the tenant's default-ansible-version", idle=OWN_ANSIBLE),
+    "ansible-version": _key(
+        word, default="the tenant's default-ansible-version", note="9 or 11; see `headgate ansible install`"
+    ),
     "ansible-split-streams": _key(flag, default="true", note="false: a task registers errors as output, as they came"),
     "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
     "workspace-checkout": _key(flag_or_auto, default="true", note="auto: files for jobs without nodes"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from headgate.config.keys.job import OWN_ANSIBLE
 from headgate.config.keys.objects import CONFIG_KINDS, NO_IMAGES, NO_TOKENS, NODEPOOL_KINDS
 from headgate.config.reading.check import (
     Key,
@@ -50,7 +49,7 @@ TENANT: Keys = {
     "exclude-unprotected-branches": Key(flag, "false", idle=_NO_FORGE),
     "exclude-locked-branches": Key(flag, "false", idle=_NO_FORGE),
     "default-parent": Key(text, "base"),
-    "default-ansible-version": Key(word, "the system's", idle=OWN_ANSIBLE),
+    "default-ansible-version": Key(word, "what the executor has installed"),
     "allowed-triggers": Key(_TEXTS, "all"),
     "allowed-reporters": Key(_TEXTS, "all"),
     "allowed-labels": Key(many(regex), "all"),

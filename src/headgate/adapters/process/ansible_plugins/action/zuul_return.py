@@ -2,9 +2,12 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 from ansible.plugins.action import ActionBase
+
+sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))  # where Ansible is another's
 
 from headgate.adapters.process.returning import RESULT_VARIABLE, ReturnError, add
 

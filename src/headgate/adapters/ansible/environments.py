@@ -1,0 +1,149 @@
+"""Where the versions of Ansible are that jobs ask for, and which one runs the playbooks of a job.
+
+Each is an environment: a directory with a Python of its own, named after the version and a digest of the list of
+packages that it is made of.  It counts once the file MARK is in it, which is written last: what a killed installation
+leaves is never used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from headgate.config.keys.job import ANSIBLE_VERSIONS
+
+LOCKS = Path(__file__).parent / "locks"
+MARK = "headgate.json"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""Headgate's plugins, which Ansible loads, need the Python that Headgate has."""
+_DIGEST_SIZE = 8
+
+
+class NotInstalled(Exception):
+    """The version that a job asks for is not on this machine; the text says what to do."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"the job asks for Ansible {version}, which is not installed on this executor; there, run: "
+            f"headgate ansible install {version}"
+        )
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What an environment says of itself."""
+
+    version: str
+    core: str
+    """Of ansible-core."""
+    python: str
+    made_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One that is whole."""
+
+    place: Path
+    mark: Mark
+    current: bool
+    """Whether it is made of what this Headgate names; an earlier one may name older packages."""
+
+    @property
+    def program(self) -> str:
+        return str(self.place / "bin" / "ansible-playbook")
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return f"Ansible {self.mark.version} (ansible-core {self.mark.core})"
+
+
+class Environments:
+    """Those below `root`, made of the lists of packages in `locks`."""
+
+    def __init__(self, root: Path, locks: Path = LOCKS) -> None:
+        self.root, self._locks = root, locks
+
+    @property
+    def places(self) -> tuple[Path, Path]:
+        """Return both directories."""
+        return self.root, self._locks
+
+    def lock(self, version: str) -> Path:
+        """Return the list of packages of a version, each with the hashes of its files."""
+        return self._locks / f"{version}.txt"
+
+    def core(self, version: str) -> str:
+        """Return the version of ansible-core that it names."""
+        found = re.search(r"^ansible-core==(\S+)", self.lock(version).read_text(), re.MULTILINE)
+        assert found is not None, "every list names one"
+        return found[1]
+
+    def place(self, version: str) -> Path:
+        """Return where it is, or is to be."""
+        digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode()).hexdigest()
+        return self.root / f"{version}-{digest[:_DIGEST_SIZE]}"
+
+    def all(self, version: str) -> list[Environment]:
+        """Return those that can be used, the current one first, then the newest."""
+        now = self.place(version)
+        marks = ((place, _mark(place)) for place in self.root.glob(f"{version}-*"))
+        found = [Environment(place, mark, place == now) for place, mark in marks if mark and mark.python == PYTHON]
+        return sorted(found, key=lambda one: (one.current, one.mark.made_ms), reverse=True)
+
+    def find(self, version: str) -> Environment | None:
+        return next(iter(self.all(version)), None)
+
+    def choose(self, version: str, *, asked: bool) -> Environment | None:
+        """Return what runs the playbooks of a job; None: what is installed beside Headgate, if anything is.  Whether
+        the job or its tenant `asked` for the version, or it is that of who says nothing.  Raise NotInstalled."""
+        found = self.find(version)
+        if found is not None:
+            return found
+        if asked:
+            raise NotInstalled(version)
+        if beside() is not None:
+            return None
+        return next(filter(None, map(self.find, reversed(ANSIBLE_VERSIONS))), None)
+
+
+def beside() -> str | None:
+    """Return ansible-playbook beside this Python, or on the path."""
+    found = Path(sys.executable).parent / "ansible-playbook"
+    return str(found) if found.exists() else shutil.which("ansible-playbook")
+
+
+@contextmanager
+def used(environment: Environment) -> Iterator[bool]:
+    """Keep it from being removed, and tell whether it is still there."""
+    try:
+        fd = os.open(environment.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            there = _mark(environment.place) is not None
+        except BlockingIOError:  # it is being removed
+            there = False
+        yield there
+    finally:
+        os.close(fd)
+
+
+def _mark(place: Path) -> Mark | None:
+    try:
+        return msgspec.json.decode((place / MARK).read_bytes(), type=Mark)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,94 @@
+"""An executor's side: each build gets the Ansible that its job asks for, installed first where the settings say so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from subprocess import PIPE
+
+from headgate.adapters.ansible.environments import Environment, Environments, NotInstalled, beside, used
+from headgate.adapters.ansible.installing import CannotInstall, Say, install
+from headgate.base.tasks import end
+
+_SAID_MAX_BYTES = 4_000
+
+
+class Supply:
+    """`manages`: whether what a job asks for is installed when it is not there."""
+
+    def __init__(self, environments: Environments | None, *, manages: bool) -> None:
+        self._environments, self._manages = environments, manages
+        self._installing: dict[str, asyncio.Task[None]] = {}
+
+    @asynccontextmanager
+    async def taken(self, version: str, *, asked: bool, say: Say) -> AsyncIterator[Environment | None]:
+        """Hold what runs the playbooks of a job; None: what is beside Headgate, if anything is.  `asked`: see
+        `Environments.choose`.  Raise NotInstalled, CannotInstall."""
+        while True:
+            found = await self._chosen(version, asked, say)
+            if found is None:
+                yield None
+                return
+            with used(found) as there:
+                if there:  # else a newer one is
+                    yield found
+                    return
+
+    async def _chosen(self, version: str, asked: bool, say: Say) -> Environment | None:
+        if self._environments is None:
+            return None
+        try:
+            return self._environments.choose(version, asked=asked or (self._manages and beside() is None))
+        except NotInstalled:
+            if not self._manages:
+                raise
+        say(f"Ansible {version} is not installed here; it is being installed, which takes a minute or so")
+        await self._installed(version)
+        return self._environments.find(version)
+
+    async def _installed(self, version: str) -> None:
+        """Once for all builds that wait for it; one that is cancelled leaves it to the others."""
+        running = self._installing.get(version)
+        if running is None:
+            running = self._installing[version] = asyncio.ensure_future(self._install(version))
+            running.add_done_callback(lambda _: self._installing.pop(version))
+        await asyncio.shield(running)
+
+    async def _install(self, version: str) -> None:
+        """In a process, which can be ended.  Raise CannotInstall."""
+        assert self._environments is not None, "asked by who looked into them"
+        words = [sys.executable, "-m", __name__, *map(str, self._environments.places), version]
+        process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, start_new_session=True)
+        try:
+            said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode:
+            why = said[-_SAID_MAX_BYTES:].decode(errors="replace").strip()
+            raise CannotInstall(why or f"installing Ansible {version} ended with status {process.returncode}")
+
+    async def close(self) -> None:
+        """Once no build runs any more."""
+        await end(*self._installing.values())
+
+
+def main() -> None:
+    """Install a version below a directory, of the lists in another."""
+    root, locks, version = sys.argv[1:]
+    try:
+        install(Environments(Path(root), Path(locks)), version, say=lambda _: None)
+    except CannotInstall as error:
+        print(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

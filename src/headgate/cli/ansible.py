@@ -1,0 +1,116 @@
+"""`headgate ansible`: the versions of Ansible that jobs may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.ansible.installing import install, known
+from headgate.cli.jobs import environments
+from headgate.cli.settings import find, read
+from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
+
+PIPED_WIDTH = 1000
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+
+
+@click.group(name="ansible")
+def command() -> None:
+    """Install and list the versions of Ansible that jobs ask for with `ansible-version`.
+
+    Each is the whole package of that release, with its collections, in a directory of its own below
+    [executor] ansible_root. Every executor's machine has its own.
+    """
+
+
+@command.command(name="install")
+@_config
+@click.option("--all", "every", is_flag=True, help="Every version that jobs may ask for.")
+@click.option(
+    "--from",
+    "wheels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Take the files from this directory, and ask no package index.",
+)
+@click.argument("versions", nargs=-1, metavar="[VERSION]...")
+def install_versions(config: str | None, every: bool, wheels: Path | None, versions: tuple[str, ...]) -> None:
+    """Install versions of Ansible, 11 if none is named.
+
+    Files come from the package index of pip's settings, and each must have the hash that this Headgate names. What is
+    there already stays as it is; what an earlier Headgate installed is renewed. Run it as the executor's user.
+    """
+    if every and versions:
+        raise click.UsageError("name versions, or say --all")
+    wanted = ANSIBLE_VERSIONS if every else versions or (ANSIBLE_DEFAULT,)
+    for version in wanted:
+        known(version)
+    here = _environments(config)
+    for version in dict.fromkeys(wanted):
+        found = install(here, version, say=click.echo, wheels=wheels.absolute() if wheels else None)
+        click.echo(f"{found.name} is installed in {found.place}")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One version, and whether it is here."""
+
+    version: str
+    core: str
+    """Of ansible-core; of what is not installed, what would be."""
+    state: str
+    """installed | outdated | missing"""
+    place: str = ""
+
+
+STATES = {
+    "installed": "installed",
+    "outdated": "installed; `headgate ansible install {}` renews it",
+    "missing": "not installed; `headgate ansible install {}`",
+}
+
+
+@command.command(name="list")
+@_config
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_versions(config: str | None, as_json: bool) -> None:
+    """List the versions that jobs may ask for, and whether they are installed here."""
+    rows = [row(_environments(config), version) for version in ANSIBLE_VERSIONS]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    table = Table("version", "ansible-core", "state", "directory", box=None)
+    for one in rows:
+        table.add_row(one.version, one.core, STATES[one.state].format(one.version), one.place)
+    console.print(table)
+
+
+@command.command()
+@click.argument("version")
+def requirements(version: str) -> None:
+    """Print the packages of a VERSION with their hashes, as pip reads them.
+
+    `pip download --only-binary :all: -r FILE -d DIRECTORY` fetches them for machines without a network, which install
+    them with `--from DIRECTORY`.
+    """
+    known(version)
+    click.echo(Environments(Path()).lock(version).read_text(), nl=False)
+
+
+def row(here: Environments, version: str) -> Row:
+    """Return what there is to say of a version."""
+    found = here.find(version)
+    if found is None:
+        return Row(version, here.core(version), "missing")
+    return Row(version, found.mark.core, "installed" if found.current else "outdated", str(found.place))
+
+
+def _environments(config: str | None) -> Environments:
+    """Raise UserError."""
+    return environments(read(find(config)))

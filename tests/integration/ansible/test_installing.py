@@ -1,0 +1,161 @@
+"""Environments are made whole or not at all, whoever dies meanwhile and however many make them; no network is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.ansible.environments import MARK, Environments, used
+from headgate.adapters.ansible.installing import CannotInstall, install
+from tests.integration.builds.bench import Bench
+
+from .wheelhouse import Wheelhouse
+
+DEADLINE_S = 120.0
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Wheelhouse:
+    return Wheelhouse(tmp_path)
+
+
+@pytest.fixture
+def here(tmp_path: Path, house: Wheelhouse) -> Environments:
+    house.offers("9", "2.16.1")
+    return Environments(tmp_path / "state" / "ansible", house.locks)
+
+
+def said(environments: Environments, house: Wheelhouse, version: str = "9") -> list[str]:
+    """What people are told when it is installed."""
+    lines = list[str]()
+    found = install(environments, version, say=lines.append, wheels=house.files)
+    assert found.current and found.mark.version == version
+    return lines
+
+
+def test_what_is_installed_runs_and_is_renewed_when_nobody_uses_it(here: Environments, house: Wheelhouse) -> None:
+    assert any("installing Ansible 9 (ansible-core 2.16.1)" in line for line in said(here, house))
+    first = here.find("9")
+    assert first is not None
+    ran = subprocess.run([first.program], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
+    assert ran.stdout == f"stand-in 2.16.1 {first.place}\n"
+    assert first.place.stat().st_mode & 0o777 == 0o755 and not (first.place / "tmp").exists()
+    assert said(here, house) == [], "it is there"
+    house.offers("9", "2.16.2")
+    assert here.find("9") is not None, "until it is renewed"
+    with used(first) as there:
+        assert there
+        assert said(here, house)
+        assert (first.place / MARK).exists(), "a build has it"
+    now = here.find("9")
+    assert now is not None and now.mark.core == "2.16.2"
+    assert said(here, house) == [] and not first.place.exists()
+
+
+def test_of_two_at_once_one_installs(here: Environments, house: Wheelhouse) -> None:
+    told = list[list[str]]()
+    threads = [threading.Thread(target=lambda: told.append(said(here, house))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert len(told) == 2 and sum("installing Ansible 9" in line for lines in told for line in lines) == 1
+
+
+def test_a_file_that_is_another_than_the_list_says_is_not_installed(here: Environments, house: Wheelhouse) -> None:
+    house.names("9", "2.16.1", 64 * "0")
+    with pytest.raises(CannotInstall, match="not the one that this Headgate names"):
+        said(here, house)
+    assert list(here.root.glob("9-*")) == []
+
+
+def test_without_a_network_it_says_how_to_do_without(here: Environments, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}/simple")
+        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+        with pytest.raises(CannotInstall, match=r"cannot be reached .*`headgate ansible install 9 --from wheels`"):
+            install(here, "9", say=lambda _: None)
+    assert here.find("9") is None and list(here.root.glob("9-*")) == []
+
+
+@contextmanager
+def silent_index() -> Iterator[tuple[str, socket.socket, ExitStack]]:
+    """Takes connections and answers nothing until the stack is closed."""
+    with ExitStack() as closing, socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(DEADLINE_S)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/simple", listening, closing
+
+
+def test_a_killed_installation_is_not_used_and_whoever_comes_next_waits_for_what_it_left_running(
+    here: Environments, house: Wheelhouse
+) -> None:
+    words = [sys.executable, "-m", "headgate.adapters.ansible.supply", *map(str, here.places), "9"]
+    with silent_index() as (url, listening, closing):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        killed = subprocess.Popen(words, env={**kept, "PIP_INDEX_URL": url, "PIP_RETRIES": "0"})
+        connection, _ = listening.accept()
+        closing.callback(connection.close)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(DEADLINE_S)
+        assert here.place("9").is_dir() and here.find("9") is None
+        lines, waits = list[str](), threading.Event()
+
+        def say(line: str) -> None:
+            lines.append(line)
+            waits.set()
+
+        next_one = threading.Thread(target=lambda: install(here, "9", say=say, wheels=house.files))
+        next_one.start()
+        assert waits.wait(DEADLINE_S) and "waiting for it" in lines[0], "pip holds what its parent held"
+        listening.close()
+        closing.close()
+        next_one.join(DEADLINE_S)
+    assert "installing Ansible 9" in lines[1] and here.find("9") is not None
+
+
+async def test_a_job_without_its_version_is_told_what_to_run(tmp_path: Path, here: Environments) -> None:
+    (tmp_path / "bench").mkdir()
+    bench = Bench(tmp_path / "bench", ansible=here)
+    outcome = await bench.start(
+        run=(bench.script("x.yaml", "- hosts: all\n"),), ansible_version="9", ansible_asked=True
+    )
+    assert outcome.result == "ERROR" and "headgate ansible install 9" in outcome.error and outcome.error in bench.log
+    outcome = await bench.start(run=(bench.script("x", "echo plain"),), ansible_version="9", ansible_asked=True)
+    assert outcome.result == "SUCCESS", "which needs none"
+
+
+async def test_an_executor_that_may_installs_it_once_for_all_that_wait(
+    tmp_path: Path, here: Environments, house: Wheelhouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(house.files))
+    (tmp_path / "bench").mkdir()
+    bench = Bench(tmp_path / "bench", ansible=here, manage_ansible=True)
+    job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_asked": True}
+    cancel = asyncio.Event()
+    cancelled = bench.start(cancel, **job)
+    await bench.says("it is being installed")
+    others = [bench.start(**job) for _ in range(2)]
+    cancel.set()
+    assert (await cancelled).result == "CANCELED"
+    for outcome in await asyncio.gather(*others):
+        assert outcome.result == "SUCCESS", outcome.error
+    assert "Ansible 9 (ansible-core 2.16.1) runs the playbooks" in bench.log
+    found = here.find("9")
+    assert found is not None and f"stand-in 2.16.1 {found.place}" in bench.log
+    house.names("11", "2.18.1", 64 * "1")
+    outcome = await bench.start(**{**job, "ansible_version": "11"})
+    assert outcome.result == "ERROR" and "Ansible 11 cannot be installed" in outcome.error
