@@ -10,6 +10,9 @@ CHANGES ?= 1000
 # Test servers that Debian does not have.
 THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 
+# Tests start hundreds of processes; each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: gerrit sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo

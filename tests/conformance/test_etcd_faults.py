@@ -18,6 +18,7 @@ from headgate.store.etcd.address import parse
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Append, At, Changed, Conflict, Delete, Entry, Put, Snapshot, StoreError, Unavailable
 from headgate.testing.conformance import first
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.certificates import Certificates, make
 from headgate.testing.servers.etcd import Etcd, cluster, etcd
 from headgate.testing.servers.program import free_ports
@@ -109,7 +110,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
             await first(watch, 1)
             next(server for server in servers if server.leads).program.kill()
             written = 0
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(DEADLINE_S):
                 while written < 10:
                     try:
                         await backend.commit([], [Append("/q", str(written).encode())])

@@ -26,11 +26,10 @@ from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.session import attach
 from headgate.store.zookeeper.wire.link import Identity, Link, Lost, Traffic
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
-
-DEADLINE_S = 20.0
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 
-DEADLINE_S = 60.0
 MAIN = "from headgate.cli.main import main; main()"
 """Wherever this Python has its packages from: tests run as another user, too."""
 
@@ -80,10 +80,10 @@ class Headgate:
         if self.process is None or self.process.poll() is not None:
             return -1
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(DEADLINE_S)
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=DEADLINE_S) as answer:
             return json.load(answer)
 
     def items(self, pipeline: str) -> list[dict[str, Any]]:

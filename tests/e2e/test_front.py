@@ -19,6 +19,7 @@ import jwt
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 
@@ -95,7 +96,7 @@ class Caller:
         kind = {"Content-Type": "text/plain" if isinstance(body, str) else "application/json"} if data else {}
         asked = Request(self._headgate.url + path, data, {**said, **kind, **headers}, method=method)
         try:
-            with urlopen(asked, timeout=10) as answer:
+            with urlopen(asked, timeout=DEADLINE_S) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except HTTPError as refused:
             return refused.code, json.loads(refused.read() or b"null")
@@ -115,7 +116,7 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
 
     status, may = ann("GET", "/api/tenant/example/authorizations")
     assert status == 200 and may["zuul"]["admin"]
-    assert "queues" in urlopen(f"{headgate.url}/queues/docs", timeout=10).read().decode().lower()
+    assert "queues" in urlopen(f"{headgate.url}/queues/docs", timeout=DEADLINE_S).read().decode().lower()
     wait_for("the queue is there", lambda: ann("GET", "/v1/queuey/orders")[0] == 200)
     for refused in (bob("POST", "/v1/queuey/orders", "not mine"), nobody("POST", "/v1/queuey/orders", "nor mine")):
         assert refused[0] in (401, 403), "who may post to a queue is who may start its pipeline"
@@ -127,9 +128,9 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
     step = {"create": {"type": "runm.machine", "name": "m1", "properties": {"rack": "r1"}}}
     assert ann("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 200
     assert nobody("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 401
-    assert "Headgate" in urlopen(f"{headgate.url}/", timeout=10).read().decode()
+    assert "Headgate" in urlopen(f"{headgate.url}/", timeout=DEADLINE_S).read().decode()
     for place in ("/inventory", "/inventory/static/inventory.js"):
-        assert "nventory" in urlopen(f"{headgate.url}{place}", timeout=10).read().decode()
+        assert "nventory" in urlopen(f"{headgate.url}{place}", timeout=DEADLINE_S).read().decode()
     with sync_playwright() as playwright:
         page = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"]).new_page()
         page.goto(f"{headgate.url}/tenants")
@@ -187,7 +188,7 @@ def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory:
         wait_for("the lease is over", lambda: ann("GET", "/inventory/v1/leases", **where) in none)
     finally:
         worker.terminate()
-        assert worker.wait(30) == 0, said.read_text()
+        assert worker.wait(DEADLINE_S) == 0, said.read_text()
 
 
 def test_keys_are_replaced_while_everything_runs(headgate: Headgate) -> None:

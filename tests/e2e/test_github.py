@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.people import GitHub, github
 from headgate.testing.forges.github.state import Repository
@@ -73,7 +74,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[GitHub]:
     assert found.door.wrong == [] == found.mail.wrong
 
 
-async def until(what: str, holds: Callable[[], bool], deadline_s: float = 60.0) -> None:
+async def until(what: str, holds: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
     end_s = asyncio.get_running_loop().time() + deadline_s
     while not holds():
         assert asyncio.get_running_loop().time() < end_s, what

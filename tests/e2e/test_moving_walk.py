@@ -8,6 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.zookeeper import ZooKeeper
 from tests.integration.conftest import PIPELINES, TENANTS
@@ -93,7 +94,7 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
         assert "of no effect here" in log.read_text() and "[statsd]" in log.read_text()
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(DEADLINE_S)
 
 
 def test_every_block_is_run_but_what_needs_a_zuul() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.program import Program, free_ports
@@ -90,7 +91,7 @@ class Cluster:
         return self.programs[name].log.read_text(errors="replace")
 
     def get(self, name: str, path: str) -> Any:
-        with urllib.request.urlopen(self.url(name) + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url(name) + path, timeout=DEADLINE_S) as answer:
             return json.load(answer)
 
     def health(self, name: str) -> tuple[int, Any]:
@@ -102,7 +103,7 @@ class Cluster:
     def headgate(self, *arguments: str) -> str:
         command = [str(BIN / "headgate"), *arguments]
         environment = {**os.environ, "HEADGATE_TOKEN": self.token("web")}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -169,7 +170,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     build = cluster.get("web", "/api/tenant/example/builds?complete=true")[0]["uuid"]
     logs = {one["path"]: one for one in cluster.get("web", f"/api/tenant/example/build/{build}/logs")}
     log = logs["job-output.txt"]
-    with urllib.request.urlopen(cluster.url("web") + log["url"], timeout=10) as answer:
+    with urllib.request.urlopen(cluster.url("web") + log["url"], timeout=DEADLINE_S) as answer:
         assert b"testing first" in answer.read(), "the web shows the log that an executor has"
 
     cluster.approve("held", hold=True)
@@ -196,7 +197,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
 
     cluster.headgate("components", "--url", cluster.url("web"), "stop", left)
     stopped = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[left])
-    assert stopped.process is not None and stopped.process.wait(20) == 0
+    assert stopped.process is not None and stopped.process.wait(DEADLINE_S) == 0
     shown = cluster.headgate("components", "--url", cluster.url("web"))
     assert "no executor takes part: no build is run until one does" in shown
 
@@ -220,7 +221,7 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
     wait_for("a change lands", lambda: cluster.landed("after"))
     token = cluster.token("s1")
     asked = urllib.request.Request(cluster.url("s1") + "/metrics", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    with urllib.request.urlopen(asked, timeout=DEADLINE_S) as answer:
         figures = answer.read().decode()
     assert re.search(r'outcome="(unavailable|given up)"', figures)
     for line in cluster.log("e1").splitlines():
@@ -239,7 +240,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
 
     def health() -> tuple[int, Any]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{health_port}/health/ready", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{health_port}/health/ready", timeout=DEADLINE_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -251,7 +252,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
         status, said = wait_for("health says so", lambda: health() if health()[0] else None)
         assert status == 503 and not said["store"]["reachable"] and f"127.0.0.1:{port}" in said["store"]["error"]
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"http://127.0.0.1:{health_port}/api/components", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{health_port}/api/components", timeout=DEADLINE_S)
         assert refused.value.code == 503 and "is waited for" in json.load(refused.value)["description"]
         server.start()
         wait_for("it takes part once there is a store", lambda: health()[0] == 200)

@@ -11,6 +11,7 @@ import pytest
 
 from headgate.cli.queue.workerfile import read_worker_file
 from headgate.cli.settings import read
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.zookeeper import zookeeper
 
@@ -81,7 +82,7 @@ def test_a_server_for_more_than_one_machine(tmp_path: Path) -> None:
             assert re.search(r"served at http://127.0.0.1:\d+/v1/sync/", program.stdout.readline())
         finally:
             program.terminate()
-            program.communicate(timeout=30)
+            program.communicate(timeout=DEADLINE_S)
 
 
 def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> No
             assert "Processing queues of queuey" in worker.stdout.readline()
         finally:
             worker.terminate()
-            worker.communicate(timeout=30)
+            worker.communicate(timeout=DEADLINE_S)
 
 
 def test_workers_share_what_the_server_keeps(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 
@@ -87,7 +88,7 @@ def start(root: Path, command: list[str], settings: str) -> subprocess.Popen[byt
 
 def end(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGTERM)
-    process.wait(20)
+    process.wait(DEADLINE_S)
 
 
 _FILL = """

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from headgate.base.errors import UserError
 from headgate.cli.queue.command import command as queue_command
 from headgate.cli.queue.worker import command as worker_command
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 
@@ -80,7 +81,7 @@ def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
         wait_for("the next is begun", lambda: "began long 1" in log.read_text())
         health = re.search(r"(http://\S+/health)", log.read_text())
         assert health
-        with urllib.request.urlopen(health[1], timeout=10) as answer:
+        with urllib.request.urlopen(health[1], timeout=DEADLINE_S) as answer:
             assert json.load(answer)["status"] == "ok"
         (listed,) = json.loads(queue("list", "--json").output)
         assert (listed["partition"], listed["state"]) == ("orders", "processed"), listed
@@ -90,7 +91,7 @@ def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
 
         worker.send_signal(signal.SIGTERM)
         (tmp_path / "go").touch()
-        assert worker.wait(20) == 0
+        assert worker.wait(DEADLINE_S) == 0
         assert "ended long" in log.read_text()
     finally:
         if worker is not None and worker.poll() is None:

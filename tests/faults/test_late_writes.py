@@ -14,6 +14,7 @@ from headgate.base.ids import fresh
 from headgate.recipes.lock import lock
 from headgate.store.store import Store
 from headgate.store.types import Put
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import proxy
@@ -21,7 +22,6 @@ from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.faults.holder import HELD, LOCK, NOTICED, PLACE, REFUSED, open_store
 
 TTL_S = 2.0
-DEADLINE_S = 60.0
 TOP = Path(__file__).parents[2]
 
 Url = Callable[[int], str]

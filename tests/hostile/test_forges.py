@@ -26,6 +26,7 @@ from headgate.gate.change import Change, Standing
 from headgate.ports.forge import Hint, NotLanded, ReporterAway
 from headgate.services.context import Context
 from headgate.services.scheduler.needed import LOOKED_UP_MAX, Needed
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import github
 from headgate.testing.servers.program import free_ports
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
@@ -179,7 +180,7 @@ async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypat
     port = server.sockets[0].getsockname()[1]
     client = Client(replace(here.account, web=f"http://127.0.0.1:{port}"), calls.forge_http)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(ReporterAway, match="has not answered within"):
                 await client.get(Key("us", ""), "/user")
     finally:

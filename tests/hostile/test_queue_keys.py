@@ -11,6 +11,7 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.base.tasks import end
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.messages.app import create_app
 from headgate.web.serve import serve
 
@@ -34,12 +35,12 @@ async def test_a_stream_ends_when_its_key_is_taken_away(tmp_path: Path) -> None:
             while b"first" not in seen:
                 seen += await stream.content.readany()
             path.write_text("[application_keys]\nsync = new\n")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 while (await http.post(f"{url}/q", data="no", headers={"Authorization": old})).status != 401:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             posted = await http.post(f"{url}/q", data="secret", headers={"Authorization": new})
             assert posted.status == 201
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 assert b"secret" not in await stream.content.read(), "it ends, and says nothing more"
     stop.set()
     await task

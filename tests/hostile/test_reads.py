@@ -12,6 +12,7 @@ from pathlib import Path
 import jwt
 from playwright.sync_api import expect, sync_playwright
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.etcd import etcd
 from tests.e2e.headgate import wait_for
 from tests.e2e.test_processes import Cluster
@@ -25,7 +26,7 @@ BUILD = "b" * 32
 
 def read(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=DEADLINE_S) as answer:
             return answer.status, answer.read(1_000_000)
     except urllib.error.HTTPError as error:
         return error.code, error.read(1_000_000)
@@ -107,7 +108,7 @@ def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
         path, body = "/api/tenant/example/reconfigure", b"{}" if method == "POST" else None
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(url + path, body, headers, method=method), timeout=20
+                urllib.request.Request(url + path, body, headers, method=method), timeout=DEADLINE_S
             ) as answer:
                 return answer.status, {name.lower(): value for name, value in answer.headers.items()}
         except urllib.error.HTTPError as error:

@@ -105,12 +105,13 @@ def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
     said = {
         "name": {"zuul.yaml": json.dumps([named, project])},
         "section": {"zuul.yaml": json.dumps([{"project": {"check": {"jobs": [f"attack{ESCAPES}"]}}}])},
-        "message": {"zuul.yaml": json.dumps([job, project]), "jobs/attack": "#!/bin/sh\nsleep 20; exit 1\n"},
+        "message": {"zuul.yaml": json.dumps([job, project]), "jobs/attack": "#!/bin/sh\nexit 1\n"},
         "raw": {"zuul.yaml": f"- job: {ESCAPES}\n"},
         "file": {f"zuul.d/{ESCAPES}.yaml": "- job: 1\n"},
         "semaphore": {"zuul.yaml": json.dumps([{"semaphore": {"name": ESCAPES, "max": "x"}}])},
     }
     with Arena(tmp_path) as arena:
+        arena.attack("waits", "#!/bin/sh\nexec sleep 600\n")
         commits = {topic: arena.propose(ATTACKER, topic, files) for topic, files in said.items()}
         board = wait_for("the job is shown", lambda: found if "attack" in (found := shown(arena)) else "")
         told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in commits.items()}

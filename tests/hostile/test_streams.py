@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.inventory.server import V1
 from tests.integration.inventory.served import Client, served
 
@@ -62,7 +63,7 @@ async def test_streams_without_number_keep_nobody_out() -> None:
             tasks += [asyncio.ensure_future(watch_for_ever(channel, begun)) for _ in range(STREAMS)]
             asked = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(endless())
             tasks.append(asyncio.ensure_future(asked.initial_metadata()))  # its answers are never read
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             for _ in range(CONNECTIONS * STREAMS):
                 await begun.acquire()
         await a_neighbour_is_served(client, "beside")

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from headgate.adapters.process.bounds.groups import Groups
+from headgate.testing.deadline import DEADLINE_S
 from tests.e2e.headgate import wait_for
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.world import World, greeter
@@ -144,14 +145,14 @@ async def test_what_a_killed_executor_leaves_is_ended_by_the_next_and_the_living
         await following.runner.sweep()
         left = victim.left(builds)
         assert not any(left.values()), left
-        assert stays.wait(10) == -9
+        assert stays.wait(DEADLINE_S) == -9
         assert not _in_spaces(set(spaces) - {os.stat("/proc/self/ns/net").st_ino})
 
         assert neighbour.left(builds) == before
         stack.enter_context(greeter("::", PORT, "ip", "netns", "exec", world.name))
         assert neighbour.process.stdout is not None
         assert neighbour.process.stdout.read() == "RESULTS SUCCESS SUCCESS\n"
-        assert neighbour.process.wait(20) == 0 and not any(neighbour.left(builds).values())
+        assert neighbour.process.wait(DEADLINE_S) == 0 and not any(neighbour.left(builds).values())
 
 
 def _kill(executor: Executor, *, also: bool) -> None:

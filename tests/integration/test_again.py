@@ -9,7 +9,8 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import PastBuildset, Question
 from headgate.store.memory import MemoryBackend
-from headgate.testing.gate import DEADLINE_S, gate
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS

@@ -12,7 +12,8 @@ import pytest
 from headgate.map.records import Troubles
 from headgate.recipes.codec import readable
 from headgate.store.memory import MemoryBackend
-from headgate.testing.gate import DEADLINE_S, Gate, gate
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS

@@ -27,6 +27,7 @@ from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Delete, Put
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access
@@ -73,7 +74,7 @@ async def client(tmp_path: Path, running: Gate, history: SqlHistory) -> AsyncIte
 
 async def seen(running: Gate, topic: str) -> None:
     place = running.context.map.cache.connection("local").data.path
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not any(topic.encode() in entry.value for entry in running.context.mirror.under(place)):
             await running.context.mirror.moved(running.context.mirror.moves)
 
@@ -128,7 +129,7 @@ async def test_a_name_that_several_changes_have_is_asked_about(
     run_git("push", "-q", "origin", "HEAD:refs/heads/stable", at=work)
     repositories.propose("code/api", "one", {"a": "1\n"})
     run_git("push", "-q", "origin", "HEAD:refs/for/stable/one", "HEAD:refs/for/stable/master/one", at=work)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         await running.runner.begun(3)
     said = dict[str, tuple[int, str]]()
     for name in ("one", "master/one", "stable/one", "stable/master/one"):
@@ -145,7 +146,7 @@ async def test_what_was_done_by_hand_is_kept(client: Client, running: Gate, repo
     body = {"pipeline": "gate", "change": "byhand", "reason": "because\u0000\x1b[31m\nof \u202ethat" + "x" * 5_000}
     for more in ({}, {"unapproved": True}):
         await client.post(f"{TENANT}/project/code/api/enqueue", json={**body, **more}, headers=TOKEN)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while sum(bool(one.outcome) for one in running.history.by_hand.values()) < 2:
             running.history.told.clear()
             await running.history.told.wait()
@@ -164,7 +165,7 @@ async def test_a_zone_is_forgotten_for_a_reason(client: Client, running: Gate) -
         assert answer.status_code == status, answer.text
     assert (await client.post("/api/zone/far/forget", json={}, headers=TOKEN)).status_code == 404
     assert await running.context.store.get(labels.path) is None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while sum(bool(one.outcome) for one in running.history.by_hand.values()) < 3:
             running.history.told.clear()
             await running.history.told.wait()
@@ -237,7 +238,7 @@ async def test_status_has_the_fields_that_clients_look_for(
         body = {"pipeline": "gate", "change": topic, "unapproved": True}
         assert (await client.post(f"{TENANT}/project/code/api/enqueue", json=body, headers=TOKEN)).status_code == 200
     job: dict[str, Any] = {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while not job.get("running"):
             await asyncio.sleep(0.05)
             status = (await client.get(f"{TENANT}/status")).json()
@@ -430,7 +431,7 @@ async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, r
     assert (await client.post("/api/quarantine/one", json=drop, headers=TOKEN)).status_code == 404
     assert (await client.post("/api/quarantine/two", json={"do": "eat"}, headers=TOKEN)).status_code == 400
     assert (await client.post("/api/quarantine/three", json=retry, headers=TOKEN)).status_code == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while len(quarantine) > 1 or trigger.length(context.mirror):
             await context.mirror.moved(context.mirror.moves)
     assert list(quarantine.all()) == ["two"], "what was retried was taken up"
@@ -454,7 +455,7 @@ async def test_a_change_or_a_ref_is_unknown_only_once_its_repository_was_looked_
     looked = running.context.map.cache.connection("local").refs("git.example/code/api").looked.path
     for what in ({"change": "nosuch"}, {"ref": "refs/tags/nosuch"}):
         body = {"pipeline": "check", **what}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await mirror.reached(looked)
         entry = mirror.get(looked)
         known = await client.post(url, json=body, headers=TOKEN)

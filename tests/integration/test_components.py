@@ -35,13 +35,13 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Remembered
 from headgate.testing.repositories import Repositories
 from headgate.web.status import Configured, Status
 
 from .conftest import PIPELINES, TENANTS
 
-DEADLINE_S = 30.0
 ONE_MS = 1
 
 

@@ -26,6 +26,7 @@ from headgate.services.reporting.queues import QueueReporter
 from headgate.services.scheduler.occasions import runner
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, WatchedQueues
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories
@@ -33,7 +34,6 @@ from headgate.web.status import Status
 
 from .conftest import PIPELINES, TENANTS
 
-DEADLINE_S = 30.0
 ORDERS = (
     PIPELINES
     + """

@@ -24,13 +24,12 @@ from headgate.services.notices.naming import partition_of, queue_of
 from headgate.services.notices.posting import PARTITIONS, Posts
 from headgate.services.reporting.queues import QueueReporter
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS
-
-DEADLINE_S = 30.0
 
 
 async def told(client: MessageClient, project: str) -> list[Notice]:

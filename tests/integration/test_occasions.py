@@ -22,11 +22,12 @@ from headgate.services.orders import ordered
 from headgate.services.scheduler.occasions import runner
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Put
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 
 from .conftest import TENANTS
-from .test_message_triggers import DEADLINE_S, repositories
+from .test_message_triggers import repositories
 
 __all__ = ["repositories"]  # a fixture
 

@@ -18,6 +18,7 @@ from headgate.services.merger import Merger
 from headgate.services.orders import state_of
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Put
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
@@ -58,7 +59,7 @@ class Client:
 
     async def item(self, running: Gate, phase: str) -> dict[str, Any]:
         """The head of the gate, once it is in this phase."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 seen = running.context.mirror.moves
                 queues = (await self.pipeline("gate"))["change_queues"]
@@ -154,7 +155,7 @@ async def test_what_is_being_pushed_lands_before_the_answer_and_nothing_after_it
     await approved(repositories, "one")
     await begun.wait()
     closing = asyncio.ensure_future(client.asks("close", GATE))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not state_of(running.context, "example").closings:
             await running.context.mirror.moved(running.context.mirror.moves)
     assert not closing.done()
@@ -179,7 +180,7 @@ async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
     await approved(repositories, "one")
     await begun.wait()
     closing = asyncio.ensure_future(client.asks("close", GATE))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not state_of(running.context, "example").closings:
             await running.context.mirror.moved(running.context.mirror.moves)
     go_on.set()
@@ -207,14 +208,14 @@ async def test_what_happens_waits_while_it_is_paused(client: Client, running: Ga
     state = (await client.status())["state"]
     assert (state["trigger_queue_paused"], state["reason"], state["info"]) == (True, "moving house", None)
     await asyncio.to_thread(repositories.propose, "code/api", "one", {"a": "x\n"})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not (await client.status())["trigger_event_queue"]["length"]:
             await running.context.mirror.moved(running.context.mirror.moves)
     assert running.runner.ran == []
     await client.asks("state", {"result_queue_paused": True, "trigger_queue_paused": False})
     state = (await client.status())["state"]
     assert (state["result_queue_paused"], state["trigger_queue_paused"], state["reason"]) == (True, False, None)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not (await client.pipeline("check"))["result_events"]:
             await running.context.mirror.moved(running.context.mirror.moves)
     assert running.runner.ran == [], "the answer of the merger is not taken up"
@@ -229,7 +230,7 @@ async def test_what_happens_is_forgotten_while_it_is_discarded(
     await asyncio.to_thread(repositories.propose, "code/api", "one", {"a": "x\n"})
     await asyncio.to_thread(repositories.propose, "code/api", "two", {"b": "x\n"})
     cache = running.context.map.cache.connection("local").data.path
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while sum(b"refs/for" in e.value for e in running.context.mirror.under(cache)) < 2:
             await running.context.mirror.moved(running.context.mirror.moves)
         while (await client.status())["trigger_event_queue"]["length"]:

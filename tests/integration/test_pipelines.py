@@ -7,7 +7,8 @@ from pathlib import Path
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
-from headgate.testing.gate import DEADLINE_S, Gate, gate
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS

@@ -20,6 +20,7 @@ from headgate.cli.queue.workerfile import read_worker_file
 from headgate.queueing import Message
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import Crew, crew, serving
 
 FILE = """
@@ -81,29 +82,29 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[C
     done = asyncio.Event()
     working = asyncio.ensure_future(run_until(done, run_worker(read_worker_file(Path(config)))))
     try:
-        await crew.until("the first is processed", lambda: SEEN == ["one"], 30)
-        async with asyncio.timeout(30):
+        await crew.until("the first is processed", lambda: SEEN == ["one"])
+        async with asyncio.timeout(DEADLINE_S):
             while "processed" not in await said(config, "list"):
                 pass
         await said(config, "pause", "q:2")
         await said(config, "seek", "q:2", "start")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while "to seek" in (shown := await said(config, "list")):
                 pass
         assert "paused" in shown
         await said(config, "post", "q", "two", "--partition", "2")
         assert SEEN == ["one"], "paused"
         await said(config, "resume", "q:2")
-        await crew.until("the first again, and the second", lambda: SEEN == ["one", "one", "two"], 30)
+        await crew.until("the first again, and the second", lambda: SEEN == ["one", "one", "two"])
         await said(config, "post", "q", "bad", "--partition", "1")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while not (dead := json.loads(out) if (out := await said(config, "dead", "--json")) else []):
                 pass
         assert (dead[0]["partition"], dead[0]["tries"], dead[0]["error"]) == ("q", 1, "ValueError: bad")
         assert await said(config, "dead", "--show", dead[0]["id"]) == "bad"
         await said(config, "post", DEAD_LETTERS, "no dead letter at all", "--partition", "1")
         assert await said(config, "replay", dead[0]["id"]) == "1 posted again\n"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             while not (again := json.loads(await said(config, "dead", "--json"))) or again[0]["id"] == dead[0]["id"]:
                 pass
         assert len(again) == 1, "posted again, and given up again"

@@ -18,6 +18,7 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import end
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.messages.access import Denied, Keys
 
 LOOK_S = 0.02
@@ -56,7 +57,7 @@ def _is_good(keys: Keys, app: str, key: str) -> bool:
 
 
 async def _until(held: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not held():  # noqa: ASYNC110 - what is on the disk
             await asyncio.sleep(LOOK_S / 2)
 
@@ -127,7 +128,7 @@ async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path
             same.write(file.read_text().replace("old", "new"))
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
         server.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while b"are those that" not in await server.stderr.readline():
                 pass
         async with aiohttp.ClientSession() as http:

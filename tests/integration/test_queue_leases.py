@@ -13,6 +13,7 @@ import pytest
 from headgate.adapters.messages.board import MessageBoard
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import OTHER_KEY
 from tests.integration.queue_site import Site, site
 
@@ -151,13 +152,13 @@ async def test_what_waits_is_woken_by_a_post(talk: Talk) -> None:
     await talk.queue()
     taking = asyncio.ensure_future(talk.ask("POST", "/q/lease?wait=30"))
     (a,) = await talk.post("a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         lease = (await taking)["lease"]
     assert await talk.fetch(lease) == [("a", 1)]
     await talk.tell(lease, done=[a])
     fetching = asyncio.ensure_future(talk.fetch(lease, "?wait=30"))
     await talk.post("b")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         assert await fetching == [("b", 1)]
     assert await talk.take() is None
 

@@ -22,6 +22,7 @@ from headgate.queueing.letters import dead_letter
 from headgate.queueing.policy import Policy, Route, Routes
 from headgate.services.queueing.calling import Caller, JobExit
 from headgate.services.queueing.desk import Pace
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 
 QUICK = Pace(drain_s=0.3, poll_s=0.2, discover_s=0.5)
@@ -51,12 +52,12 @@ class Hands:
         """Politely; raises what it ended with."""
         stop, task = self.running.pop(id(worker))
         stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await task
 
     async def ended(self, worker: LeaseWorker) -> None:
         """By itself; raises what it ended with."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             await self.running.pop(id(worker))[1]
 
     async def crash(self, worker: LeaseWorker) -> None:
@@ -83,7 +84,7 @@ async def hands(tmp_path: Path) -> AsyncIterator[Hands]:
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds():  # noqa: ASYNC110 - what is looked at is the job's
             await asyncio.sleep(0.01)
 

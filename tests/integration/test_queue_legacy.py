@@ -23,11 +23,11 @@ from headgate.base.ids import fresh
 from headgate.queueing.ids import START, position_of, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, crew, serving
 from headgate.testing.servers.zookeeper import ZooKeeper
 
 QUEUE, OTHER = "a4bb2fb6dcda4b68aad743a4746d7f58", "958f8c0643484f13b7fb32f27a4a2a9f"
-DEADLINE_S = 30.0
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 FILE = """
 [qdo-worker]

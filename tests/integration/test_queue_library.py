@@ -31,6 +31,7 @@ from headgate.queue import (
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 
 
@@ -60,12 +61,12 @@ async def working(*jobs: Any, url: str, **more: Any) -> AsyncIterator[None]:
         yield
     finally:
         stop.set()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(DEADLINE_S):
             await running
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds():  # noqa: ASYNC110 - what is looked at is the job's
             await asyncio.sleep(0.01)
 
@@ -156,7 +157,7 @@ async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> 
     await began.wait()
     stop.set()
     go_on.set()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(DEADLINE_S):
         await first
     assert seen == [("a", 1)]
     async with working(slow, url=url):
@@ -203,7 +204,7 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
         await queues.post("ends", "a")
         await queues.post("slow", "b")
     worker = Worker(url, KEY, [ends, slow], ttl_s=1.0)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(DEADLINE_S):
         if isinstance(wish, StopWorker):
             await worker.run(asyncio.Event())
         else:

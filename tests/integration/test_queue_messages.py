@@ -24,10 +24,10 @@ from headgate.queueing.ids import (
     ticks_of_unix_ns,
 )
 from headgate.queueing.lanes import Lane
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.postgres import postgres
 
 APP = "sync"
-DEADLINE_S = 20.0
 
 
 @pytest.fixture(scope="module")

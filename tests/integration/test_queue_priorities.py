@@ -25,6 +25,7 @@ from headgate.queueing.policy import Policy, Route, Routes
 from headgate.services.queueing.calling import Caller
 from headgate.services.queueing.desk import Pace
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, crew
 from tests.integration.queue_site import Site, site
 
@@ -283,7 +284,7 @@ async def test_posted_from_python_and_by_command_to_queues_that_are_made_for_it(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds():  # noqa: ASYNC110 - what is looked at is the job's
             await asyncio.sleep(0.01)
 
@@ -358,4 +359,4 @@ async def test_workers_that_lease_and_those_of_the_library_take_the_highest_firs
             await until(lambda seen=line.seen: len(seen) == 6)  # type: ignore[misc]  # of this round
             assert line.seen == WANTED, kind
             stop.set()
-            await asyncio.wait_for(working, 25)
+            await asyncio.wait_for(working, DEADLINE_S)

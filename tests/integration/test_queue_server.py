@@ -19,10 +19,10 @@ import pytest
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.records import BATCH_MAX, BODY_MAX_BYTES
 from headgate.queueing.lanes import TTL_MAX_S
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import KEY, OTHER_KEY, serving
 
 AUTH = {"Authorization": f"Application {KEY}"}
-DEADLINE_S = 20.0
 
 
 class Api:

@@ -24,7 +24,8 @@ from headgate.services.autohold import hold_requests
 from headgate.services.orders import ordered, state_of
 from headgate.store.memory import MemoryBackend
 from headgate.testing import gate as testing
-from headgate.testing.gate import DEADLINE_S, FunctionRunner, Gate, gate
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import FunctionRunner, Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS

@@ -16,6 +16,7 @@ from headgate.map.records import ManagementResult
 from headgate.services.asking import ask
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 
@@ -56,7 +57,7 @@ async def anew(running: Gate, *, full: bool = False) -> ManagementResult:
 
 
 async def shown(running: Gate, holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not holds():
             await running.context.mirror.moved(running.context.mirror.moves)
 
@@ -102,7 +103,7 @@ async def test_a_tenant_comes_and_goes(running: Gate, repositories: Repositories
     assert await anew(running) == ManagementResult(True, "added: another")
     await shown(running, lambda: running.scheduler.tenants["another"].loaded.is_set())
     await asyncio.to_thread(repositories.propose, "code/api", "one", {"one": "x\n"})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while {f.tenant for f in running.history.finished.values()} != {"example", "another"}:
             running.history.told.clear()
             await running.history.told.wait()

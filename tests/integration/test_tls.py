@@ -22,6 +22,7 @@ from headgate.base.errors import UserError
 from headgate.cli.identity.tls import tls_of
 from headgate.cli.settings import Settings, read
 from headgate.queue import Message, Queues, SourceDown, Worker, job
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories
 from headgate.web.serve import Certificates, Tls
@@ -139,7 +140,7 @@ async def test_queue_clients_believe_the_authority_that_they_are_told_and_no_oth
             loop.call_soon_threadsafe(stop.set)
 
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await Worker(url, KEY, [take], ca=tmp_path / "ca.pem").run(stop)
         assert got == ["hello"]
 
@@ -166,7 +167,7 @@ async def _command(at: Path, *words: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         program, *words, cwd=at, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         said, _ = await process.communicate()
     return process.returncode or 0, said.decode()
 
@@ -233,7 +234,7 @@ async def test_half_a_handshake_keeps_nobody_out(tmp_path: Path) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", await port) for _ in range(2 * HANDSHAKES_MAX)]
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", await port, ssl=client)
             writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200" in await reader.readline()

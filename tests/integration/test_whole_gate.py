@@ -13,6 +13,7 @@ from headgate.ports.history import Question
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 
@@ -129,7 +130,7 @@ async def test_who_is_behind_a_build_that_is_going_to_fail_does_not_wait_for_its
         await running.runner.begun(1)
         repositories.propose("code/lib", "good", {"hello": "hi\n"})
         repositories.approve("code/lib", "good")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while not (alone := [s for s in running.runner.ran if s.change.topic == "good" and s.pipeline == "gate"]):
                 await running.runner.begun(len(running.runner.ran) + 1)
         assert alone and not any(f.pipeline == "gate" for f in running.history.finished.values())
@@ -263,7 +264,7 @@ async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
         async def checked(topic: str, needs: str = "") -> dict[str, str | None]:
             message = f"{topic}\n\nDepends-On: code/api/master/{needs}" if needs else topic
             repositories.propose("code/api", topic, {topic: "x\n"}, message)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(DEADLINE_S):
                 while await history.told.get() != topic:
                     pass
             found = await history.buildsets("example", Question({"change": (topic,)}))

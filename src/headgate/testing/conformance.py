@@ -31,11 +31,11 @@ from headgate.store.types import (
     TooLarge,
     Unavailable,
 )
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.unsure import UnsureBackend
 
 T = TypeVar("T")
 PATHS = ("/a", "/a/b", "/a/b/c", "/a-b", "/a.b", "/a0", "/ü/x")
-DEADLINE_S = 20.0
 
 
 async def first(watch: AsyncIterator[Change], count: int) -> list[Change]:

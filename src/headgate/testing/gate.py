@@ -38,8 +38,7 @@ from headgate.services.reporting.forges import ForgeReporter
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
 from headgate.store.types import Backend
-
-DEADLINE_S = 30.0
+from headgate.testing.deadline import DEADLINE_S
 
 Job = Callable[[BuildSpec, RepoState], BuildOutcome]
 

@@ -23,9 +23,9 @@ from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import CheckedOut
 from headgate.ports.secrets import Secrets
+from headgate.testing.deadline import DEADLINE_S
 
 PROJECT = "h/code"
-DEADLINE_S = 20.0
 
 
 class Copies:

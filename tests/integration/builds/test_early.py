@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from headgate.testing.deadline import DEADLINE_S
+
 from .bench import Alone, Bench
 
 ANSIBLE = """
@@ -37,7 +39,7 @@ async def test_a_line_of_output_that_the_job_names_fails_it_at_once(tmp_path: Pa
     os.mkfifo(go)
     script = f"echo nothing yet; echo tests: 3 FAILED of 7; read x < {go}; echo done"
     running = bench.start(contact=contact, run=(bench.script("run", script),), failure_output=("^never$", r"\d FAILED"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         await contact.failing.wait()
     assert not running.done()
     go.write_text("x\n")
@@ -70,7 +72,7 @@ async def test_a_task_that_fails_is_a_sign_unless_something_rescues_it(tmp_path:
     assert outcome.result == "SUCCESS" and not contact.failing.is_set(), bench.log
     os.mkfifo(go)
     running = bench.start(contact=contact, run=(bench.script("bad.yaml", ANSIBLE + FAILS % go),))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         await contact.failing.wait()
     assert not running.done()
     go.write_text("x\n")

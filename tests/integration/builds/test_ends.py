@@ -19,8 +19,9 @@ from headgate.adapters.process import runner
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove
 from headgate.config.model import Playbook
+from headgate.testing.deadline import DEADLINE_S
 
-from .bench import DEADLINE_S, PROJECT, Alone, Bench, end_of
+from .bench import PROJECT, Alone, Bench, end_of
 
 BOTH = pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 

@@ -11,6 +11,7 @@ import pytest
 from headgate.config.model import FrozenJob, Node, Nodeset, ProjectFilter, RequiredProject
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, MergeItem, RepoState
+from headgate.testing.deadline import DEADLINE_S
 
 from .bench import Alone, Bench
 
@@ -28,7 +29,7 @@ async def built(bench: Bench, **job: Any) -> BuildOutcome:
     bench.id = "build"
     frozen = FrozenJob(name="job", required_projects=(RequiredProject(NEEDED, "local"),), **job)
     spec = BuildSpec(bench.id, "set", "t", "gate", "three", frozen, change)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         return await bench.runner.run(spec, RepoState(chain), asyncio.Event(), Alone())
 
 

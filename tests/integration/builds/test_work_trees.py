@@ -19,9 +19,10 @@ from headgate.config.model import FrozenJob, Playbook, RequiredProject
 from headgate.gate.change import Change
 from headgate.gate.work import BuildSpec, MergeAnswer, MergeItem, MergeRequest, RepoState
 from headgate.ports.checkout import CheckoutError
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
-from .bench import DEADLINE_S, Alone
+from .bench import Alone
 
 API, LIB, DOC = "git.example/api", "git.example/lib", "git.example/group/doc"
 

@@ -17,12 +17,12 @@ from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.services.reporting import courier
 from headgate.services.scheduler import connection
 from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 
 from .board import HOST, Board, Pull
 
-PATIENCE_S = 10.0
 CONFIG = """
 - pipeline:
     name: check
@@ -80,7 +80,7 @@ class Town:
     async def until(self, holds: Callable[[], object], what: str) -> None:
         """Looks again and again, as people do."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(DEADLINE_S):
                 while not holds():  # noqa: ASYNC110  # of what several processes do
                     await asyncio.sleep(0.01)
         except TimeoutError:

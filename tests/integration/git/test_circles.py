@@ -22,6 +22,7 @@ from headgate.gate.work import (
     RepoState,
 )
 from headgate.ports.git import Unreachable
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import HOST, engine, refs
@@ -178,7 +179,7 @@ async def test_a_note_on_what_has_landed_goes_on_to_say_so(two: Repositories) ->
 async def test_two_circles_that_land_in_opposite_order_do_not_wait_for_each_other(two: Repositories) -> None:
     there = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     back = await circle(two, ("lib", "master", "three"), ("code", "master", "four"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         answers = await asyncio.gather(
             there.lands(there.request("code", later=["lib"])), back.lands(back.request("lib", later=["code"]))
         )

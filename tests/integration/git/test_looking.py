@@ -11,9 +11,10 @@ import pytest
 
 from headgate.adapters.git.looking.watching import watch
 from headgate.gate.change import EventKind, Standing
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
-from .words import DEADLINE_S, HOST, PROJECT, change, item, landed, push_past_the_gate, state_of, watching
+from .words import HOST, PROJECT, change, item, landed, push_past_the_gate, state_of, watching
 
 
 async def test_pushes_are_seen_without_polling(repositories: Repositories) -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 from headgate.base.tasks import end
 from headgate.gate.change import EventKind
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import PROJECT, Watch, refs, watching
@@ -18,7 +19,7 @@ def ask(repositories: Repositories, commit: str, ref: str = RECHECK) -> None:
 
 
 async def gone(repositories: Repositories, ref: str = RECHECK) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while ref in refs(repositories):  # noqa: ASYNC110  # nothing tells that it went
             await asyncio.sleep(0.05)
 

@@ -19,11 +19,11 @@ from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
 from headgate.ports.forge import Hint, Sighting
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
 HOST = "git.example"
 PROJECT = f"{HOST}/code"
-DEADLINE_S = 60.0
 
 
 def connection(repositories: Repositories, baseurl: str = "", poll_interval_s: float = 30.0) -> GitConnection:

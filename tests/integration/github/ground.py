@@ -21,6 +21,7 @@ from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Standing, TriggerEvent, numbered
 from headgate.ports.forge import Hint, Ignored, Misdelivered, Sighting
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub, Person
 from headgate.testing.forges.github.state import App, Installation, Pull, Repository
 from headgate.testing.servers.program import free_ports
@@ -57,7 +58,7 @@ class Gate:
         async for sighting in self.forge.sightings(self.known, self.heads, self.refs):
             self.take(sighting)
 
-    async def until(self, ready: Callable[[], object], deadline_s: float = 60.0) -> None:
+    async def until(self, ready: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
         """Wait until it is so."""
         async with asyncio.timeout(deadline_s):
             while not ready():

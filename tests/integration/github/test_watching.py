@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.adapters.forges.github import watching
 from headgate.gate.change import EventKind
 from headgate.map.telling import Posting
 from headgate.testing.forges.github import hosting
@@ -242,7 +243,8 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     assert gate.answered
 
 
-async def test_calls_that_fail_are_made_again(here: Ground) -> None:
+async def test_calls_that_fail_are_made_again(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "ODD_S", 0.2)
     async with watched(here) as gate:
         here.hub.fail("POST", "graphql", times=1, status=503)
         opened(here)

@@ -19,11 +19,11 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.inventory.identity import Identity, Sessions, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
 from headgate.web.serve import Tls
 
-DEADLINE_S = 10.0
 ALICE = {"user": "alice", "project": "blue", "partition": "site"}
 
 

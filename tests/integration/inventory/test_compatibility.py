@@ -23,11 +23,11 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteReader
 from headgate.store.types import Entry
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers import etcd
 from headgate.testing.servers.zookeeper import chroot, installed, zookeeper
 
 HERE = Path(__file__).parent
-DEADLINE_S = 30
 
 
 async def run(*command: str, **environment: str) -> str:

@@ -20,6 +20,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.inventory.http import ROUTES, create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
 from headgate.web.inventory.server import V1, v1_parts
@@ -43,7 +44,7 @@ class Web:
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
         try:
             with urlopen(
-                Request(self.root + path, data, headers, method=verb), timeout=10, context=self._tls
+                Request(self.root + path, data, headers, method=verb), timeout=DEADLINE_S, context=self._tls
             ) as answer:
                 return answer.status, json.load(answer)
         except HTTPError as refused:
@@ -51,7 +52,7 @@ class Web:
 
     def lines(self, path: str, body: object) -> Iterator[Any]:
         request = Request(self.root + path, json.dumps(body).encode(), HEADERS, method="POST")
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=DEADLINE_S) as answer:
             for line in answer:
                 yield json.loads(line)
 

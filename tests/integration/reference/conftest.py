@@ -19,7 +19,8 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.ports.history import Question
 from headgate.store.memory import MemoryBackend
-from headgate.testing.gate import DEADLINE_S, Gate, gate
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app

@@ -29,10 +29,10 @@ from headgate.services.reporting.forges import ForgeReporter
 from headgate.services.reporting.shown import wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.testing.deadline import DEADLINE_S
 
 from .told import REPORT, posting
 
-DEADLINE_S = 20.0
 TO = "hub"
 PULL = Change(TO, "hub/lib", "main", commit="a" * 40, ref="refs/pull/7/head", number="7")
 WORK = LandRequest("bs1", RepoState(), PULL, "b" * 40, "It passed.", pipeline="gate", queue="shared")

@@ -28,10 +28,10 @@ from headgate.services.reporting.courier import Courier
 from headgate.services.reporting.shown import outbox, outboxes, wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.testing.deadline import DEADLINE_S
 
 from .told import REPORT, posting
 
-DEADLINE_S = 20.0
 TO = "mail"
 
 

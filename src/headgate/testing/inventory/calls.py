@@ -25,11 +25,12 @@ from headgate.services.inventory.fsck import examine
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.inventory.identity import Sessions, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
 
 AT_ONCE = 8
-CALL_MAX_S = 20.0
+CALL_MAX_S = DEADLINE_S
 WATCH_MAX_S = 0.05
 WRONG = {"UNKNOWN", "INTERNAL", "DATA_LOSS", "UNIMPLEMENTED", "UNAVAILABLE"}
 """No call may end so."""

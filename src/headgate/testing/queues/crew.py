@@ -21,7 +21,8 @@ from headgate.services.queueing.desk import Desk, Pace
 from headgate.services.queueing.sharing import Choice
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.store import Store
-from headgate.store.types import Backend
+from headgate.store.types import Backend, SessionLost
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.messages.access import Keys
 from headgate.web.messages.app import create_app
 from headgate.web.serve import Tls, serve
@@ -80,14 +81,18 @@ class Crew:
         await self.stops.pop(stop)[1]
 
     async def crash(self, worker: QueueWorker) -> None:
-        """Without a word; its session is left to run out."""
+        """Without a word; its session ends as when it ran out."""
         stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
         _, task = self.stops.pop(stop)
-        worker.store.backend = _Dead(worker.store.backend)
+        assert worker.sharing is not None, "it is at work"
+        worker.store.backend, lease = _Dead(worker.store.backend), worker.sharing.session.lease
+        stop.set()
+        worker.abort.set()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await self.backend.revoke(lease)
 
-    async def until(self, what: str, holds: Callable[[], Any], within_s: float = 20.0) -> None:
+    async def until(self, what: str, holds: Callable[[], Any], within_s: float = DEADLINE_S) -> None:
         """Looks whenever the store moves, and now and then."""
         try:
             async with asyncio.timeout(within_s):
@@ -115,10 +120,10 @@ class _Dead:
         self._inner = inner
 
     def __getattr__(self, name: str) -> Any:  # any method
-        async def never(*_: Any, **__: Any) -> Any:  # nothing is answered
-            await asyncio.Event().wait()
+        async def nothing(*_: Any, **__: Any) -> Any:  # none of it is done
+            raise SessionLost("this process is no more")
 
-        return never
+        return nothing
 
 
 @asynccontextmanager

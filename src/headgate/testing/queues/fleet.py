@@ -20,10 +20,10 @@ from headgate.base.ids import fresh
 from headgate.map.workers import Application, QueueMap
 from headgate.queueing.lanes import Lane
 from headgate.store.types import Backend
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 
 POST_INTERVAL_S = 0.05
-DEADLINE_S = 60.0
 FILE = """
 [qdo-worker]
 job = fleet_jobs:process

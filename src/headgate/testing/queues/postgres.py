@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_MAX_S = 60.0
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.program import free_ports
 
 
 def programs() -> Path | None:
@@ -32,9 +32,7 @@ def postgres(*, durable: bool = False) -> Iterator[str]:
     user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     if os.geteuid() == 0:  # it refuses to run as root
         shutil.chown(root, user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     data, as_user = root / "data", user if os.geteuid() == 0 else None
     initdb = [str(bin / "initdb"), "-D", str(data), "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]
     subprocess.run(initdb, check=True, capture_output=True, user=as_user, cwd=root)
@@ -47,12 +45,12 @@ def postgres(*, durable: bool = False) -> Iterator[str]:
         yield f"postgresql://headgate@127.0.0.1:{port}/postgres"
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait(30)
+        server.wait(DEADLINE_S)
         shutil.rmtree(root, ignore_errors=True)
 
 
 def _until_ready(bin: Path, port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_MAX_S
+    end = time.monotonic() + DEADLINE_S
     ready = [str(bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     while subprocess.run(ready, check=False).returncode != 0:
         if time.monotonic() > end or server.poll() is not None:

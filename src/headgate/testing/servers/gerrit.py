@@ -29,7 +29,7 @@ JARS = tuple(
 )
 JAVA = ["java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 LAUNCHER = ["-cp", ":".join(map(str, JARS)), "com.google.gerrit.launcher.GerritLauncher"]
-START_MAX_S = 60.0
+START_MAX_S = 300.0
 INIT_MAX_S = 300.0
 DUMP_MAX_S = 120.0
 """Its last deed, once, is to write down its classes."""

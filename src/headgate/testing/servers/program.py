@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-START_S = 60.0
-STOP_S = 10.0
+from headgate.testing.deadline import DEADLINE_S
+
+START_S = DEADLINE_S
+STOP_S = DEADLINE_S
+PORTS = 8_000
+"""Ports that servers of tests are given, one after the other."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Return ports of 127.0.0.1 that nobody listens on, and that no other process of this user is given soon.
+
+    They are below those that the kernel gives away itself: none is taken by a connection before a server has it.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    below = max(first, 2 * PORTS)
+    found = list[int]()
+    with open(Path(tempfile.gettempdir()) / f"headgate-ports-{os.geteuid()}", "a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        last = int(file.read() or 0)
+        for _ in range(PORTS):
+            last = (last + 1) % PORTS
+            if len(found) < count and _is_free(below - 1 - last):
+                found.append(below - 1 - last)
+            if len(found) == count:
+                break
+        file.truncate(0)
+        file.write(b"%d" % last)
+    assert len(found) == count, f"fewer than {count} ports are free"
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 class Program:

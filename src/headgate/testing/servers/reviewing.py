@@ -16,11 +16,13 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
+from headgate.testing.deadline import DEADLINE_S
+
 ADMIN, HEADGATE = "admin", "headgate"
 NAMES = ("alice", "bob")
 PASSWORD = "secret"
 """Everybody's."""
-CALL_MAX_S = 60.0
+CALL_MAX_S = DEADLINE_S
 _USERS, _SERVICES = "Registered Users", "Service Users"
 
 

@@ -26,9 +26,8 @@ from headgate.store.types import (
     Snapshot,
     Unavailable,
 )
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.unsure import UnsureBackend
-
-DEADLINE_S = 20.0
 
 
 @dataclass(slots=True)

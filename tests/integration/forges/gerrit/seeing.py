@@ -10,8 +10,7 @@ from headgate.adapters.forges.gerrit.driver import GerritForge
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import EventKind, Standing, TriggerEvent
 from headgate.ports.forge import Sighting
-
-SEEN_MAX_S = 40.0
+from headgate.testing.deadline import DEADLINE_S
 
 
 class Seen:
@@ -39,7 +38,7 @@ class Seen:
 
     async def until(self, so: Callable[[], object]) -> None:
         """Waits until it is so."""
-        async with asyncio.timeout(SEEN_MAX_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not so():
                 self._stirred.clear()
                 await self._stirred.wait()

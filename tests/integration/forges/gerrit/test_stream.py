@@ -11,15 +11,14 @@ import pytest
 
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.stream import Hint, StreamDead, stream
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.gerrit import Gerrit
 from headgate.testing.servers.proxy import Proxy
 from headgate.testing.servers.reviewing import Clone, People
 
-HEARD_MAX_S = 30.0
-
 
 async def first(hints: AsyncIterator[Hint], wanted: Callable[[Hint], bool]) -> Hint:
-    async with asyncio.timeout(HEARD_MAX_S):
+    async with asyncio.timeout(DEADLINE_S):
         async for hint in hints:
             if wanted(hint):
                 return hint

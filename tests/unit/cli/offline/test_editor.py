@@ -13,6 +13,7 @@ from headgate.cli.checking.looking import pipelines_of
 from headgate.cli.checking.since import trees
 from headgate.cli.editor.desk import Desk
 from headgate.cli.offline.reading import Given
+from headgate.testing.deadline import DEADLINE_S
 
 from .conftest import APP
 
@@ -158,7 +159,7 @@ class Client:
         self.tell("exit")
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(DEADLINE_S)
         finally:
             self._process.kill()
             self._process.stdout.close()

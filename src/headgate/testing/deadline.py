@@ -1,0 +1,6 @@
+"""How long a test waits for what must come."""
+
+from __future__ import annotations
+
+DEADLINE_S = 120.0
+"""For whatever comes in a moment.  Only a test that fails takes so long: it is enough for the busiest of machines."""
