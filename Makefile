@@ -2,7 +2,7 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-SIM_SEEDS ?= 1500
+SIM_SEEDS ?= 1000
 WORKERS := $(shell expr $$(nproc) + 1)
 SEEDS ?= 10000
 CHANGES ?= 1000

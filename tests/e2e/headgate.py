@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -83,8 +84,19 @@ class Headgate:
         return self.process.wait(DEADLINE_S)
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=DEADLINE_S) as answer:
-            return json.load(answer)
+        """Return what is answered; who is told to ask again does."""
+
+        def answered() -> list[Any]:
+            try:
+                with urllib.request.urlopen(self.url + path, timeout=DEADLINE_S) as answer:
+                    return [json.load(answer)]
+            except urllib.error.HTTPError as error:
+                if error.code == 503 and error.headers.get("Retry-After"):
+                    return []
+                raise
+
+        (found,) = wait_for(f"{path} is read", answered)
+        return found
 
     def items(self, pipeline: str) -> list[dict[str, Any]]:
         status = self.get("/api/tenant/example/status")

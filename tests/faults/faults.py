@@ -87,13 +87,11 @@ FAULTS: dict[str, Fault] = {
     "full disk on an executor": _full_disk,
     "packets of a scheduler lost past its session": partial(_stall, "scheduler", LONG_S),
 }  # fmt: skip
-SHORT = (
-    "kill -9 of a scheduler",
-    "kill -9 of a executor",
-    "kill -9 of the store's leader",
-    "scheduler stopped past its session",
-    "full disk on an executor",
-)
+SHORT = {
+    "zookeeper": ("kill -9 of a scheduler", "kill -9 of the store's leader", "full disk on an executor"),
+    "etcd": ("kill -9 of a executor", "kill -9 of the store's leader", "scheduler stopped past its session"),
+}
+"""What `make test` tries on each kind of store."""
 
 
 @dataclass(frozen=True, slots=True)

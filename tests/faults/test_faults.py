@@ -14,8 +14,8 @@ from tests.faults.faults import SHORT
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path, engine: str) -> None:
-    outcomes = await run(tmp_path, engine, SHORT, 8)
+    outcomes = await run(tmp_path, engine, SHORT[engine], 8)
     Console(width=120).print(table(engine, outcomes))
-    assert [one.fault for one in outcomes] == list(SHORT)
+    assert [one.fault for one in outcomes] == list(SHORT[engine])
     if untried := [one.untried for one in outcomes if one.untried]:
         pytest.skip("; ".join(untried))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import SETTINGS, Headgate, wait_for
 
@@ -59,6 +62,17 @@ LAND_S = 120.0
 """How long a neighbour waits at the most, on a busy machine."""
 
 
+def _is_known(url: str, token: str) -> bool:
+    """Tell whether a change that is none is known to be none."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    asked = urllib.request.Request(url, b'{"pipeline": "check", "change": "none"}', headers)
+    try:
+        with urllib.request.urlopen(asked, timeout=DEADLINE_S):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code != 503
+
+
 class Arena:
     """`headgate run` on three projects: the attacker's, a neighbour's in the same tenant, and one in another tenant.
 
@@ -94,6 +108,14 @@ class Arena:
 
     def __exit__(self, *_: object) -> None:
         self.headgate.stop()
+
+    def looked_at(self) -> Arena:
+        """Wait until each project was looked at: what is asked before is to be asked again."""
+        token = (self.headgate.root / "state" / "token").read_text().strip()
+        for tenant, project in (("example", ATTACKER), *zip(("example", "other"), NEIGHBOURS, strict=True)):
+            url = f"{self.headgate.url}/api/tenant/{tenant}/project/{project}/enqueue"
+            wait_for(f"{project} was looked at", partial(_is_known, url, token))
+        return self
 
     @property
     def log(self) -> str:

@@ -124,6 +124,10 @@ def borne(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+def expiring(claims: dict[str, Any], life_s: int) -> dict[str, Any]:
+    return {**claims, "exp": int(time.time()) + life_s}
+
+
 def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing(tmp_path: Path) -> None:
     arena = Arena(tmp_path, settings=f"nodes = nodes.yaml\n{REALM}")
     (tmp_path / "nodes.yaml").write_text(NODES)
@@ -135,11 +139,13 @@ def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing
         place = f"{arena.headgate.url}{ENQUEUE}"
         wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
         now = int(time.time())
-        claims = {"iss": "issuer", "aud": "headgate", "sub": "ann", "groups": ["ops"], "iat": now, "exp": now + 4}
-        short, long = (jwt.encode({**claims, "exp": now + s}, SECRET, "HS256") for s in (4, 600))
+        claims = {"iss": "issuer", "aud": "headgate", "sub": "ann", "groups": ["ops"], "iat": now, "exp": now + 3600}
         body = {"pipeline": "check", "change": "none"}
-        assert asked(place, body, borne(short)) == 404, "ann is somebody, and there is no such change"
-        operator = (tmp_path / "state/token").read_text().strip()
+        operator = (arena.looked_at().headgate.root / "state/token").read_text().strip()
+        long, life_s = jwt.encode(claims, SECRET, "HS256"), 2
+        while asked(place, body, borne(short := jwt.encode(expiring(claims, life_s), SECRET, "HS256"))) != 404:
+            life_s *= 2  # the machine is slow
+            assert life_s < 300, "ann is somebody, and there is no such change"
         labelled = {
             "zuul.yaml": "- job: {name: attack, run: look, nodeset: {nodes: [{name: n, label: secret-board}]}}\n"
             "- project: {check: {jobs: [attack]}}\n"

@@ -17,11 +17,12 @@ from urllib.parse import quote
 
 from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import ROUTES
 
 from .arena import ATTACKER, Arena
 
-ANSWER_MAX_S = 20.0
+ANSWER_MAX_S = 60.0
 ENQUEUE = "/api/tenant/example/project/code/api/enqueue"
 ODD = (
     "%00", "a%00b", "%ff", "%c0%af", "..%2f..%2fetc", "%2e%2e/%2e%2e", "%0d%0aX: y", "%1b[31m", "%ed%a0%80", "%", "%zz",
@@ -88,7 +89,7 @@ class Peer:
     """One who speaks to the server of an arena, byte by byte."""
 
     def __init__(self, arena: Arena) -> None:
-        self.port = int(arena.headgate.url.rpartition(":")[2])
+        self.port = int(arena.looked_at().headgate.url.rpartition(":")[2])
         self.token = (arena.headgate.root / "state" / "token").read_text().strip()
 
     def connected(self) -> socket.socket:
@@ -227,7 +228,7 @@ def test_a_slow_peer_is_not_waited_for(tmp_path: Path) -> None:
             slow.sendall(b"GET / HTTP/1.1\r\n")
             pipelined.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
             arena.neighbours_land()
-            end = time.monotonic() + 60
+            end = time.monotonic() + 2 * DEADLINE_S
             for waiting in (silent, slow):
                 while time.monotonic() < end:
                     with contextlib.suppress(OSError):

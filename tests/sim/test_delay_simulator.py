@@ -12,7 +12,7 @@ from headgate.adapters.messages.later import Waiting
 from headgate.testing.queues.delays import DelaySimulation
 from headgate.testing.sim.world import Broken
 
-SEEDS = 150
+SEEDS = 100
 
 
 @pytest.fixture(autouse=True)

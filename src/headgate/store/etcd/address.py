@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
-
-import grpc
 
 from headgate.store.model import check_path
 from headgate.store.types import StoreError
+
+if TYPE_CHECKING:
+    import grpc
 
 SCHEME = "etcd://"
 PORT = 2379
@@ -41,6 +43,8 @@ class Address:
         """Raises StoreError naming the file that is not good."""
         if not self.tls_ca:
             return None
+        import grpc  # only who speaks to etcd waits for it
+
         key = self._read("tls_key", self.tls_key or self.tls_cert) if self.tls_cert else None
         chain = self._read("tls_cert", self.tls_cert) if self.tls_cert else None
         return grpc.ssl_channel_credentials(self._read("tls_ca", self.tls_ca), key, chain)

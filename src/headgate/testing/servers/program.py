@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
     with open(Path(tempfile.gettempdir()) / f"headgate-ports-{os.geteuid()}", "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        last = int(file.read() or 0)
+        last = int(file.read() or os.geteuid() * 997 % PORTS)
         for _ in range(PORTS):
             last = (last + 1) % PORTS
             if len(found) < count and _is_free(below - 1 - last):
