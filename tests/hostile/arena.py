@@ -58,7 +58,7 @@ NEIGHBOURS = ("code/lib", "other/app")
 UNIT = """#!/bin/sh
 test ! -e BROKEN
 """
-LAND_S = 120.0
+LAND_S = 300.0
 """How long a neighbour waits at the most, on a busy machine."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,14 @@ from headgate.services.queueing.desk import Pace
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 
-QUICK = Pace(drain_s=0.3, poll_s=0.2, discover_s=0.5)
+QUICK = Pace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
 
 
 class Hands:
     """Workers of one application, each with a connection of its own."""
 
     def __init__(self, board: MessageBoard, source: MessageClient) -> None:
-        self.board, self.source = board, source
+        self.board, self.source, self.pace = board, source, QUICK
         self.running: dict[int, tuple[asyncio.Event, asyncio.Task[None]]] = {}
 
     async def post(self, queue: str, *bodies: str, partitions: int = 1, partition: int = 1) -> None:
@@ -43,7 +44,7 @@ class Hands:
         """A worker that is at it."""
         routes = Routes((Route("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = Caller(more.pop("concurrency", 50), more.pop("threads", 4))
-        worker = LeaseWorker(self.source, routes, caller, None, "here", pace=QUICK, **more)
+        worker = LeaseWorker(self.source, routes, caller, None, "here", pace=self.pace, **more)
         stop = asyncio.Event()
         self.running[id(worker)] = stop, asyncio.ensure_future(worker.run(stop))
         return worker
@@ -179,9 +180,10 @@ async def test_what_did_not_end_in_time_is_known_to_have_been_begun(hands: Hands
         await asyncio.Event().wait()
 
     await hands.post("q", "a")
+    hands.pace = replace(QUICK, drain_s=0.3)
     worker = hands.start(never, ttl_s=1.0)
     await until(lambda: seen)
-    await hands.stop(worker)  # after QUICK.drain_s
+    await hands.stop(worker)  # once that time is over
     follower = hands.start(lambda message, _: seen.append((message.body, message.attempt)))
     await until(lambda: len(seen) == 2)
     assert seen[1] == ("a", 2)

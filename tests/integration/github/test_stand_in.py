@@ -15,6 +15,7 @@ import jwt
 import pytest
 from aiohttp import web
 
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.acts import Refused
 from headgate.testing.forges.github.people import GitHub
@@ -50,7 +51,7 @@ class Ground:
 
 @pytest.fixture
 async def ground(hub: GitHub) -> AsyncIterator[Ground]:
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
         yield Ground(hub, client)
 
 
@@ -408,7 +409,7 @@ async def test_calls_go_wrong_when_a_test_says_so(ground: Ground) -> None:
     assert [(await ground.ask("GET", ROCKET)).status_code for _ in range(3)] == [503, 503, 200]
     hangs = ground.hub.fail("GET", hangs=True)
     with pytest.raises(httpx.ReadTimeout):
-        await ground.ask("GET", ROCKET, timeout=0.05)
+        await ground.ask("GET", ROCKET, timeout=httpx.Timeout(DEADLINE_S, read=0.05))
     hangs.until.set()
 
 

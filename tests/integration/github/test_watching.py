@@ -213,11 +213,12 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
 
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
-        here.hub.limits.punish(f"installation {here.installation.id}", 1)
+        here.hub.limits.punish(f"installation {here.installation.id}", 600)
+        here.hub.limits.after_s = 1  # is what the answers say
         opened(here)
         await gate.until(lambda: "secondary rate limit" in gate.troubles.get(PROJECT, ""))
         asked = len(here.hub.door.log)
-        here.hub.world.clock.advance(3)
+        here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
     assert len(here.hub.door.log) > asked
 
