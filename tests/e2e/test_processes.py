@@ -142,7 +142,7 @@ class Server:
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     if request.param == "zookeeper":
         with zookeeper(tmp_path / "store") as keeper:
-            yield Server(f"zookeeper://127.0.0.1:{keeper.port}?session_s=2", keeper.program, keeper.serves)
+            yield Server(f"zookeeper://127.0.0.1:{keeper.port}?session_s=5", keeper.program, keeper.serves)
     else:
         with etcd(tmp_path / "store") as one:
             yield Server(f"etcd://127.0.0.1:{one.port}", one.program, one.serves)

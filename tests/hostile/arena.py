@@ -103,7 +103,11 @@ class Arena:
         self._count = 0
 
     def __enter__(self) -> Arena:
-        self.headgate.start()
+        try:
+            self.headgate.start()
+        except BaseException:
+            self.headgate.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
