@@ -115,6 +115,15 @@ def _settings(config: str | None) -> Settings | None:
 hook.add_command(poke)
 
 
+@hook.command("post-receive")
+@click.option(
+    "--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, which is shown to who pushes."
+)
+def post_receive(page: str | None) -> None:
+    """Print the post-receive hook for git servers where nothing can be installed from here, as gitolite."""
+    click.echo(_telling(_Where(page.rstrip("/"), "")) if page else _text("post-receive"), nl=False)
+
+
 def _where(settings: Settings | None, at: Path) -> _Where | None:
     """Return None when the settings do not say where the pages are, or no tenant has the repository."""
     root = settings.get("web", "root").rstrip("/") if settings is not None else ""

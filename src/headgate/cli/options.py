@@ -85,6 +85,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "(`headgate hook install --people`). Requirements that ask for people by name are refused without it.",
         ),
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
+        "sshkey": Option(
+            "path", "", "git: the private key that ssh logs in with. Default: those of who runs Headgate."
+        ),
+        "known_hosts": Option(
+            "path", "", "git: the host keys that ssh trusts; none is learned. Default: `~/.ssh/known_hosts`."
+        ),
         "webhook_token": Option(
             "text",
             "",

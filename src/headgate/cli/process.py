@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import click
 
 from headgate.adapters.forges.registry import FORGES
-from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.connection import Access, GitConnection
 from headgate.adapters.git.poke import Poked
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
@@ -26,6 +28,8 @@ from headgate.store.types import Backend, StoreError
 from headgate.web.shapes import ConnectionShape
 
 SCRIPT_TIMEOUT_S = 60
+SSH = ("sshkey", "known_hosts")
+"""Options of plain git that are files of ssh."""
 
 
 def connections(settings: Settings) -> dict[str, GitConnection]:
@@ -40,11 +44,32 @@ def plain(settings: Settings) -> dict[str, GitConnection]:
             name,
             _baseurl(settings, found["baseurl"]),
             found.get("canonical_hostname", ""),
-            poll_interval_s=float(found.get("poll_delay", 30)),
+            poll_interval_s=float(found.get("poll_delay") or 30),
+            access=_by_ssh(settings, found),
         )
         for name, found in settings.connections.items()
         if driver_of(found) == "git"
     }
+
+
+def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
+    """Return how git reaches the servers of a connection with a key, or host keys, of its own; None: as the user."""
+    said = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
+    if not said:
+        return None
+    options = {"BatchMode": "yes", "ControlPath": "none", "ServerAliveInterval": "30"}
+    if "sshkey" in said:
+        options |= {"IdentitiesOnly": "yes", "IdentityFile": f'"{said["sshkey"]}"'}
+    if "known_hosts" in said:
+        options |= {"StrictHostKeyChecking": "yes", "UpdateHostKeys": "no"}
+        options |= {"UserKnownHostsFile": f'"{said["known_hosts"]}"', "GlobalKnownHostsFile": "/dev/null"}
+    words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    config = {"core.sshCommand": shlex.join(words)}
+
+    async def access(project: str) -> Mapping[str, str]:
+        return config
+
+    return access
 
 
 def poke_secrets(settings: Settings) -> dict[str, str]:

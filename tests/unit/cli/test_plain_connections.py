@@ -1,0 +1,37 @@
+"""How git reaches the servers of plain git, as the settings say."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import subprocess
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+
+from headgate.cli.process import plain
+from headgate.cli.settings import read
+
+
+async def _settings(asked: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
+    return await asked
+
+
+def test_ssh_has_the_key_and_the_host_keys_of_the_connection(tmp_path: Path) -> None:
+    place = tmp_path / "with blanks"
+    place.mkdir()
+    file = place / "headgate.conf"
+    file.write_text(
+        "[connection mine]\nbaseurl = ssh://git@git.example\nsshkey = the key\nknown_hosts = hosts\n"
+        "[connection other]\nbaseurl = ssh://git@git.example\n[connection third]\nbaseurl = g:\nsshkey = /keys/k\n"
+    )
+    found = plain(read(file))
+    assert found["other"].access is None and found["mine"].access is not None and found["third"].access is not None
+    said = shlex.split(asyncio.run(_settings(found["mine"].access("git.example/code")))["core.sshCommand"])
+    # ssh itself says what it would do
+    done = subprocess.run([*said, "-F", "none", "-G", "git.example"], capture_output=True, text=True, check=True)
+    options = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert options["identityfile"] == str(place / "the key") and options["identitiesonly"] == "yes"
+    assert options["batchmode"] == "yes" and options["stricthostkeychecking"] == "true"
+    assert options["userknownhostsfile"].strip('"') == str(place / "hosts")
+    third = asyncio.run(_settings(found["third"].access("code")))["core.sshCommand"]
+    assert "/keys/k" in third and "KnownHosts" not in third
