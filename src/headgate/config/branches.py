@@ -12,11 +12,11 @@ from headgate.config.patterns import any_whole
 
 
 def included(source: TenantProject, branch: str) -> bool:
-    """Of a config-project one branch; of others what the tenant file includes, or does not exclude, and what is not
-    always dynamic."""
+    """Of a config-project one branch; of others what the tenant file includes, or does not exclude, what is not always
+    dynamic, and what its forge does not keep out."""
     if source.trusted:
         return branch == source.load_branch
-    if source.is_dynamic(branch):
+    if source.is_dynamic(branch) or source.is_kept_out(branch):
         return False
     if source.include_branches:
         return any_whole(source.include_branches, branch)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.config.budgets import BRANCH_MAX_BYTES, DEFAULTS, FILES_MAX, Budgets, sized
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
@@ -104,7 +105,7 @@ class ParseCache:
         """How often something really was parsed."""
 
     def parse(self, project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
-        settings = msgspec.json.encode(project)
+        settings = msgspec.json.encode(replace(project, protection=None))  # it says nothing of what is read
         digest = _digest(settings, branch, *(text for path in sorted(files) for text in (path, files[path])))
         known = self._known.get(digest)
         if known is None:

@@ -8,6 +8,7 @@ from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import (
     ConfigErrors,
     Connection,
+    Protection,
     Tenant,
     TenantFile,
     TenantProject,
@@ -18,6 +19,7 @@ __all__ = [
     "STANDARD_PATHS",
     "ConfigErrors",
     "Connection",
+    "Protection",
     "Tenant",
     "TenantFile",
     "TenantProject",

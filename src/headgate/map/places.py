@@ -45,7 +45,7 @@ from headgate.map.records import (
     Wish,
     ZoneLabels,
 )
-from headgate.map.refs import ProjectRefs
+from headgate.map.refs import BranchRules, ProjectRefs
 from headgate.map.texts import ConfigPlace
 from headgate.map.tree import Address, Dir, below, each, place
 
@@ -74,6 +74,7 @@ class ConnectionCache(Dir):
         by="scheduler",
         node="keyed",
     )
+    protection = each(BranchRules, key="project", doc="What the forge says of branches.", seed=False)
     refs = each(ProjectRefs, key="project", doc="Tags and other refs that are no branches.", seed=False)
     data = place(
         Standing,

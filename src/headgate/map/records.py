@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.config.operator.model import Protection
 from headgate.gate.change import Change
 from headgate.gate.returned.shape import Artifact
 from headgate.gate.waiter import Waiter
@@ -190,6 +191,8 @@ class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """project -> branch -> digest of its configuration files."""
     held: dict[str, dict[str, Held]] = {}
     """project -> branch -> what was pushed there since; what `branches` says is in force until that is mended."""
+    protections: dict[str, Protection] = {}
+    """project -> what its forge said of its branches, where that decides which of `branches` take part."""
 
 
 class Holder(msgspec.Struct, frozen=True):

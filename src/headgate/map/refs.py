@@ -1,9 +1,11 @@
-"""Where the tags and other refs of repositories are as last seen; of branches see the branch cache."""
+"""Where the tags and other refs of repositories are as last seen, and which branches are protected; for where branches
+are, see the branch cache."""
 
 from __future__ import annotations
 
 import msgspec
 
+from headgate.config.operator.model import Protection
 from headgate.map.tree import Dir, each, place
 
 
@@ -36,3 +38,16 @@ class ProjectRefs(Dir):
 
     looked = place(RefsLooked, "Since when they are looked at.", by="scheduler", own=True, seed=False)
     part = each(RefsPart, key="part", bare=True, seed=False)
+
+
+class BranchRules(Dir):
+    """Of one project."""
+
+    record = place(
+        Protection,
+        "Its protected and its locked branches. Written with what has every tenant read its configuration anew.",
+        by="scheduler",
+        node="sharded",
+        own=True,
+        seed=False,
+    )

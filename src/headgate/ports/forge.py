@@ -13,14 +13,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from headgate.config.tenants import TenantProject
+from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.work import Landing, LandRequest
 from headgate.map.hints import Hint
 from headgate.map.telling import Posting
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 
-__all__ = ["Hint", "ReportPutOff", "ReportRefused", "ReporterAway"]
+__all__ = ["Hint", "Protection", "ReportPutOff", "ReportRefused", "ReporterAway"]
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -39,6 +39,9 @@ class Sighting(msgspec.Struct, frozen=True):
     lingering: dict[str, frozenset[str]] = {}
     """project -> keys of closed changes whose refs are still there, of every project looked at: to be remembered, or
     they would seem to be proposed anew."""
+    protections: dict[str, Protection] = {}
+    """project -> what the forge says of its branches, with their heads or before, of those that are `is_selective`.
+    The same may be told again; where it cannot be asked, nothing is told, and what was told holds."""
     troubles: dict[str, str] = {}
     """project -> what is wrong with its repository now, for people; empty: nothing any more."""
     answered: tuple[str, ...] = ()
@@ -91,6 +94,8 @@ class Abilities(msgspec.Struct, frozen=True):
     threads: bool = False
     file_comments: bool = False
     webhooks: bool = False
+    protection: bool = False
+    """Does it say which branches are protected or locked?  Where not, all count as protected, and none as locked."""
 
 
 class Ignored(NamedTuple):

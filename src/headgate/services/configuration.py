@@ -19,12 +19,12 @@ from headgate.config.holding import held
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParseCache, ParsedBranch
-from headgate.config.tenants import Tenant, TenantProject
+from headgate.config.tenants import Protection, Tenant, TenantProject
 from headgate.map.kept.layouts import layout_at
 from headgate.map.records import ConfigBranch, Held, LayoutRecord
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
-from headgate.recipes.codec import readable
+from headgate.recipes.codec import decode, readable
 from headgate.services.context import Context
 
 log = logging.getLogger("headgate.configuration")
@@ -52,6 +52,8 @@ class Configuration:
         self._record = context.map.layout(tenant.name).record
         self._texts = context.mirror.part(context.map.config.path, self._record.path)
         self._layouts = Layouts.of(tenant, {}, cache)
+        self._of: tuple[Tenant, Mapping[str, Protection], Tenant] = tenant, {}, tenant
+        """The tenant, what forges say of its branches, and what the layouts are of: the tenant with that."""
         self._version = self._tried = -1
         self._taken: dict[str, dict[str, Taken]] = {}
         self._broken: Exception | None = None
@@ -86,9 +88,12 @@ class Configuration:
             return ""
         return f"the pipeline {pipeline} was removed from the configuration of tenant {self.tenant.name}"
 
-    def unfit(self, fresh: Mapping[str, Mapping[str, str]]) -> frozenset[tuple[str, str]]:
+    def unfit(
+        self, fresh: Mapping[str, Mapping[str, str]], protections: Mapping[str, Protection]
+    ) -> frozenset[tuple[str, str]]:
         """Return (project, branch) of those that are not to take effect as they are kept now, `fresh`: project ->
-        branch -> digest, each of a branch of which something else is in force.  None when nothing is in force."""
+        branch -> digest, each of a branch of which something else is in force; branches take part as `protections`
+        say.  None when nothing is in force."""
         try:
             if not self.current():
                 return frozenset()
@@ -96,7 +101,7 @@ class Configuration:
             log.error("tenant %s: nothing was in force that could be kept: %s", self.tenant.name, error)
             return frozenset()
         parsed: dict[str, dict[str, ParsedBranch]] = {}
-        for source in self.tenant.projects:
+        for source in self.tenant.protected(protections).projects:
             texts = recall(self._context, source.project) if fresh.get(source.project) else {}
             for branch in fresh.get(source.project, {}):
                 read = of_interest(source, texts.get(branch, {}))
@@ -141,7 +146,10 @@ class Configuration:
 
     def _take(self, record: LayoutRecord) -> bool:
         found: dict[str, dict[str, Taken]] = {}
-        for source in self.tenant.projects:
+        if self._of[:2] != (self.tenant, record.protections):
+            self._of = self.tenant, record.protections, self.tenant.protected(record.protections)
+        tenant = self._of[2]
+        for source in tenant.projects:
             wanted = record.branches.get(source.project, {})
             branches = self._project(source, wanted, record.held.get(source.project, {}))
             if branches is None:
@@ -151,7 +159,7 @@ class Configuration:
         parsed = {project: {b: t.parsed for b, t in branches.items()} for project, branches in found.items()}
         contents = {project: {b: t.content for b, t in branches.items()} for project, branches in found.items()}
         refused = {p: {b: t.refused for b, t in had.items() if t.refused is not None} for p, had in found.items()}
-        self._layouts = Layouts.of(self.tenant, parsed, self._cache, contents, before=self._layouts, refused=refused)
+        self._layouts = Layouts.of(tenant, parsed, self._cache, contents, before=self._layouts, refused=refused)
         for error in self._layouts.errors:
             log.warning("tenant %s: %s", self.tenant.name, error.render())
         return True
@@ -194,6 +202,19 @@ def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, st
     """Those that this tenant reads: others may look at more paths of the same project."""
     paths = source.config_paths
     return {f: text for f, text in files.items() if any(f == p or (p.endswith("/") and f.startswith(p)) for p in paths)}
+
+
+def protection(context: Context, source: TenantProject) -> Protection | None:
+    """Return what its forge says of its branches, as the mirror shows it; None where it says nothing, or where it does
+    not matter."""
+    place = context.map.cache.connection(source.connection).protection(source.project).record
+    entry = context.mirror.get(place.path) if source.is_selective else None
+    if entry is None:
+        return None
+    try:
+        return decode(blob.assemble(entry, context.mirror.under(place.path)), Protection)
+    except ValueError:
+        return readable(entry, Protection)
 
 
 def kept(context: Context, project: str) -> dict[str, ConfigBranch]:

@@ -31,6 +31,7 @@ from headgate.ports.forge import (
     Landed,
     Misdelivered,
     NotLanded,
+    Protection,
     ReporterAway,
     ReportPutOff,
     Sighting,
@@ -85,7 +86,7 @@ class Board:
 
     def __init__(self, root: Path, name: str = "board", lands: str = "merge") -> None:
         self.name = name
-        self.can = Abilities(lands=lands, labels=True, statuses=True, drafts=True, webhooks=True)
+        self.can = Abilities(lands=lands, labels=True, statuses=True, drafts=True, webhooks=True, protection=True)
         self.repositories = Repositories(root)
         self.git = GitConnection(name, str(self.repositories.hub), HOST)
         self.pulls: dict[str, Pull] = {}
@@ -99,6 +100,8 @@ class Board:
         self.meanwhile: dict[str, str] = {}
         """Project -> file that somebody pushes to it just when something is merged there."""
         self.calls: list[str] = []
+        self.protections: dict[str, Protection] = {}
+        """Project -> what it says of its branches."""
         self._watched: dict[str, TenantProject] = {}
         self._stirred = asyncio.Event()
         self._hints: list[str] = []
@@ -112,11 +115,11 @@ class Board:
         number = 1 + sum(one.project == project for one in self.pulls.values())
         work = self.repositories.work(project)
         run_git("fetch", "-q", "origin", at=work)
-        run_git("checkout", "-q", "--detach", "origin/master", at=work)
+        run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
         self.repositories.write(project, files)
         run_git("commit", "-q", "--allow-empty", "-m", title, at=work)
         run_git("push", "-q", "-f", "origin", f"HEAD:refs/pull/{number}/head", at=work)
-        pull = Pull(project, number, "master", run_git("rev-parse", "HEAD", at=work), title, body)
+        pull = Pull(project, number, branch, run_git("rev-parse", "HEAD", at=work), title, body)
         self.pulls[pull.key] = pull
         pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "opened")))
         return pull
@@ -205,8 +208,10 @@ class Board:
                 if now != heads.get(project):
                     moved[project] = now
                     events += self._moves(project, heads.get(project), now)
-            if standings or events or moved or answered:
-                yield Sighting(tuple(standings), tuple(events), moved, answered=answered)
+            selective = (name for name, source in self._watched.items() if source.is_selective)
+            said = {name: self.protections[name] for name in selective if name in self.protections}
+            if standings or events or moved or answered or said:
+                yield Sighting(tuple(standings), tuple(events), moved, protections=said, answered=answered)
             await self._stirred.wait()
 
     async def report(self, posting: Posting) -> None:
@@ -252,14 +257,20 @@ class Board:
         if self.away:
             raise ReporterAway(self.away)
 
-    def push(self, project: str, files: Mapping[str, str]) -> None:
-        """Past the gate."""
+    def push(self, project: str, files: Mapping[str, str], branch: str = "master") -> None:
+        """Past the gate; a branch that is new begins at master."""
         work = self.repositories.work(project)
         run_git("fetch", "-q", "origin", at=work)
         run_git("checkout", "-q", "--detach", "origin/master", at=work)
         self.repositories.write(project, files)
         run_git("commit", "-q", "-m", "past the gate", at=work)
-        run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=work)
+        run_git("push", "-q", "-f", "origin", f"HEAD:refs/heads/{branch}", at=work)
+        self._stirred.set()
+
+    def protect(self, project: str, *protected: str, locked: tuple[str, ...] = ()) -> None:
+        """Say which of its branches are protected, and which are locked."""
+        self.protections[f"{HOST}/{project}"] = Protection(frozenset(protected), frozenset(locked))
+        self._stirred.set()
 
     def _merge(self, pull: Pull) -> str:
         work = self.repositories.work(pull.project)

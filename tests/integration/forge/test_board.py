@@ -241,6 +241,7 @@ async def test_plain_git_waits_for_a_pull_request_that_it_names_by_its_url(tmp_p
 async def test_a_pull_request_waits_for_a_change_of_plain_git(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         here.repositories.propose("code/lib", "base", {"base": "1\n"}, "A base")
+        await here.until(lambda: here.results("check"), "it is seen before what needs it")
         pull = await here.proposed("Use it", {"use": "1\n"}, "Depends-On: git.example/code/lib/master/base")
         await here.checked(pull)
         here.repositories.approve("code/lib", "base")

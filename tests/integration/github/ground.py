@@ -18,7 +18,7 @@ from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.tasks import end
-from headgate.config.tenants import TenantProject
+from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.change import Standing, TriggerEvent, numbered
 from headgate.ports.forge import Hint, Ignored, Misdelivered, Sighting
 from headgate.testing.deadline import DEADLINE_S
@@ -41,6 +41,8 @@ class Gate:
     events: list[TriggerEvent] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
+    protections: list[Protection] = field(default_factory=list)
+    """Of the one project, in the order told."""
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, sighting: Sighting) -> None:
@@ -52,6 +54,7 @@ class Gate:
         self.events += sighting.events
         self.answered += sighting.answered
         self.troubles |= sighting.troubles
+        self.protections += sighting.protections.values()
         self.moved.set()
 
     async def run(self) -> None:
@@ -123,9 +126,9 @@ class Ground:
             self.ignored.append(found.why)
         return web.json_response({"ignored": found.why if isinstance(found, Ignored) else ""})
 
-    def watch(self, *projects: str) -> None:
+    def watch(self, *projects: str, **more: bool) -> None:
         names = projects or ("acme/rocket",)
-        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False) for n in names})
+        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False, **more) for n in names})  # type: ignore[arg-type]
 
     async def settled(self) -> None:
         """Wait until what was delivered is answered."""
@@ -151,9 +154,9 @@ async def ground(hub: GitHub, root: Path) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def watched(found: Ground, *projects: str) -> AsyncIterator[Gate]:
-    """Provide the gate while the driver looks, after its first look."""
-    found.watch(*projects)
+async def watched(found: Ground, *projects: str, **more: bool) -> AsyncIterator[Gate]:
+    """Provide the gate while the driver looks, after its first look; `more`: as the tenant file says of projects."""
+    found.watch(*projects, **more)
     found.forge.stir(Hint("begin", PROJECT, ref="refs/heads/main"))
     task = asyncio.ensure_future(found.gate.run())
     try:

@@ -4,7 +4,7 @@ For forges whose changes have numbers, and that say of an open one whether anyth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -18,7 +18,7 @@ from headgate.adapters.git.looking.names import HEADS, Names
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Happening
 from headgate.gate.change import TAGS, EventKind, Standing, TriggerEvent, numbered
-from headgate.ports.forge import Hint, Sighting
+from headgate.ports.forge import Hint, Protection, Sighting
 from headgate.ports.reporter import ReporterAway
 
 ODD_MAX = 3
@@ -45,6 +45,8 @@ class Words(NamedTuple):
     pushed: Happening
 
 
+Guarded = tuple[Protection | None, str]
+"""What a forge says of branches, and what it does not say, for people: of that holds what it said before."""
 Found = tuple[Standing, list[TriggerEvent]]
 """What a change is now, and what happened to it since it was known."""
 
@@ -92,16 +94,24 @@ class ProjectLook:
     """Changes that cannot be looked at -> why; the others are all the same."""
     misfits: str | None = None
     """What is wrong with the refs, where they were looked at."""
+    protection: Callable[[], Awaitable[Guarded]] | None = None
+    """Asks for its protected and locked branches; None: nobody wants to know, or the forge does not say."""
+    unseen: str | None = None
+    """What the forge does not say of its branches, where it was asked."""
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:
         """Yield what is new, and at last which hints that answers.  Raise what client and git do."""
         old = self.known.heads.get(self.project)
         self._heads = dict(old or {})
-        if self.whole or any(hint.ref for hint in self.hints):
-            seen = await self._refs(old)
-            if seen is not None:
-                yield seen
+        seen = await self._refs(old) if self.whole or any(hint.ref for hint in self.hints) else None
+        if self.protection is not None and (
+            self.whole or self._rules_moved or self._heads.keys() != (old or {}).keys()
+        ):
+            said, self.unseen = await self.protection()
+            seen = replace(seen or Sighting(), protections={self.project: said} if said is not None else {})
+        if seen is not None:
+            yield seen
         standings: list[Standing] = []
         told: list[TriggerEvent] = []
         async for standing, events in self._changes(first=old is None):
@@ -113,6 +123,11 @@ class ProjectLook:
         answered = tuple(hint.id for hint in self.hints)
         if standings or told or answered:
             yield Sighting(tuple(standings), tuple(told), answered=answered)
+
+    @property
+    def _rules_moved(self) -> bool:
+        """The rules may have, or all of it."""
+        return any(not (hint.number or hint.commit or hint.ref) for hint in self.hints)
 
     async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
         """Compare branches and tags, as plain git has them."""
@@ -165,7 +180,7 @@ class ProjectLook:
         found |= self.again
         commits = {hint.commit for hint in self.hints if hint.commit and not hint.number}
         found |= {int(s.change.number) for s in own.values() if s.open and s.change.commit in commits}
-        if any(not (hint.number or hint.commit or hint.ref) for hint in self.hints):  # the rules, or all of it
+        if self._rules_moved:
             self.asking.forget_rules()
             found |= {int(s.change.number) for s in own.values() if s.open}
         if self.whole:

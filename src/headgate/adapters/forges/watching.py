@@ -62,6 +62,8 @@ class _Followed:
     """Changes that could not be looked at."""
     misfits: str = ""
     """What is wrong with its refs."""
+    unseen: str = ""
+    """What is not said of its branches."""
     trouble: str = ""
     """As last told."""
 
@@ -240,12 +242,16 @@ class Watching:
             now_s = time.monotonic()
             whole = one.whole_s <= now_s
             look = await self._source.look(one.project, names, known, hints, whole=whole, again=one.odd)
+            source = (self._projects or {}).get(one.project)
+            if source is None or not source.is_selective:
+                look.protection = None
             async for sighting in look.sightings():
                 await self._tell(sighting)
             one.misfits = one.misfits if look.misfits is None else look.misfits
+            one.unseen = one.unseen if look.unseen is None else look.unseen
             if look.odd:  # we may be let in no longer
                 self._source.refused(one.project)
-            one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, *_told(look))))
+            one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, one.unseen, *_told(look))))
             if whole:
                 one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             if look.more:

@@ -93,7 +93,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "config": (
             "name source=projects max-nodes-per-job max-job-timeout=max_job_timeout_s allowed-triggers "
             "allowed-reporters allowed-labels disallowed-labels use-nodepool semaphores default-parent "
-            "max-oidc-ttl=max_oidc_ttl_s allowed-oidc-issuers"
+            "max-oidc-ttl=max_oidc_ttl_s allowed-oidc-issuers exclude-unprotected-branches exclude-locked-branches"
         ),
         "config/freezing": "default-ansible-version",
         "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project labels",
@@ -104,7 +104,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "config": (
             "include exclude include-provider-config shadow include-branches exclude-branches "
             "always-dynamic-branches implied-branch-matchers extra-config-paths load-branch allow-base-jobs "
-            "configure-projects allow-reporter-jobs"
+            "configure-projects allow-reporter-jobs exclude-unprotected-branches exclude-locked-branches"
         ),
     },
     "global-semaphore": {"config": "name max"},

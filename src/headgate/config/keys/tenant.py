@@ -24,7 +24,8 @@ _KIND = many(one_of(*CONFIG_PROJECT_KINDS))
 _ENTRIES = many(either(text, mapping))
 _TEXTS = many(text)
 
-_NO_FORGE = "plain git has no branches that are protected or locked"
+_PROTECTED = "untrusted projects; GitHub says which are: rules or a ruleset apply to it. Elsewhere all branches are"
+_LOCKED = "untrusted projects; GitHub says which are: read-only ones. Elsewhere no branch is"
 
 LABEL: Keys = {
     "name": Key(text, required=True),
@@ -46,8 +47,8 @@ TENANT: Keys = {
     "max-oidc-ttl": Key(count(1), "10800", "seconds"),
     "default-oidc-ttl": Key(count(1), "3600", "seconds", idle=NO_TOKENS),
     "allowed-oidc-issuers": Key(_TEXTS, "none"),
-    "exclude-unprotected-branches": Key(flag, "false", idle=_NO_FORGE),
-    "exclude-locked-branches": Key(flag, "false", idle=_NO_FORGE),
+    "exclude-unprotected-branches": Key(flag, "false", _PROTECTED),
+    "exclude-locked-branches": Key(flag, "false", _LOCKED),
     "default-parent": Key(text, "base"),
     "default-ansible-version": Key(word, "what the executor has installed"),
     "allowed-triggers": Key(_TEXTS, "all"),
@@ -72,8 +73,8 @@ PROJECT: Keys = {
     "include-provider-config": Key(flag, "false", f"adds {', '.join(NODEPOOL_KINDS)}"),
     "exclude": Key(_KIND, "none"),
     "shadow": Key(_TEXTS, "none", "jobs of these projects win silently"),
-    "exclude-unprotected-branches": Key(flag, "as the tenant", idle=_NO_FORGE),
-    "exclude-locked-branches": Key(flag, "as the tenant", idle=_NO_FORGE),
+    "exclude-unprotected-branches": Key(flag, "as the tenant", _PROTECTED),
+    "exclude-locked-branches": Key(flag, "as the tenant", _LOCKED),
     "include-branches": Key(many(regex), "all", "whole names; beats exclude-branches"),
     "exclude-branches": Key(many(regex), "none", "whole names"),
     "always-dynamic-branches": Key(many(regex), "none", "whole names"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.config.keys.objects import CONFIG_KINDS
 from headgate.config.model import ConfigError
@@ -24,6 +26,15 @@ class Connection(NamedTuple):
     """What it may say in pipelines: a key of `keys.drivers.DRIVERS`."""
     bound: bool = False
     """Whether its server binds the names that people approve and veto under to who pushes."""
+
+
+class Protection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a forge says of the branches of a project: their names."""
+
+    protected: frozenset[str] | None = None
+    """None: it does not say, so every branch counts as one."""
+    locked: frozenset[str] | None = None
+    """Nobody may push there.  None: it does not say, so none counts as one."""
 
 
 class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +59,13 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
     allow_base_jobs: bool = True
     allow_reporter_jobs: bool = False
     configure_projects: tuple[Rule, ...] = ()
+    protection: Protection | None = None
+    """As its forge said last; the file says nothing of it."""
+
+    @property
+    def is_selective(self) -> bool:
+        """Return whether its forge decides from which branches configuration is read."""
+        return not self.trusted and (self.exclude_unprotected_branches or self.exclude_locked_branches)
 
     @property
     def loads(self) -> bool:
@@ -62,6 +80,13 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_dynamic(self, branch: str) -> bool:
         """Return whether its configuration is not read from here, but changes on it always propose theirs."""
         return any_whole(self.always_dynamic_branches, branch)
+
+    def is_kept_out(self, branch: str) -> bool:
+        """Return whether a branch takes no part because of what its forge says of it."""
+        said = self.protection or Protection()
+        unprotected = said.protected is not None and branch not in said.protected
+        locked = said.locked is not None and branch in said.locked
+        return (self.exclude_unprotected_branches and unprotected) or (self.exclude_locked_branches and locked)
 
     def configures(self, other: TenantProject) -> bool:
         """May it hold project stanzas for this one?"""
@@ -172,6 +197,12 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         if 0 < len(alike) <= ALIKE_MAX:
             return f"the project {name!r} is not in this tenant; did you mean {' or '.join(map(repr, alike))}?"
         return f"the project {name!r} is not in this tenant{nearest(name, [*self._by_name, *self.by_canonical])}"
+
+    def protected(self, said: Mapping[str, Protection]) -> Tenant:
+        """Return the tenant with what forges say of the branches of its projects."""
+        if not said:
+            return self
+        return replace(self, projects=tuple(replace(p, protection=said.get(p.project)) for p in self.projects))
 
     def driver(self, connection: str) -> str:
         return self.drivers.get(connection, "git")

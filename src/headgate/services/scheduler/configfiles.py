@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
@@ -15,6 +17,7 @@ from headgate.map.tree import Address, escape, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
+from headgate.services.configuration import protection
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import Piece, packed
 from headgate.store.store import GuardLost, Session, Txn
@@ -34,9 +37,19 @@ class Reading(NamedTuple):
     @property
     def _branches(self) -> tuple[str, ...]:
         """Empty: every branch."""
-        if all(source.trusted for source in self.sources):
-            return tuple(dict.fromkeys(source.load_branch for source in self.sources))
-        return ()
+        found = set[str]()
+        for source in self.sources:
+            if source.trusted:
+                found.add(source.load_branch)
+            elif source.exclude_unprotected_branches and source.protection and source.protection.protected is not None:
+                found |= source.protection.protected
+            else:
+                return ()
+        return tuple(sorted(found))
+
+    def now(self, context: Context) -> Reading:
+        """Return how it is read as its forge says of its branches now."""
+        return Reading(tuple(replace(source, protection=protection(context, source)) for source in self.sources))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -168,7 +181,7 @@ class ConfigFiles:
         stale = {entry.path for entry in mirror.under(root.path)} - {root.read.path}
         ops, checks, latest = list[Op](), list[At](), True
         former, replaced = Former(self._context, reading.sources[0].project), list[Op]()
-        for branch, (commit, files) in reading.wanted(answer).items():
+        for branch, (commit, files) in reading.now(self._context).wanted(answer).items():
             place = root.branch(branch)
             was = mirror.get(place.record.path)
             kept = readable(was, ConfigBranch) if was is not None else None

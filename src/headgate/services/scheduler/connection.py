@@ -21,6 +21,7 @@ from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.scheduler.hints import Hints
 from headgate.services.scheduler.needed import Needed
+from headgate.services.scheduler.protections import Protections
 from headgate.services.scheduler.refs import Refs
 from headgate.services.scheduler.standings import Standings, forgotten, remember, shown
 from headgate.services.scheduler.turn import Piece, packed, together
@@ -55,6 +56,7 @@ class ConnectionRunner:
         self._events = context.map.events.connection(forge.name).events
         self._heads: dict[str, dict[str, str]] = {}
         self._refs = Refs(context, forge.name)
+        self._protections = Protections(context, forge.name, tenants)
         self._lingering: dict[str, frozenset[str]] = {}
         self._troubles: dict[str, Trouble] = {}
         self._storing = asyncio.Lock()
@@ -164,7 +166,7 @@ class ConnectionRunner:
         context, known = self._context, self._standings.now()
         of_refs = [event for event in sighting.events if _is_of_refs(event)]
         events = _by_change(event for event in sighting.events if not _is_of_refs(event))
-        pieces = []
+        pieces = list(self._protections.pieces(sighting.protections))
         for standing in needed_first(sighting.standings):
             own = events.pop(standing.change.key, ())
             was = shown(context.map, context.mirror, standing.change)

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError
+from headgate.config.tenants import Protection
 from headgate.gate.change import HEADS, Change
 from headgate.gate.work import ReportRequest
 from headgate.map.records import Held, LayoutRecord
 from headgate.recipes.requests import Request
-from headgate.services.configuration import Configuration, kept
+from headgate.services.configuration import Configuration, kept, protection
 from headgate.services.context import Context
 from headgate.services.notices.naming import notice
 from headgate.services.scheduler.turn import Piece
@@ -33,6 +34,7 @@ class InForce(NamedTuple):
 
     branches: dict[str, dict[str, str]]
     held: dict[str, dict[str, Held]]
+    protections: dict[str, Protection]
 
 
 def in_force(
@@ -41,17 +43,19 @@ def in_force(
     """Return what is to take effect of what is kept now, and what is held back because it is wrong."""
     now = {project: kept(context, project) for project in projects}
     branches = {project: {branch: one.digest for branch, one in found.items()} for project, found in now.items()}
+    found_of = ((source.project, protection(context, source)) for source in configuration.tenant.projects)
+    protections = {project: said for project, said in found_of if said is not None}
     if before is None:
-        return InForce(branches, {})
+        return InForce(branches, {}, protections)
     fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
     held: dict[str, dict[str, Held]] = {}
-    for project, branch in sorted(configuration.unfit(fresh)):
+    for project, branch in sorted(configuration.unfit(fresh, protections)):
         read, was = now[project][branch], before.held.get(project, {}).get(branch)
         same = was is not None and was.digest == read.digest
         own = was if was is not None and same else Held(read.commit, read.digest, context.now_ms())
         held.setdefault(project, {})[branch] = own
         branches[project][branch] = before.branches[project][branch]
-    return InForce(branches, held)
+    return InForce(branches, held, protections)
 
 
 def _fresh(now: Mapping[str, str], before: Mapping[str, str]) -> Iterator[tuple[str, str]]:

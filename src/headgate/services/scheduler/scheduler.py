@@ -147,8 +147,8 @@ class Scheduler:
         return {n: frozenset(p.project for p in c.tenant.projects) for n, c in self.tenants.items()}
 
     def _sources(self, connection: str) -> dict[str, TenantProject]:
-        """The projects of a connection that any tenant has."""
-        every = (p for found in self.tenants.values() for p in found.tenant.projects)
+        """The projects of a connection that any tenant has; of which a tenant is selective, as that one has them."""
+        every = sorted((p for found in self.tenants.values() for p in found.tenant.projects), key=_is_selective)
         return {p.project: p for p in every if p.connection == connection}
 
     def _readings(self, tenant: str) -> dict[str, Reading]:
@@ -238,6 +238,10 @@ class Scheduler:
         """Schedulers that take work, by the path of their entry."""
         found = self._context.members(self._context.map.components.scheduler.path)
         return [path for path, record in found.items() if record.state == "running"]
+
+
+def _is_selective(project: TenantProject) -> bool:
+    return project.is_selective
 
 
 def _connections(tenant: Tenant) -> tuple[str, ...]:

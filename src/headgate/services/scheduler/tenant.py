@@ -7,9 +7,11 @@ import logging
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
-from headgate.gate.change import EventKind, TriggerEvent, whose
+from headgate.config.branches import included
+from headgate.gate.change import HEADS, EventKind, TriggerEvent, whose
 from headgate.gate.enqueue import untaken
 from headgate.gate.triggers import triggers
 from headgate.gate.work import CatAnswer, ReportRequest
@@ -28,7 +30,7 @@ from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.requests import Request
 from headgate.recipes.stream import Reader, Waiting, consumed
 from headgate.services.asking import tell
-from headgate.services.configuration import Configuration, kept
+from headgate.services.configuration import Configuration, kept, protection
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
@@ -214,9 +216,10 @@ class TenantRunner:
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
         change = event.change
-        if event.kind is not EventKind.REF_UPDATED or self._tenant.find(change.project) is None:
+        source = self._tenant.find(change.project)
+        if event.kind is not EventKind.REF_UPDATED or source is None or not change.ref.startswith(HEADS):
             return None
-        if not change.ref.startswith("refs/heads/"):
+        if not included(replace(source, protection=protection(self._context, source)), change.branch):
             return None
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
         if created_or_deleted or self._readings[change.project].touched_by(change.files, change.branch):
@@ -294,7 +297,7 @@ class TenantRunner:
             await self._files.seen([guard])
             before = self._record()
             now = in_force(self._context, self._configuration, before, self._readings)
-            record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, now.branches, now.held)
+            record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, *now)
             pieces, pointer, stale = layout_ops(self._context.map.layout(name).record, record, mirror)
             for commit in packed(told(self._context, self._configuration, before, now)):
                 await store.commit([], commit.ops, guards=[guard])
@@ -306,7 +309,7 @@ class TenantRunner:
         await self._files.forget(session, projects)
 
     async def _read(self, project: str, session: Session) -> CatAnswer:
-        work = self._readings[project].work
+        work = self._readings[project].now(self._context).work
         meta = {"tenant": self._tenant.name, "project": project}
         body = msgspec.json.encode(work)
         answer = await self._context.merges.call(session, body, precedence=READING_PRECEDENCE, meta=meta)

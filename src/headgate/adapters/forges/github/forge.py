@@ -46,6 +46,7 @@ class GitHubForge:
         threads=True,
         file_comments=True,
         webhooks=True,
+        protection=True,
     )
 
     def __init__(

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.github.protection import protection
 from headgate.adapters.forges.github.pull import look
 from headgate.adapters.forges.github.standing import GitHubStands
 from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.happenings import Mark
-from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words
+from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words
 from headgate.adapters.forges.rest import Key, Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
@@ -44,7 +45,10 @@ class Source:
         """See `forges.watching.Source`."""
         key = await self.tokens.of(self.client.account.short(project))
         asking = Asking(self.client, self.stands, key, await self.tokens.us(), project)
-        return ProjectLook(asking, self.client.account.name, self.engine, names, project, known, hints, whole, again)
+        at = self.client.account.name
+        look = ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
+        look.protection = asking.protection
+        return look
 
     def refused(self, project: str) -> None:
         """See `forges.watching.Source`."""
@@ -81,6 +85,10 @@ class Asking:
         if was is None and pull.state != "OPEN":
             return None
         return await self.stands.of(self.key, self.project, pull, was, self.us, heads, first=first)
+
+    async def protection(self) -> Guarded:
+        """See `forges.looking.ProjectLook`."""
+        return await protection(self.client, self.key, self.client.account.short(self.project))
 
     def forget_rules(self) -> None:
         """See `forges.looking.Asking`."""

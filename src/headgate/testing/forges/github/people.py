@@ -12,7 +12,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import guards, hosting
 from headgate.testing.forges.github.acts import Post, Pulls
 from headgate.testing.forges.github.doors import Limits
 from headgate.testing.forges.github.mail import Mail, Postman
@@ -230,12 +230,34 @@ class GitHub:
         """Protect branches in the classic way; see state.Protection."""
         one = Protection(next(self.world.ids), pattern, **how)
         repository.protections.append(one)
+        self._ruled(repository, one, "created")
         return one
+
+    def edit(self, repository: Repository, one: Protection | Ruleset, **how: Any) -> None:
+        """Say something else in a rule of branches."""
+        for name, value in how.items():
+            setattr(one, name, value)
+        self._ruled(repository, one, "edited")
+
+    def unprotect(self, repository: Repository, one: Protection | Ruleset) -> None:
+        """Delete a rule of branches."""
+        rules: list[Any] = repository.rulesets if isinstance(one, Ruleset) else repository.protections
+        rules.remove(one)
+        self._ruled(repository, one, "deleted")
+
+    def _ruled(self, repository: Repository, one: Protection | Ruleset, action: str) -> None:
+        tell, owner = self.forge.post.tell, repository.owner
+        if isinstance(one, Protection):
+            tell(repository, owner, "branch_protection_rule", action, rule=guards.rule(repository, one))
+        elif not one.organization:  # of those its organization is told
+            said = guards.ruleset(repository, one)
+            tell(repository, owner, "repository_ruleset", action, repository_ruleset=said)
 
     def ruleset(self, repository: Repository, *rules: dict[str, Any], name: str = "Rules", **how: Any) -> Ruleset:
         """Add a ruleset for the default branch; see state.Ruleset."""
         one = Ruleset(next(self.world.ids), name, how.pop("branches", ("~DEFAULT_BRANCH",)), list(rules), **how)
         repository.rulesets.append(one)
+        self._ruled(repository, one, "created")
         return one
 
     def rename(self, repository: Repository, name: str) -> None:

@@ -1,0 +1,55 @@
+"""What a forge says of branches, kept for the tenants that read configuration from some of them only.
+
+What moved is written with what has every tenant of the project read its configuration anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headgate.config.tenants import Protection
+from headgate.map.records import Reconfigure
+from headgate.recipes import blob
+from headgate.recipes.codec import decode
+from headgate.services.context import Context
+from headgate.services.scheduler.turn import Piece
+from headgate.store.types import Delete, Op, Put
+
+
+class Protections:
+    """Of one connection."""
+
+    def __init__(self, context: Context, connection: str, tenants: Mapping[str, frozenset[str]]) -> None:
+        """`tenants`: name -> canonical names of its projects."""
+        self._context, self._tenants = context, tenants
+        self._place = context.map.cache.connection(connection).protection
+
+    def pieces(self, told: Mapping[str, Protection]) -> Iterator[Piece]:
+        """Yield what to commit, in order, so that it is kept; nothing of what is kept already."""
+        mirror = self._context.mirror
+        for project, said in told.items():
+            place = self._place(project).record
+            here = mirror.under(place.path)
+            if self._kept(project) == said:
+                continue
+            *parts, pointer = place.blob(said)
+            yield from (Piece([part]) for part in parts)
+            fresh = {place.path, *(part.path for part in parts if isinstance(part, Put))}
+            stale: list[Op] = [Delete(entry.path) for entry in here if entry.path not in fresh]
+            yield Piece([pointer, *self._read_anew(project)])
+            yield from (Piece([op]) for op in stale)
+
+    def _kept(self, project: str) -> Protection | None:
+        """Return what is kept; None where it is damaged, too: it is written anew."""
+        path = self._place(project).record.path
+        entry = self._context.mirror.get(path)
+        try:
+            whole = blob.assemble(entry, self._context.mirror.under(path)) if entry is not None else b""
+            return decode(whole, Protection) if whole else None
+        except ValueError:
+            return None
+
+    def _read_anew(self, project: str) -> list[Op]:
+        events, again = self._context.map.events, Reconfigure({project: ()})
+        concerned = [tenant for tenant, projects in self._tenants.items() if project in projects]
+        return [op for tenant in concerned for op in events.tenant(tenant).management.stream.append(again)]

@@ -1,0 +1,155 @@
+"""Branches that are not protected, or are locked: what they have configures nobody who does not want it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.forges.registry import Connected
+from headgate.config.layout import Layout
+from headgate.services.reporting import courier
+from headgate.store.memory import MemoryBackend
+from headgate.store.types import Backend
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+
+from .board import HOST, Board
+from .test_board import CONFIG, Town
+
+API = f"{HOST}/code/api"
+TENANTS = """
+- tenant:
+    name: example
+    exclude-unprotected-branches: true
+    exclude-locked-branches: true
+    source:
+      local: {config-projects: [ops]}
+      board: {untrusted-projects: [code/api]}
+- tenant:
+    name: open
+    source:
+      local: {config-projects: [ops]}
+      board: {untrusted-projects: [code/api]}
+"""
+OWN = "- job: {name: own, run: jobs/unit}\n- project: {check: {jobs: [own]}}\n"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+
+
+@asynccontextmanager
+async def town(root: Path, board: Board, plain: Repositories, backend: Backend) -> AsyncIterator[Town]:
+    forges = {"board": ("gitea", Connected(board.git, board))}
+    async with gate(root, plain.hub, backend, TENANTS, forges=forges) as found:
+        yield Town(found, board, plain)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Town]:
+    board, plain = places(tmp_path)
+    async with town(tmp_path, board, plain, MemoryBackend()) as found:
+        yield found
+
+
+def places(root: Path) -> tuple[Board, Repositories]:
+    """A board with one project, whose feature branch nobody protects; and the configuration of the tenants."""
+    board, plain = Board(root / "board"), Repositories(root / "plain")
+    plain.create("ops", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\n"})
+    board.repositories.create("code/api", {"api": "1\n", "jobs/unit": "#!/bin/sh\n"})
+    board.push("code/api", {"zuul.yaml": "- job: [torn\n"}, "feature")
+    board.protect("code/api", "master")
+    return board, plain
+
+
+def layout(here: Town, tenant: str = "example") -> Layout:
+    return here.gate.scheduler.tenants[tenant].layouts.landed
+
+
+def read(here: Town, tenant: str = "example") -> set[str]:
+    """Branches that take part."""
+    return set(layout(here, tenant).branches.get(API, ()))
+
+
+def wrong(here: Town, tenant: str = "example") -> set[str]:
+    """Branches of which something is."""
+    return {one.branch for one in layout(here, tenant).errors if one.severity == "error"}
+
+
+def ran(here: Town, tenant: str = "example") -> list[list[str]]:
+    """Jobs of each change, in order."""
+    ended = (one for one in here.gate.history.finished.values() if one.tenant == tenant)
+    return [sorted(build.job_name for build in one.builds) for one in ended]
+
+
+async def test_only_protected_branches_that_are_not_locked_are_read(here: Town) -> None:
+    await here.until(lambda: read(here, "open") == {"master", "feature"}, "the other tenant reads all")
+    await here.until(lambda: read(here) == {"master"}, "what nobody protects is not read")
+    assert not wrong(here) and wrong(here, "open") == {"feature"}
+    here.board.push("code/api", {"zuul.yaml": OWN}, "feature")
+    await here.until(lambda: "own" in layout(here, "open").jobs, "the other tenant takes it up")
+    assert "own" not in layout(here).jobs
+    here.board.protect("code/api", "master", "feature")
+    await here.until(lambda: "own" in layout(here).jobs and read(here) == {"master", "feature"}, "it is protected")
+    here.board.protect("code/api", "master", "feature", locked=("feature",))
+    await here.until(lambda: read(here) == {"master"}, "it is locked")
+    assert "own" not in layout(here).jobs and "own" in layout(here, "open").jobs
+    here.board.protect("code/api")
+    await here.until(lambda: read(here) == set(), "none is protected")
+    assert read(here, "open") == {"master", "feature"}
+    here.board.protect("code/api", "master", "feature")
+    await here.until(lambda: read(here) == {"master", "feature"}, "all are again")
+
+
+async def test_a_push_to_a_branch_that_is_kept_out_has_nothing_read(here: Town) -> None:
+    """Of who wants it, all the same; and a push to one that is not."""
+    await here.until(lambda: read(here) == {"master"} and read(here, "open") == {"master", "feature"}, "all is read")
+    before = layout(here)
+    here.board.push("code/api", {"zuul.yaml": OWN}, "feature")
+    here.board.push("code/api", {"zuul.yaml": OWN}, "new")
+    await here.until(lambda: read(here, "open") == {"master", "feature", "new"}, "the other tenant reads it")
+    here.board.push("code/api", {"zuul.yaml": OWN.replace("own", "mine")})
+    await here.until(lambda: "mine" in layout(here).jobs, "what is protected takes effect")
+    assert read(here) == {"master"} and "own" not in layout(here).jobs and layout(here) is not before
+
+
+async def test_what_is_proposed_for_such_a_branch_configures_nothing(here: Town) -> None:
+    await here.until(lambda: read(here) == {"master"}, "the first look is taken up")
+    here.board.push("code/api", {"zuul.yaml": "[]\n"}, "feature")
+    first = here.board.propose("code/api", "Own job", {"zuul.yaml": OWN}, branch="feature")
+    here.deliver(first)
+    await here.until(lambda: ran(here, "open"), "the other tenant uses what is proposed")
+    await here.until(lambda: ran(here), "it is tested")
+    assert ran(here, "open") == [["own", "unit"]] and ran(here) == [["unit"]]
+    here.board.protect("code/api", "master", "feature")
+    await here.until(lambda: read(here) == {"master", "feature"}, "it is protected")
+    second = here.board.propose("code/api", "Own job again", {"zuul.yaml": OWN}, branch="feature")
+    here.deliver(second)
+    await here.until(lambda: len(ran(here)) == 2, "it is tested")
+    assert ran(here)[-1] == ["own", "unit"]
+
+
+async def test_what_was_said_holds_after_a_restart_while_the_forge_says_nothing(tmp_path: Path) -> None:
+    board, plain = places(tmp_path)
+    backend = MemoryBackend()
+    async with town(tmp_path, board, plain, backend) as here:
+        await here.until(lambda: read(here) == {"master"}, "it is taken up")
+    board.protections.clear()
+    async with town(tmp_path / "later", board, plain, backend) as here:
+        await here.until(lambda: read(here, "open"), "it has begun")
+        board.push("code/api", {"zuul.yaml": OWN}, "feature")
+        await here.until(lambda: "own" in layout(here, "open").jobs, "the other tenant takes it up")
+        assert read(here) == {"master"} and "own" not in layout(here).jobs
+
+
+async def test_a_forge_that_never_says_it_has_all_its_branches_read(tmp_path: Path) -> None:
+    board, plain = places(tmp_path)
+    board.protections.clear()
+    board.push("code/api", {"zuul.yaml": OWN}, "feature")
+    async with town(tmp_path, board, plain, MemoryBackend()) as here:
+        await here.until(lambda: read(here) == {"master", "feature"}, "they count as protected")
+        assert "own" in layout(here).jobs

@@ -1,0 +1,111 @@
+"""Which branches are protected and locked, as the driver tells it: by classic rules and by rulesets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.forges.github import protection
+from headgate.config.tenants import Protection
+from headgate.testing.forges.github.graph import Graph
+from headgate.testing.forges.github.people import GitHub
+from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
+
+REVIEWED = {"type": "pull_request", "parameters": {"required_approving_review_count": 1}}
+
+
+@pytest.fixture
+async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground(hub, tmp_path) as found:
+        for branch in ("release/1", "release/2", "topic"):
+            found.ada.push(found.repository, branch, {f"{branch}.txt": "1\n"})
+        yield found
+
+
+def said(protected: set[str], locked: set[str] | None = None) -> Protection:
+    return Protection(frozenset(protected), frozenset(locked or ()))
+
+
+async def test_classic_rules_and_rulesets_protect_and_only_the_first_lock(here: Ground) -> None:
+    here.hub.protect(here.repository, "release/*", locked=True)
+    here.hub.ruleset(here.repository, {"type": "update"})  # of the default branch; Headgate may be let pass
+    here.hub.ruleset(here.repository, {"type": "deletion"}, branches=("~ALL",), enforcement="evaluate")
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: gate.protections)
+    releases = {"release/1", "release/2"}
+    assert gate.protections == [said({"main"} | releases, releases)]
+    assert gate.heads[PROJECT].keys() == {f"refs/heads/{name}" for name in ("main", "topic", *releases)}
+
+
+async def test_what_people_change_of_the_rules_is_told(here: Ground) -> None:
+    async with watched(here, exclude_locked_branches=True) as gate:
+        await gate.until(lambda: gate.protections)
+        assert gate.protections == [said(set())]
+        classic = here.hub.protect(here.repository, "main")
+        await gate.until(lambda: gate.protections[-1] == said({"main"}))
+        here.hub.edit(here.repository, classic, locked=True)
+        await gate.until(lambda: gate.protections[-1] == said({"main"}, {"main"}))
+        rules = here.hub.ruleset(here.repository, {"type": "deletion"}, branches=("refs/heads/topic",))
+        await gate.until(lambda: gate.protections[-1] == said({"main", "topic"}, {"main"}))
+        here.hub.edit(here.repository, rules, enforcement="disabled")
+        await gate.until(lambda: gate.protections[-1] == said({"main"}, {"main"}))
+        here.hub.unprotect(here.repository, classic)
+        await gate.until(lambda: gate.protections[-1] == said(set()))
+
+
+async def test_a_branch_that_is_new_comes_with_what_is_said_of_it(here: Ground) -> None:
+    here.hub.protect(here.repository, "release/*")
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        here.ada.push(here.repository, "release/3", {"new.txt": "1\n"})
+        await gate.until(lambda: "refs/heads/release/3" in gate.heads[PROJECT])
+        assert gate.protections[-1] == said({"release/1", "release/2", "release/3"})
+
+
+async def test_the_rules_of_branches_are_asked_only_where_somebody_wants_them(here: Ground) -> None:
+    here.hub.protect(here.repository)
+    async with watched(here) as gate:
+        opened(here)
+        await here.settled()
+        here.hub.protect(here.repository, "release/*")
+        await here.settled()
+    assert gate.protections == []
+
+
+async def test_more_branches_than_in_one_answer(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protection, "QUERY", protection.QUERY.replace("first: 100", "first: 2"))
+    here.hub.protect(here.repository, "release/*", locked=True)
+    here.hub.protect(here.repository, "*")
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: gate.protections)
+    releases = {"release/1", "release/2"}
+    assert gate.protections == [said({"main", "topic"} | releases, releases)]
+
+
+async def test_somebody_makes_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that was kept out comes in by that, and the project is looked at all the same."""
+    monkeypatch.setattr(protection, "QUERY", protection.QUERY.replace("first: 100", "first: 2"))
+    monkeypatch.setattr(protection, "PAGES_MAX", 2)
+    here.hub.protect(here.repository)
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: gate.protections)
+        here.ada.push(here.repository, "one-more", {"new.txt": "1\n"})
+        await gate.until(lambda: "too many to ask" in gate.troubles.get(PROJECT, ""))
+        assert "refs/heads/one-more" in gate.heads[PROJECT]
+    assert gate.protections == [said({"main"})]
+
+
+async def test_rulesets_that_may_not_be_seen_are_no_rulesets_that_are_not_there(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Graph._ref
+
+    def blind(self: Graph, *of: Any) -> Any:
+        return {**whole(self, *of), "rules": None}
+
+    monkeypatch.setattr(Graph, "_ref", blind)
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: "does not say which branches rulesets protect" in gate.troubles.get(PROJECT, ""))
+    assert gate.protections == []
