@@ -11,6 +11,7 @@ from headgate.base.ids import fresh
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.etcd import Etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from tests.e2e.browser import CHROMIUM, patient
 from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import Headgate
@@ -51,6 +52,6 @@ def headgate(tmp_path: Path, store: str) -> Iterator[Headgate]:
 @pytest.fixture
 def page() -> Iterator[Page]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield browser.new_page(viewport={"width": 1200, "height": 800})
+        browser = playwright.chromium.launch(**CHROMIUM)
+        yield patient(browser.new_page(viewport={"width": 1200, "height": 800}))
         browser.close()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from headgate.testing.deadline import DEADLINE_S
+
 from .headgate import Headgate, wait_for
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
@@ -17,7 +19,7 @@ Said = tuple[int, str]
 def say(headgate: Headgate, *words: str) -> Said:
     """Exit status, and all that the command says."""
     done = subprocess.run(
-        [HEADGATE, *words], cwd=headgate.root, capture_output=True, text=True, timeout=60, check=False
+        [HEADGATE, *words], cwd=headgate.root, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout + done.stderr

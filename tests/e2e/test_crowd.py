@@ -14,6 +14,7 @@ from rich.console import Console
 from headgate.cli.board import board
 from headgate.web.site import Site
 from headgate.web.status import timed
+from tests.e2e.browser import CHROMIUM, patient
 
 from .crowd import NOW_MS, crowded
 
@@ -30,8 +31,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield await browser.new_page(viewport={"width": 1280, "height": 900})
+        browser = await playwright.chromium.launch(**CHROMIUM)
+        yield patient(await browser.new_page(viewport={"width": 1280, "height": 900}))
         await browser.close()
 
 

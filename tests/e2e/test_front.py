@@ -21,6 +21,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories
+from tests.e2e.browser import CHROMIUM, patient
 from tests.integration.conftest import PIPELINES, TENANTS
 
 from .headgate import SETTINGS, Headgate, wait_for
@@ -132,7 +133,7 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
     for place in ("/inventory", "/inventory/static/inventory.js"):
         assert "nventory" in urlopen(f"{headgate.url}{place}", timeout=DEADLINE_S).read().decode()
     with sync_playwright() as playwright:
-        page = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"]).new_page()
+        page = patient(playwright.chromium.launch(**CHROMIUM).new_page())
         page.goto(f"{headgate.url}/tenants")
         page.get_by_role("link", name="Message queues").click()
         expect(page.locator("main")).to_contain_text("Log in")

@@ -9,6 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 from headgate.web.inventory.identity import Verifying
+from tests.e2e.browser import CHROMIUM, patient
 from tests.integration.inventory.test_http import served
 from tests.integration.inventory.test_matrix import issuer, token
 
@@ -43,8 +44,8 @@ def _machine(name: str, project: str = "blue", **properties: str) -> dict[str, o
 
 def _looked_at(url: str, tmp_path: Path) -> None:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        browser = playwright.chromium.launch(**CHROMIUM)
+        page = patient(browser.new_page(viewport={"width": 1200, "height": 900}))
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)

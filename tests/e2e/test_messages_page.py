@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
+from tests.e2e.browser import CHROMIUM, patient
 
 EVIL = "<img src=x onerror=document.title='taken'>"
 HEADERS = {"Authorization": f"Application {KEY}"}
@@ -45,8 +46,8 @@ async def test_queues_are_looked_at_and_dead_letters_posted_again(tmp_path: Path
 
 def _looked_at(url: str, tmp_path: Path) -> None:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
+        browser = playwright.chromium.launch(**CHROMIUM)
+        page = patient(browser.new_page(viewport={"width": 1200, "height": 900}))
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)

@@ -49,7 +49,7 @@ server = localhost
 def headgate(command: str, root: Path, status: int = 0) -> str:
     """Return what a line of the page says."""
     words = [str(BIN / "headgate"), *command.split()[1:]]
-    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 

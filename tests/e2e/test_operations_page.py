@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.running.command import NEEDS_A_HAND
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers import zookeeper
@@ -128,7 +129,7 @@ def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path) -> None:
 
     def headgate(*words: str) -> str:
         command = [str(BIN / "headgate"), *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
         return done.stdout + done.stderr
 
     with keepers(tmp_path / "zookeeper") as store_ports, postgres() as database, ExitStack() as stack:
@@ -179,7 +180,7 @@ def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
         def members() -> list[dict[str, object]]:
             url = f"http://127.0.0.1:{ports['one']}/v3/cluster/member/list"
             try:
-                with urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=5) as answer:
+                with urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=DEADLINE_S) as answer:
                     return list(json.load(answer)["members"])
             except OSError:
                 return []
@@ -192,5 +193,5 @@ def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
         store = f"etcd://headgate:STORE-PASSWORD@{at}/headgate"
         for url, said in ((store, "nothing is stored"), (f"etcd://{at}/headgate", "user")):
             command = [str(BIN / "headgate"), "map", "tree", "--store", url]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
             assert said in done.stderr, done.stderr

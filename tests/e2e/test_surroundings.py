@@ -28,7 +28,7 @@ def run(root: Path, settings: str) -> tuple[int, str]:
     (root / "headgate.conf").write_text(settings)
     (root / "tenants.yaml").write_text(TENANTS)
     (root / "hub").mkdir(exist_ok=True)
-    done = subprocess.run([HEADGATE, "run"], cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([HEADGATE, "run"], cwd=root, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stderr
 

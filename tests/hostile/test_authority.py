@@ -95,13 +95,15 @@ def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(
         arena.propose(ATTACKER, "wanted", {"wanted": "x\n"})
         command = [str(Path(sys.executable).with_name("headgate")), "promote", "--url", url, "--tenant", "example"]
         told = [*command, "--pipeline", "gate", "git.example/code/api/master/none"]
-        done = subprocess.run(told, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(told, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert "not in the pipeline" in done.stderr, "the command found the token by itself"
         other = {name: value for name, value in os.environ.items() if name != "HEADGATE_TOKEN"}
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         (elsewhere / "headgate.conf").write_text("[web]\n")
-        done = subprocess.run(told, cwd=elsewhere, env=other, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            told, cwd=elsewhere, env=other, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
         assert "a bearer token is needed" in done.stderr, done.stderr
         arena.neighbours_land()
 

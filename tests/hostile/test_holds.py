@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from headgate.testing.deadline import DEADLINE_S
 from tests.e2e.headgate import wait_for
 
 from .arena import ATTACKER, Arena
@@ -54,7 +55,7 @@ def said(arena: Arena, *words: str) -> str:
     command = [str(Path(sys.executable).with_name("headgate")), "autohold", *words, "--url", arena.headgate.url]
     place = arena.headgate.root
     done = subprocess.run(
-        [*command, "--tenant", "example"], cwd=place, capture_output=True, text=True, timeout=60, check=False
+        [*command, "--tenant", "example"], cwd=place, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr

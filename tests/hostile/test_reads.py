@@ -14,6 +14,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.etcd import etcd
+from tests.e2e.browser import CHROMIUM, patient
 from tests.e2e.headgate import wait_for
 from tests.e2e.test_processes import Cluster
 
@@ -86,8 +87,8 @@ def followed(link: str, token: str) -> None:
         found, said = read(link, {**navigation, **more})
         assert found == status and b"unit" not in said, (found, said)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page()
+        browser = playwright.chromium.launch(**CHROMIUM)
+        page = patient(browser.new_page())
         page.goto(link)
         expect(page.get_by_role("alert")).to_have_text("This log is for those who log in.")
         for said, seen in (("guessed", "this is not the operator's token"), (token, "RESULT: SUCCESS")):

@@ -10,6 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from headgate.cli.main import group
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 from tests.e2e.headgate import MAIN, wait_for
 
@@ -93,7 +94,7 @@ def shown(arena: Arena) -> str:
         cwd=arena.headgate.root,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     return (done.stdout + done.stderr).decode()
 

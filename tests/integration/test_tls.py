@@ -91,7 +91,7 @@ def test_the_pages_speak_tls_and_a_command_trusts_that_certificate_alone(tmp_pat
     gate.start(scheme="https")
     try:
         command = [str(Path(sys.executable).with_name("headgate")), "components", "--url", gate.url]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
         assert done.returncode == 0 and "scheduler/" in done.stdout, done.stderr
         other = tmp_path / "other"
         other.mkdir()
@@ -99,12 +99,12 @@ def test_the_pages_speak_tls_and_a_command_trusts_that_certificate_alone(tmp_pat
         (other / "headgate.conf").write_text(
             "[tls]\ncertificate = gate.pem\nkey = gate.key\n[web]\ntoken = not-for-strangers\n"
         )
-        done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
         assert done.returncode == 1 and "CERTIFICATE_VERIFY_FAILED" in done.stderr, done.stderr
         for name, status in (("ca.pem", 0), ("stranger/ca.pem", 1), ("", 1)):  # of settings that serve nothing
             ca = f"ca = {tmp_path / name}" if name else ""
             (other / "headgate.conf").write_text(f"[tls]\n{ca}\n[web]\ntoken = not-for-strangers\n")
-            done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(command, cwd=other, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
             assert done.returncode == status, done.stderr
             assert status == 0 or "CERTIFICATE_VERIFY_FAILED" in done.stderr
     finally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -50,3 +52,19 @@ async def test_a_user_namespace_is_made(keeper: Keeper) -> None:
     said = await keeper.program({"user": made}, ["cat", "/proc/self/uid_map"])
     os.close(made)
     assert said.split() == ["0", "0", "1"]
+
+
+LAYS = """
+import os
+from headgate.adapters.process.confinement.errands import lay
+while os.open(os.devnull, os.O_RDONLY) < {last}:
+    pass
+lay({{100: b"a", 101: b"b", 102: b"c"}})
+os.execv("/bin/cat", ["cat", *(f"/proc/self/fd/{{n}}" for n in (100, 101, 102))])
+"""
+
+
+@pytest.mark.parametrize("last", [50, 99, 100, 101, 105])
+def test_who_is_started_reads_what_was_laid_however_many_descriptors_are_open(last: int) -> None:
+    command = [sys.executable, "-c", LAYS.format(last=last)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "abc"

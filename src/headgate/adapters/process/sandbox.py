@@ -18,7 +18,7 @@ from headgate.adapters.process.confinement.users import NEEDED, BuildUser
 
 log = logging.getLogger("headgate.executor")
 
-PROBE_TIMEOUT_S = 10.0
+PROBE_TIMEOUT_S = 60.0
 AGENT = "/run/headgate-agent"
 """Where a sandbox has the socket of the build's ssh-agent: a path short enough for sockets."""
 AGENT_SOCKET = "agent"

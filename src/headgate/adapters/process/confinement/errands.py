@@ -105,8 +105,11 @@ def lay(inputs: Mapping[int, bytes]) -> None:
         made = os.memfd_create("input", os.MFD_CLOEXEC)
         os.write(made, text)
         os.lseek(made, 0, os.SEEK_SET)
-        os.dup2(made, number)
-        os.close(made)
+        if made == number:  # who is started with many open has this very one free
+            os.set_inheritable(made, True)
+        else:
+            os.dup2(made, number)
+            os.close(made)
 
 
 def _checked(result: int, what: str) -> None:

@@ -1,0 +1,27 @@
+"""Chromium, and as much patience with it as with anything else."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from playwright import async_api, sync_api
+
+from headgate.testing.deadline import DEADLINE_S
+
+DEADLINE_MS = DEADLINE_S * 1000
+CHROMIUM: dict[str, Any] = {
+    "executable_path": "/usr/bin/chromium",
+    "args": ["--no-sandbox"],
+    "timeout": DEADLINE_MS,
+}
+"""How it is started."""
+P = TypeVar("P", sync_api.Page, async_api.Page)
+
+sync_api.expect.set_options(timeout=DEADLINE_MS)
+async_api.expect.set_options(timeout=DEADLINE_MS)
+
+
+def patient(page: P) -> P:
+    """Return the page; what is not there yet is waited for."""
+    page.set_default_timeout(DEADLINE_MS)
+    return page
