@@ -14,7 +14,7 @@ from headgate.adapters.messages.later import Waiting
 from headgate.testing.queues.delays import DelaySimulation
 from headgate.testing.sim.world import Broken
 
-SEEDS = 100
+SEEDS = 200
 
 
 @pytest.fixture(autouse=True)
