@@ -1,0 +1,213 @@
+"""The stand-in from outside: made, served, and used by people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.mail import Mail, Postman
+from headgate.testing.forges.gitlab import merging
+from headgate.testing.forges.gitlab.acts import Acts
+from headgate.testing.forges.gitlab.post import Post
+from headgate.testing.forges.gitlab.server import Door, Limits, Trouble
+from headgate.testing.forges.gitlab.shown import Shows
+from headgate.testing.forges.gitlab.state import (
+    MAINTAINER,
+    OWNER,
+    Hook,
+    MergeRequest,
+    Note,
+    Project,
+    Protected,
+    Token,
+    User,
+    World,
+)
+from headgate.testing.servers.program import free_ports
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who uses the forge in a browser and with git."""
+
+    acts: Acts
+    user: User
+
+    def push(
+        self,
+        project: Project,
+        branch: str,
+        files: Mapping[str, str | None],
+        message: str = "Change",
+        *,
+        base: str = "",
+        merges: str = "",
+    ) -> str:
+        """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
+        before = hosting.heads(project)
+        parent = before.get(branch) or before.get(base or project.default_branch)
+        who = merging.signature(self.user, self.acts.world.clock.now_s())
+        parents = [one for one in (parent, merges) if one]
+        commit = hosting.commit(project, parents, files, message, who)
+        hosting.point(project, f"refs/heads/{branch}", commit)
+        self.acts.pushed(project, self.user, before)
+        return commit
+
+    def remove(self, project: Project, branch: str) -> None:
+        """Remove a branch."""
+        before = hosting.heads(project)
+        hosting.point(project, f"refs/heads/{branch}", None)
+        self.acts.pushed(project, self.user, before)
+
+    def propose(
+        self,
+        project: Project,
+        branch: str,
+        files: Mapping[str, str | None],
+        title: str = "A change",
+        text: str = "",
+        *,
+        target: str = "",
+        fork: Project | None = None,
+    ) -> MergeRequest:
+        """Push a branch with one commit and open a merge request from it."""
+        target, home = target or project.default_branch, fork or project
+        self.push(home, branch, files, title, base=target)
+        return self.acts.open(project, home, branch, target, self.user, title, text)
+
+    def fork(self, project: Project) -> Project:
+        """Return a fork of one's own."""
+        name = f"{self.user.username}/{project.path.rpartition('/')[2]}"
+        made = make_project(self.acts.world, name, {}, project.default_branch)
+        made.fork_of, made.members[self.user.username] = project, OWNER
+        for branch, tip in hosting.heads(project).items():
+            hosting.bring(project, made, tip, f"refs/heads/{branch}")
+        return made
+
+    def comment(self, one: MergeRequest, body: str, *, resolvable: bool = False) -> Note | None:
+        """Comment on it."""
+        return self.acts.note(one, self.user, body, resolvable=resolvable)
+
+    def approve(self, one: MergeRequest) -> None:
+        """Approve it."""
+        self.acts.approve(one, self.user)
+
+    def unapprove(self, one: MergeRequest) -> None:
+        """Take the approval back."""
+        self.acts.unapprove(one, self.user)
+
+    def label(self, one: MergeRequest, *names: str, off: bool = False) -> None:
+        """Put labels on, or take them off."""
+        self.acts.label(one, self.user, () if off else names, names if off else ())
+
+    def edit(self, one: MergeRequest, **what: str) -> None:
+        """Change title, description or target_branch."""
+        self.acts.edit(one, self.user, **what)
+
+    def close(self, one: MergeRequest) -> None:
+        """Close it without merging."""
+        self.acts.close(one, self.user)
+
+    def reopen(self, one: MergeRequest) -> None:
+        """Open it again."""
+        self.acts.reopen(one, self.user)
+
+    def status(self, one: MergeRequest, name: str, state: str = "success") -> None:
+        """Give its head a status, as another program does."""
+        assert one.source is not None, "the fork is there"
+        self.acts.status(one.source, self.user, one.sha, one.source_branch, name, state, None, None)
+
+
+def make_project(world: World, path: str, files: Mapping[str, str], branch: str = "main") -> Project:
+    """Make a project with one commit; without files it has none."""
+    id = next(world.ids)
+    git_dir = world.root / f"{id}.git"
+    hosting.make(git_dir, branch)
+    now_s = world.clock.now_s()
+    made = Project(id, path, git_dir, branch, now_s)
+    world.projects[path] = made
+    if files:
+        first = hosting.commit(made, [], files, "Begin", merging.signature(world.user("root"), now_s))
+        hosting.point(made, f"refs/heads/{branch}", first)
+        made.protected[branch] = Protected(branch)
+    return made
+
+
+@dataclass(slots=True)
+class GitLab:
+    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+
+    url: str
+    world: World
+    mail: Mail
+    door: Door
+    limits: Limits
+    acts: Acts
+
+    def person(self, username: str, levels: Mapping[str, int] | None = None) -> Person:
+        """Return somebody; `levels`: path of a project -> access level."""
+        for path, level in (levels or {}).items():
+            self.world.projects[path].members[username] = level
+        return Person(self.acts, self.world.user(username))
+
+    def project(self, path: str, files: Mapping[str, str], branch: str = "main") -> Project:
+        """Make a project; its default branch is protected, as GitLab does."""
+        return make_project(self.world, path, files, branch)
+
+    def bot(self, username: str, *paths: str, level: int = MAINTAINER) -> str:
+        """Return a token of an account that is a member of projects."""
+        for path in paths:
+            self.world.projects[path].members[username] = level
+        text = f"glpat-{next(self.world.ids):020d}"
+        self.world.tokens[text] = Token(text, self.world.user(username))
+        return text
+
+    def hook(self, project: Project, url: str, token: str = "", signing: str = "") -> Hook:
+        """Add a webhook."""
+        one = Hook(next(self.world.ids), url, token, signing)
+        project.hooks.append(one)
+        return one
+
+    def rename(self, project: Project, path: str) -> None:
+        """Give a project another path; who reads under the old one is sent on."""
+        old, project.path = project.path, path
+        del self.world.projects[old]
+        self.world.projects[path] = project
+        self.world.moved[old] = path
+
+    def remove_fork(self, fork: Project) -> None:
+        """Delete a fork that merge requests come from; they stay."""
+        del self.world.projects[fork.path]
+        for one in (one for project in self.world.projects.values() for one in project.requests.values()):
+            if one.source is fork:
+                one.source = None
+
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+        """Let the next calls of a kind go wrong; see server.Trouble."""
+        one = Trouble(method, template, times, **how)
+        self.door.troubles.append(one)
+        return one
+
+
+@asynccontextmanager
+async def gitlab(root: Path) -> AsyncIterator[GitLab]:
+    """Provide a GitLab on a free port of 127.0.0.1 that keeps its repositories below `root`."""
+    port = free_ports(1)[0]
+    url, world = f"http://127.0.0.1:{port}", World(root)
+    mail, shows, limits = Mail(world.clock), Shows(url), Limits(world)
+    acts = Acts(world, Post(world, shows, mail))
+    door = Door(world, acts, shows, limits)
+    runner = web.AppRunner(door.application(), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        async with Postman(mail):
+            yield GitLab(url, world, mail, door, limits, acts)
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,248 @@
+"""The server of the stand-in: who asks, limits, conditional requests, what a test wants to go wrong."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+from aiohttp import web
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.gitlab import calls
+from headgate.testing.forges.gitlab.acts import Acts, Refused
+from headgate.testing.forges.gitlab.calls import SEES, Call, Route
+from headgate.testing.forges.gitlab.shown import Shows
+from headgate.testing.forges.gitlab.state import DEVELOPER, Project, User, World
+
+API = "/api/v4"
+LIMIT, WINDOW_S = 2_000, 60
+_GIT = re.compile(r"/(?P<project>.+?)(?:\.git)?/(?P<path>info/refs|git-upload-pack|git-receive-pack)")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One call with its answer."""
+
+    method: str
+    template: str
+    query: dict[str, str]
+    said: Any
+    status: int
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What goes wrong with the next calls of a kind."""
+
+    method: str
+    template: str
+    """Empty: all; `git`."""
+    times: int
+    status: int = 502
+    done: bool = False
+    """It is done, and only the answer is lost."""
+
+
+@dataclass(slots=True)
+class Limits:
+    """How much everybody may ask, in a window of time."""
+
+    world: World
+    limit: int = LIMIT
+    used: dict[str, int] = field(default_factory=dict)
+    quiet: dict[str, float] = field(default_factory=dict)
+    """Username -> until when nothing is answered."""
+
+    def punish(self, username: str, seconds: int) -> None:
+        """Answer nothing for a while."""
+        self.quiet[username] = self.world.clock.now_s() + seconds
+
+    def left_s(self, username: str) -> int:
+        """Return for how long nothing is answered."""
+        return max(0, round(self.quiet.get(username, 0.0) - self.world.clock.now_s()))
+
+    def headers(self, username: str) -> dict[str, str]:
+        """Return what every answer says of that."""
+        used = self.used[username] = self.used.get(username, 0) + 1
+        return {
+            "RateLimit-Limit": str(self.limit),
+            "RateLimit-Observed": str(used),
+            "RateLimit-Remaining": str(max(0, self.limit - used)),
+            "RateLimit-Reset": str(int(self.world.clock.now_s()) + WINDOW_S),
+        }
+
+
+class _Moved(Exception):
+    """A project has another path now."""
+
+
+@dataclass(slots=True)
+class Door:
+    """Takes requests."""
+
+    world: World
+    acts: Acts
+    shows: Shows
+    limits: Limits
+    log: list[Exchange] = field(default_factory=list)
+    """Every call of the API, in order."""
+    wrong: list[str] = field(default_factory=list)
+    """What failed in here."""
+    troubles: list[Trouble] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for route in calls.ROUTES:
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.template))
+            self._routes.append((re.compile(pattern), route))
+
+    def application(self) -> web.Application:
+        """Return what aiohttp serves."""
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", API + "/{rest:.*}", self._rest)
+        app.router.add_route("*", "/{rest:.*}", self._git)
+        return app
+
+    def _trouble(self, method: str, template: str) -> Trouble | None:
+        for one in self.troubles:
+            if one.times and one.method in ("", method) and one.template in ("", template):
+                one.times -= 1
+                return one
+        return None
+
+    async def _rest(self, request: web.Request) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0].removeprefix(API)
+        for pattern, route in self._routes:
+            found = pattern.fullmatch(path)
+            if found is not None and route.method == request.method:
+                break
+        else:
+            return _json(404, {"error": "404 Not Found"})
+        trouble = self._trouble(route.method, route.template)
+        if trouble is not None and not trouble.done:
+            return _broken(trouble)
+        named = {name: unquote(value) for name, value in found.groupdict().items()}
+        answer = self._answer(request, route, named, await request.read())
+        return _broken(trouble) if trouble is not None else answer
+
+    def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
+        username, headers, said = "", dict[str, str](), None
+        answer: Any
+        try:
+            said = msgspec.json.decode(body) if body else {}
+            who = self._caller(request.headers.get("Authorization", ""))
+            username = who.username
+            if wait_s := self.limits.left_s(username):
+                retry = {"Retry-After": str(wait_s), **self.limits.headers(username)}
+                self.log.append(Exchange(route.method, route.template, dict(request.query), said, 429))
+                return web.Response(status=429, text="Retry later\n", headers=retry)
+            self._moved(route, named)
+            address = f"{self.shows.web}{request.path if '%' not in request.raw_path else request.raw_path}"
+            query = dict(request.query)
+            call = Call(self.world, self.acts, self.shows, who, named, query, said, address.partition("?")[0])
+            status, answer = route.handler(call)
+            headers = call.headers
+        except _Moved as moved:
+            status, answer, headers = (
+                301,
+                {"message": f"This resource has been moved to {moved}"},
+                {"Location": str(moved)},
+            )
+        except Refused as refused:
+            status = refused.status
+            answer = (
+                {"error": "invalid_token", "error_description": refused.message}
+                if refused.plain
+                else {"message": refused.message}
+            )
+        except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
+            status, answer = 400, {"error": f"{error!r}"}
+            self.wrong.append(f"{route.method} {route.template}: {error!r}")
+        self.log.append(Exchange(route.method, route.template, dict(request.query), said, status))
+        return self._sent(request, username, status, answer, headers)
+
+    def _caller(self, header: str) -> User:
+        """Raise Refused."""
+        token = self.world.tokens.get(_bearer(header))
+        if token is None:
+            raise Refused(401, "401 Unauthorized")
+        if token.revoked:
+            raise Refused(401, "Token was revoked. You have to re-authorize from the user.", plain=True)
+        return token.user
+
+    def _moved(self, route: Route, named: dict[str, str]) -> None:
+        """Send on who reads from a project under a former path; who writes there is refused."""
+        new = self.world.moved.get(named.get("project", ""))
+        if new is None:
+            return
+        if route.method != "GET":
+            raise Refused(405, "Non GET methods are not allowed for moved projects")
+        path = route.template.replace("{project}", str(self.world.projects[new].id))
+        for name, value in named.items():
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        raise _Moved(f"{self.shows.web}{API}{path}")
+
+    def _sent(
+        self, request: web.Request, username: str, status: int, answer: Any, headers: dict[str, str]
+    ) -> web.Response:
+        body = msgspec.json.encode(answer)
+        headers = {**headers, **self.limits.headers(username)}
+        if request.method == "GET" and status == 200:
+            headers["ETag"] = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
+            if request.headers.get("If-None-Match") == headers["ETag"]:
+                return web.Response(status=304, headers=headers)
+        return web.Response(status=status, headers=headers, body=body, content_type="application/json")
+
+    async def _git(self, request: web.Request) -> web.StreamResponse:
+        trouble = self._trouble(request.method, "git")
+        found = _GIT.fullmatch(request.path)
+        if trouble is not None or found is None:
+            return _broken(trouble) if trouble is not None else web.Response(status=404)
+        project = self.world.projects.get(self.world.moved.get(found["project"], found["project"]))
+        writes = "git-receive-pack" in (found["path"], request.query.get("service"))
+        try:
+            who = self._git_caller(request.headers.get("Authorization", ""))
+            if project is None or (project.private and (who is None or project.level(who) < SEES)):
+                raise Refused(401 if who is None else 404, "The project you were looking for could not be found.")
+            if writes and (who is None or project.level(who) < DEVELOPER):
+                raise Refused(401 if who is None else 403, "You are not allowed to push code to this project.")
+        except Refused as refused:
+            headers = {"WWW-Authenticate": 'Basic realm="GitLab"'} if refused.status == 401 else {}
+            return web.Response(status=refused.status, text=refused.message, headers=headers)
+        before = hosting.heads(project) if writes else {}
+        answer = await hosting.serve_git(request, project, found["path"], lambda ref: _refuses(project, ref, who))
+        if found["path"] == "git-receive-pack" and who is not None:
+            self.acts.pushed(project, who, before)
+        return answer
+
+    def _git_caller(self, header: str) -> User | None:
+        kind, _, text = header.partition(" ")
+        if kind.lower() != "basic":
+            return None
+        password = base64.b64decode(text).decode().partition(":")[2]
+        return self._caller(f"Bearer {password}")
+
+
+def _refuses(project: Project, ref: str, who: User | None) -> bool:
+    """Say whether a push of a ref is refused."""
+    if ref.startswith("refs/merge-requests/") or who is None:
+        return True
+    return ref.startswith("refs/heads/") and not project.may_push(who, ref.removeprefix("refs/heads/"))
+
+
+def _bearer(header: str) -> str:
+    kind, _, text = header.partition(" ")
+    return text if kind.lower() == "bearer" else ""
+
+
+def _broken(trouble: Trouble) -> web.Response:
+    return web.Response(status=trouble.status, text="<html>GitLab is not responding</html>", content_type="text/html")
+
+
+def _json(status: int, answer: Any) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(answer), content_type="application/json")

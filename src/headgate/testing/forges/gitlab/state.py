@@ -1,0 +1,184 @@
+"""What a stand-in for GitLab knows: users, projects, merge requests and what is said on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headgate.testing.forges.github.state import Clock
+
+GUEST, REPORTER, DEVELOPER, MAINTAINER, OWNER = 10, 20, 30, 40, 50
+"""Access levels."""
+FINISHED = frozenset({"success", "failed", "canceled", "skipped"})
+
+
+def stamp(at_s: float) -> str:
+    """Return a time as the API writes it."""
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(slots=True, eq=False)
+class User:
+    id: int
+    username: str
+    bot: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.username.title()
+
+
+@dataclass(slots=True, eq=False)
+class Token:
+    text: str
+    user: User
+    revoked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Hook:
+    """A webhook of a project."""
+
+    id: int
+    url: str
+    token: str = ""
+    signing: str = ""
+    """The signing token, `whsec_` and base64; empty: deliveries are not signed."""
+
+
+@dataclass(slots=True, eq=False)
+class Note:
+    id: int
+    author: User
+    body: str
+    at_s: float
+    system: bool = False
+    resolvable: bool = False
+    """Of a thread; it is one note here."""
+    resolved: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Status:
+    """Of a commit, which GitLab takes for a job of a pipeline."""
+
+    id: int
+    sha: str
+    ref: str
+    name: str
+    state: str
+    author: User
+    at_s: float
+    description: str | None = None
+    target_url: str | None = None
+    allow_failure: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Protected:
+    """A protected branch: who has at least these levels may."""
+
+    branch: str
+    push: int = MAINTAINER
+    merge: int = MAINTAINER
+
+
+@dataclass(slots=True, eq=False)
+class MergeRequest:
+    id: int
+    iid: int
+    project: Project
+    source: Project | None
+    """None: the fork is gone."""
+    source_branch: str
+    target_branch: str
+    author: User
+    title: str
+    description: str
+    sha: str
+    created_s: float
+    updated_s: float
+    state: str = "opened"
+    """opened | closed | merged"""
+    labels: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    approvers: list[User] = field(default_factory=list)
+    merge_commit_sha: str | None = None
+    squash_commit_sha: str | None = None
+    merged_by: User | None = None
+    undecided: int = 0
+    """So often it is still said that whether it can be merged is being checked."""
+    hindered: str = ""
+    """A `detailed_merge_status` that the stand-in has no model of, where a test wants it."""
+
+    @property
+    def draft(self) -> bool:
+        return self.title.lower().startswith(("draft:", "[draft]", "(draft)"))
+
+
+@dataclass(slots=True, eq=False)
+class Project:
+    id: int
+    path: str
+    """With its namespace."""
+    git_dir: Path
+    default_branch: str
+    created_s: float
+    members: dict[str, int] = field(default_factory=dict)
+    """Username -> access level, inherited ones, too."""
+    private: bool = False
+    fork_of: Project | None = None
+    merge_method: str = "merge"
+    """merge | rebase_merge | ff"""
+    squash_option: str = "default_off"
+    only_if_pipeline_succeeds: bool = False
+    only_if_resolved: bool = False
+    approvals: int | None = None
+    """How many are required, where the edition has that; None: it has not, and one approval is an approval."""
+    keeps_approvals: bool = False
+    """Of a merge request to which something is pushed."""
+    protected: dict[str, Protected] = field(default_factory=dict)
+    requests: dict[int, MergeRequest] = field(default_factory=dict)
+    statuses: list[Status] = field(default_factory=list)
+    hooks: list[Hook] = field(default_factory=list)
+
+    def level(self, user: User) -> int:
+        return self.members.get(user.username, 0)
+
+    def may_merge(self, user: User, branch: str) -> bool:
+        one = self.protected.get(branch)
+        return self.level(user) >= (one.merge if one is not None else DEVELOPER)
+
+    def may_push(self, user: User, branch: str) -> bool:
+        one = self.protected.get(branch)
+        return self.level(user) >= (one.push if one is not None else DEVELOPER)
+
+    def jobs(self, sha: str, ref: str) -> list[Status]:
+        """Return the newest status of each name, of a commit on a ref."""
+        return list({one.name: one for one in self.statuses if one.sha == sha and ref in ("", one.ref)}.values())
+
+
+@dataclass(slots=True)
+class World:
+    """All of it."""
+
+    root: Path
+    """Where repositories are."""
+    clock: Clock = field(default_factory=Clock)
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    users: dict[str, User] = field(default_factory=dict)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    projects: dict[str, Project] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    """Former path -> present one."""
+    undecided_asks: int = 0
+    """How often it is asked until it is worked out whether a merge request can be merged."""
+
+    def user(self, username: str) -> User:
+        """Return an account, which is made."""
+        if username not in self.users:
+            self.users[username] = User(next(self.ids), username)
+        return self.users[username]
