@@ -20,7 +20,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.base.tasks import end
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.change import Standing, TriggerEvent, numbered
-from headgate.ports.forge import Hint, Ignored, Misdelivered, Sighting
+from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered, Sighting
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub, Person
 from headgate.testing.forges.github.state import App, Installation, Pull, Repository
@@ -34,7 +34,7 @@ PROJECT = "127.0.0.1/acme/rocket"
 class Gate:
     """What is known, as a connection keeps it."""
 
-    forge: GitHubForge
+    forge: Forge
     known: dict[str, Standing] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
     refs: dict[str, dict[str, str]] = field(default_factory=dict)

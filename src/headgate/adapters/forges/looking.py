@@ -43,6 +43,8 @@ class Words(NamedTuple):
     """Of a change, for people."""
     landed: Happening
     pushed: Happening
+    settles: bool = False
+    """Whether it works out by itself, a while after it was asked, if a change can be merged: it is asked again soon."""
 
 
 Guarded = tuple[Protection | None, str]
@@ -92,6 +94,8 @@ class ProjectLook:
     more: bool = False
     odd: dict[int, str] = field(default_factory=dict)
     """Changes that cannot be looked at -> why; the others are all the same."""
+    unsettled: set[int] = field(default_factory=set)
+    """Changes of which the forge works out whether they can be merged."""
     misfits: str | None = None
     """What is wrong with the refs, where they were looked at."""
     protection: Callable[[], Awaitable[Guarded]] | None = None
@@ -165,6 +169,8 @@ class ProjectLook:
                     raise
                 continue
             failed = 0
+            if found is not None and self.asking.words.settles and _unsettled(found[0]):
+                self.unsettled.add(number)
             if found is not None and (found[0] != was or found[1]):
                 yield found
 
@@ -204,3 +210,7 @@ class ProjectLook:
 
     def _in_words(self, event: TriggerEvent) -> TriggerEvent:
         return replace(event, happening=self.asking.words.pushed) if event.kind is EventKind.REF_UPDATED else event
+
+
+def _unsettled(standing: Standing) -> bool:
+    return standing.open and standing.details is not None and standing.details.mergeable is None

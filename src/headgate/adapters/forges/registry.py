@@ -97,9 +97,28 @@ _GITHUB = {
     "repo_cache": Setting("text", "", "taken, and of no effect: repositories are cloned from the server."),
     "repo_retry_timeout": Setting("integer", "600", "taken, and of no effect: what is missing is fetched again."),
 }
+_GITLAB = {
+    "server": Setting("text", "gitlab.com", "its host."),
+    "baseurl": Setting("text", "", "its address, where it has a path. Default: https://SERVER."),
+    "cloneurl": Setting("text", "", "where git clones from, as ssh://git@gitlab.example.com. Default: baseurl."),
+    "api_token": Setting("text", "", "a token of the account that Headgate has there, with the scope api."),
+    "api_token_name": Setting("text", "headgate", "what git logs in as, beside the token; GitLab takes any name."),
+    "webhook_token": Setting(
+        "text",
+        "",
+        "the secret token of the webhooks. Without it, and without webhook_signing_token, no delivery is taken, and "
+        "changes are seen every five minutes.",
+    ),
+    "webhook_signing_token": Setting("text", "", "the signing token of the webhooks; what is not signed is refused."),
+    "sshkey": Setting("path", "", "a key for git, where cloneurl is one of ssh."),
+    "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
+    "keepalive": Setting("seconds", "60", "taken, and of no effect: connections are kept while they are used."),
+    "disable_connection_pool": Setting("flag", "false", "taken, and of no effect: connections are shared."),
+}
 FORGES: dict[str, Row] = {
     "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
     "github": Row("headgate.adapters.forges.github.connecting", _GITHUB),
+    "gitlab": Row("headgate.adapters.forges.gitlab.connecting", _GITLAB, ("api_token", "of an account with scope api")),
 }
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
 

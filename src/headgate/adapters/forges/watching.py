@@ -40,6 +40,8 @@ PATIENCE_S = 5.0
 """What Headgate merged, and the gate says so within this time, is not asked for."""
 ODD_S = 30.0
 """When a change is looked at again that could not be."""
+SETTLES_S = 2.0
+"""When a change is looked at again of which the forge works something out; it doubles each time."""
 TOLD_MAX = 5
 """Of those, in what is told of the project."""
 
@@ -60,6 +62,10 @@ class _Followed:
     failures: int = 0
     odd: frozenset[int] = frozenset()
     """Changes that could not be looked at."""
+    unsettled: frozenset[int] = frozenset()
+    """Changes of which the forge works out whether they can be merged."""
+    settling: int = 0
+    """Looks one after the other that found such changes."""
     misfits: str = ""
     """What is wrong with its refs."""
     unseen: str = ""
@@ -241,7 +247,7 @@ class Watching:
         async with self._places:
             now_s = time.monotonic()
             whole = one.whole_s <= now_s
-            look = await self._source.look(one.project, names, known, hints, whole=whole, again=one.odd)
+            look = await self._source.look(one.project, names, known, hints, whole=whole, again=one.odd | one.unsettled)
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
                 look.protection = None
@@ -252,12 +258,15 @@ class Watching:
             if look.odd:  # we may be let in no longer
                 self._source.refused(one.project)
             one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, one.unseen, *_told(look))))
+            one.unsettled = frozenset(look.unsettled)
+            one.settling = min(one.settling + 1, 10) if one.unsettled else 0
             if whole:
                 one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             if look.more:
                 one.whole_s = 0.0
                 return 1.0, trouble
-            return min(max(0.0, one.whole_s - time.monotonic()), ODD_S if look.odd else self._every_s), trouble
+            wait_s = min(max(0.0, one.whole_s - time.monotonic()), ODD_S if look.odd else self._every_s)
+            return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, trouble
 
     async def _rest(self, one: _Followed, wait_s: float) -> None:
         """Wait for a hint; after a failure, for the time whatever is hinted."""

@@ -20,6 +20,7 @@ from headgate.config.forges.terms import (
     on_branch,
     on_ref,
     one_of,
+    permitted,
     removed,
 )
 from headgate.config.keys.forms import events, patterns, texts, words
@@ -51,6 +52,7 @@ GITLAB = Dialect(
         "ref": Term(Key(patterns), on_ref),
         "labels": Term(Key(texts), one_of(added)),
         "unlabels": Term(Key(texts), one_of(removed)),
+        "permission": Term(Key(texts), lambda wanted, seen: permitted(wanted, seen.what.who)),
         "debug": Term(Key(flag, "false", idle=UNTOLD), always),
     },
     require={
@@ -60,6 +62,7 @@ GITLAB = Dialect(
         "labels": Term(Key(texts), labelled, has_label),
     },
     reporter={
+        "status": Key(words("pending", "running", "success", "failed", "canceled")),
         "comment": Key(flag, "true"),
         "approval": Key(flag),
         "merge": Key(flag, "false"),

@@ -143,6 +143,7 @@ class Acts:
         if sha and sha != one.sha:
             raise Refused(409, "SHA does not match HEAD of source branch")
         one.approvers.append(who)
+        one.approved_s[who.id] = self.world.clock.now_s()
         self.post.of_request(one, who, "approved" if merging.approved(one) else "approval")
 
     def unapprove(self, one: MergeRequest, who: User) -> None:
@@ -210,5 +211,6 @@ class Acts:
         now_s = self.world.clock.now_s()
         made = Status(next(self.world.ids), sha, ref, name, state, who, now_s, about, url)
         project.statuses.append(made)
+        project.pipelines.setdefault((sha, ref), made.id)
         self.post.of_pipeline(project, project.jobs(sha, ref)[0].author, ref, sha, state)
         return made

@@ -202,7 +202,9 @@ def _named(call: Call) -> Note:
 
 
 def _statuses(call: Call) -> tuple[int, Any]:
-    rows = call.project.jobs(call.named["sha"], call.query.get("ref", ""))
+    project, sha, wanted = call.project, call.named["sha"], int(call.query.get("pipeline_id", "0"))
+    pipelines = [(ref, id) for (commit, ref), id in project.pipelines.items() if commit == sha]
+    rows = [job for ref, id in pipelines if wanted in (0, id) for job in project.jobs(sha, ref)]
     return 200, [call.shows.status(one) for one in call.page(rows)]
 
 
@@ -218,6 +220,8 @@ def _say_status(call: Call) -> tuple[int, Any]:
     ref = said.get("ref") or next((name for name, tip in hosting.heads(project).items() if tip == sha), "")
     if not ref:
         raise Refused(404, "404 References for commit Not Found")
+    if said.get("pipeline_id") and project.pipeline(sha, ref) != said["pipeline_id"]:
+        raise Refused(404, "404 Pipeline Not Found")
     name = said.get("name") or said.get("context") or "default"
     made = call.acts.status(
         project, call.who, sha, ref, name, said["state"], said.get("description"), said.get("target_url")

@@ -58,13 +58,16 @@ class Limits:
     quiet: dict[str, float] = field(default_factory=dict)
     """Username -> until when nothing is answered."""
 
-    def punish(self, username: str, seconds: int) -> None:
-        """Answer nothing for a while."""
-        self.quiet[username] = self.world.clock.now_s() + seconds
+    after_s: int = 60
+    """What Retry-After says then."""
 
-    def left_s(self, username: str) -> int:
-        """Return for how long nothing is answered."""
-        return max(0, round(self.quiet.get(username, 0.0) - self.world.clock.now_s()))
+    def punish(self, username: str, seconds: int, after_s: int = 60) -> None:
+        """Answer nothing for a while."""
+        self.quiet[username], self.after_s = self.world.clock.now_s() + seconds, after_s
+
+    def punished(self, username: str) -> bool:
+        """Say whether nothing is answered."""
+        return self.quiet.get(username, 0.0) > self.world.clock.now_s()
 
     def headers(self, username: str) -> dict[str, str]:
         """Return what every answer says of that."""
@@ -137,8 +140,8 @@ class Door:
             said = msgspec.json.decode(body) if body else {}
             who = self._caller(request.headers.get("Authorization", ""))
             username = who.username
-            if wait_s := self.limits.left_s(username):
-                retry = {"Retry-After": str(wait_s), **self.limits.headers(username)}
+            if self.limits.punished(username):
+                retry = {"Retry-After": str(self.limits.after_s), **self.limits.headers(username)}
                 self.log.append(Exchange(route.method, route.template, dict(request.query), said, 429))
                 return web.Response(status=429, text="Retry later\n", headers=retry)
             self._moved(route, named)

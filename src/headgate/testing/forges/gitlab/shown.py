@@ -9,7 +9,7 @@ from headgate.testing.forges.gitlab import merging
 from headgate.testing.forges.gitlab.state import FINISHED, MergeRequest, Note, Project, Status, User, stamp
 
 Shown = dict[str, Any]
-_CAN = frozenset({"mergeable", "ci_must_pass", "ci_still_running", "not_approved", "discussions_not_resolved"})
+_BROKEN = frozenset({"conflict", "commits_status"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Shows:
         """Return a merge request.  `asks`: to look at it makes GitLab work out whether it can be merged."""
         word = merging.detailed(one, asks=asks)
         state, _ = merging.pipeline(one)
-        merge_status = "can_be_merged" if word in _CAN else "cannot_be_merged"
+        merge_status = "cannot_be_merged" if word in _BROKEN else "can_be_merged"
         merge_status = word if word in ("checking", "unchecked") else merge_status
         return {
             "id": one.id,
@@ -82,9 +82,15 @@ class Shows:
             "squash_commit_sha": one.squash_commit_sha,
             "web_url": f"{self.web}/{one.project.path}/-/merge_requests/{one.iid}",
             "references": {"full": f"{one.project.path}!{one.iid}"},
-            "head_pipeline": {"status": state, "sha": one.sha} if state else None,
+            "head_pipeline": self._pipeline(one, state) if state and one.source is not None else None,
             "user": {"can_merge": one.project.may_merge(asker, one.target_branch)},
         }
+
+    def _pipeline(self, one: MergeRequest, state: str) -> Shown:
+        assert one.source is not None, "a pipeline is where the branch is"
+        id = one.source.pipeline(one.sha, one.source_branch)
+        where = {"id": id, "project_id": one.source.id, "ref": one.source_branch}
+        return {**where, "sha": one.sha, "status": state, "source": "external"}
 
     def approvals(self, one: MergeRequest, asker: User) -> Shown:
         said: Shown = {
@@ -93,7 +99,9 @@ class Shows:
             "project_id": one.project.id,
             "state": one.state,
             "approved": merging.approved(one),
-            "approved_by": [{"user": self.user(user)} for user in one.approvers],
+            "approved_by": [
+                {"user": self.user(user), "approved_at": stamp(one.approved_s[user.id])} for user in one.approvers
+            ],
             "user_has_approved": asker in one.approvers,
             "user_can_approve": asker not in one.approvers,
         }

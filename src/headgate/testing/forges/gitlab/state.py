@@ -106,6 +106,8 @@ class MergeRequest:
     labels: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     approvers: list[User] = field(default_factory=list)
+    approved_s: dict[int, float] = field(default_factory=dict)
+    """Account -> when it approved."""
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
     merged_by: User | None = None
@@ -143,6 +145,8 @@ class Project:
     protected: dict[str, Protected] = field(default_factory=dict)
     requests: dict[int, MergeRequest] = field(default_factory=dict)
     statuses: list[Status] = field(default_factory=list)
+    pipelines: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Commit and ref -> number."""
     hooks: list[Hook] = field(default_factory=list)
 
     def level(self, user: User) -> int:
@@ -158,7 +162,11 @@ class Project:
 
     def jobs(self, sha: str, ref: str) -> list[Status]:
         """Return the newest status of each name, of a commit on a ref."""
-        return list({one.name: one for one in self.statuses if one.sha == sha and ref in ("", one.ref)}.values())
+        return list({one.name: one for one in self.statuses if (one.sha, one.ref) == (sha, ref)}.values())
+
+    def pipeline(self, sha: str, ref: str) -> int:
+        """Return the number of the pipeline of a commit on a ref; 0: there is none."""
+        return self.pipelines.get((sha, ref), 0)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""GitLab, gitlab.com and instances of one's own."""

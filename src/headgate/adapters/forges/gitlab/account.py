@@ -1,0 +1,110 @@
+"""A connection to GitLab as the operator writes it down."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit
+
+from headgate.base.errors import UserError
+
+PUBLIC = "gitlab.com"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+TRUE = frozenset({"true", "yes", "on", "1"})
+SIGNING = "whsec_"
+
+
+@dataclass(frozen=True, slots=True)
+class GitLabAccount:
+    """Where it is, and who Headgate is there."""
+
+    name: str
+    web: str = f"https://{PUBLIC}"
+    """Where people look, without a slash at the end; it may have a path."""
+    canonical_hostname: str = PUBLIC
+    api_token: str = field(default="", repr=False)
+    api_token_name: str = "headgate"
+    """What git logs in as; GitLab takes any name beside a token."""
+    webhook_token: str = field(default="", repr=False)
+    signing_key: bytes = field(default=b"", repr=False)
+    """That deliveries are signed with; empty: they need not be signed."""
+    clone: str = f"https://{PUBLIC}"
+    """What the name of a project is put behind for git."""
+    sshkey: str = ""
+    """Path of a key, where git uses ssh."""
+    verify_ssl: bool = True
+
+    @property
+    def host(self) -> str:
+        """Return the host with its port, as in URLs."""
+        return urlsplit(self.web).netloc
+
+    @property
+    def api(self) -> str:
+        """Return where REST is."""
+        return f"{self.web}/api/v4"
+
+    def short(self, project: str) -> str:
+        """Return the path with namespace of a canonical name."""
+        return project.removeprefix(f"{self.canonical_hostname}/")
+
+    def canonical(self, short: str) -> str:
+        """Return the canonical name of a path with namespace."""
+        return f"{self.canonical_hostname}/{short}"
+
+    def path(self, project: str) -> str:
+        """Return where the API has a project, by canonical name."""
+        return f"/projects/{quote(self.short(project), safe='')}"
+
+
+def account(name: str, said: Mapping[str, str]) -> GitLabAccount:
+    """Return what a section of the settings says.  Raise UserError."""
+    server = said.get("server") or PUBLIC
+    web = _web(said, server)
+    clone = said.get("cloneurl") or web
+    named = said.get("server") or web
+    host = urlsplit(named if "://" in named else f"//{named}").hostname
+    if not said.get("api_token"):
+        raise UserError("it needs an api_token: a token of an account of its own, with the scope api")
+    return GitLabAccount(
+        name,
+        web,
+        said.get("canonical_hostname") or host or "",
+        said["api_token"],
+        said.get("api_token_name") or "headgate",
+        said.get("webhook_token", ""),
+        _signing_key(said.get("webhook_signing_token", "")),
+        clone.rstrip("/"),
+        said.get("sshkey", ""),
+        said.get("verify_ssl", "true").lower() in TRUE,
+    )
+
+
+def _web(said: Mapping[str, str], server: str) -> str:
+    option = "baseurl" if said.get("baseurl") else "server"
+    web = said.get("baseurl") or (server if "://" in server else f"https://{server}")
+    parts = urlsplit(web)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise UserError(f"{option}: {web!r} is no address of a GitLab; write it as https://gitlab.example.com")
+    if option == "server" and parts.path.strip("/"):
+        raise UserError(f"server: {server!r} is no host name; give an address with a path as baseurl")
+    if parts.username or parts.password:
+        raise UserError(f"{option}: leave name and password out; the token is api_token")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise UserError(f"{option}: http:// is only taken for this machine, as tokens go over it; use https://")
+    return web.rstrip("/")
+
+
+def _signing_key(said: str) -> bytes:
+    if not said:
+        return b""
+    try:
+        if not said.startswith(SIGNING):
+            raise ValueError(said)
+        return base64.b64decode(said.removeprefix(SIGNING), validate=True)
+    except (ValueError, binascii.Error):
+        raise UserError(
+            f"webhook_signing_token: it is no signing token: GitLab shows one that begins with {SIGNING}"
+        ) from None

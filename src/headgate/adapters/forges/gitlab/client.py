@@ -1,0 +1,89 @@
+"""Calls of GitLab's API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import msgspec
+
+from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.gitlab.account import GitLabAccount
+from headgate.adapters.forges.rest import Answer, Denied, Heard, Key, Rejected, Rest
+
+_LIMITS = {
+    "ratelimit-limit": "x-ratelimit-limit",
+    "ratelimit-remaining": "x-ratelimit-remaining",
+    "ratelimit-reset": "x-ratelimit-reset",
+}
+"""How GitLab calls what others write with an `x-`."""
+_MOVED = "moved project"
+
+
+class Unauthorized(Denied):
+    """The token is refused; of a merge and of an approval it may be the account that is."""
+
+
+class Client(Rest):
+    """Talks with one GitLab."""
+
+    def __init__(
+        self, account: GitLabAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(account.host, account.api, http, now_s)
+        self.account = account
+        self.key = Key(f"token of {account.name}", account.api_token)
+        """There is one account for all projects."""
+
+    def headers(self, key: Key) -> Mapping[str, str]:
+        """See `Rest`."""
+        said = {"Accept": "application/json", "Content-Type": "application/json"}
+        return {**said, "Authorization": f"Bearer {key.token}"}
+
+    def taken(self, answer: Heard, budget: Budget) -> Any:
+        """See `Rest`."""
+        headers = {
+            **answer.headers,
+            **{new: answer.headers[old] for old, new in _LIMITS.items() if old in answer.headers},
+        }
+        body = answer.body if answer.status < 400 else _in_one_form(answer.body)
+        try:
+            return super().taken(Heard(answer.status, headers, body), budget)
+        except Denied as error:
+            if answer.status != 401:
+                raise
+            raise Unauthorized(f"{error} (is the api_token of [connection {self.account.name}] a good one?)") from error
+
+    async def change(self, method: str, project: str, path: str, said: Mapping[str, Any]) -> Answer:
+        """Do something in a project (canonical name), also in one that has another name by now: reading is sent on
+        there, and writing is not.  Raise as `get`."""
+        place = self.account.path(project)
+        try:
+            return await self.write(method, self.key, place + path, said)
+        except Rejected as error:
+            if error.status != 405 or _MOVED not in str(error):
+                raise
+        id = (await self.get(self.key, place)).said["id"]
+        return await self.write(method, self.key, f"/projects/{int(id)}{path}", said)
+
+
+def _in_one_form(body: bytes) -> bytes:
+    """Return what is wrong as a `message` of text, however GitLab puts it: as text, as lists by member, as `error`."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body
+    if not isinstance(said, dict):
+        return body
+    parts = [said.get("message"), said.get("error_description") or said.get("error")]
+    return msgspec.json.encode({"message": "; ".join(text for part in parts if (text := _text(part)))})
+
+
+def _text(part: object) -> str:
+    if isinstance(part, dict):
+        return "; ".join(f"{name} {_text(value)}" if name != "base" else _text(value) for name, value in part.items())
+    if isinstance(part, list):
+        return ", ".join(_text(one) for one in part)
+    return str(part) if part is not None else ""

@@ -1,0 +1,105 @@
+"""What happened to a merge request since it was last told of, by comparing.  Pure: the same however often it is asked.
+
+A missed delivery is nothing: what it would have told is in the difference.  What is in no state is remembered in the
+mark: the last comment that was told, and the moment of the last change that GitLab counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headgate.adapters.forges.gitlab.request import Request
+from headgate.base.ids import derived
+from headgate.config.forges.facts import Account, Details, Happening
+from headgate.gate.change import EventKind, Standing, TriggerEvent
+
+OLD_MS = 3_600_000
+"""Of what is seen for the first time ever, older comments are not told."""
+EVENT = "gl_merge_request"
+_NOTHING = Details()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far it was told."""
+
+    updated: str = ""
+    remark: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Mark:
+        """Return what a mark says; one of another form says nothing."""
+        updated, _, remark = text.partition("|")
+        return cls(updated, int(remark)) if remark.isdecimal() else cls()
+
+    @property
+    def text(self) -> str:
+        """Return it as it is kept."""
+        return f"{self.updated}|{self.remark}"
+
+
+def marked(request: Request, before: Mark) -> Mark:
+    """Return the mark once everything is told."""
+    return Mark(request.updated, max((before.remark, *(one.id for one in request.remarks))))
+
+
+def events(
+    now: Standing, was: Standing | None, request: Request, us: frozenset[str], at_ms: int, *, first: bool
+) -> Iterator[TriggerEvent]:
+    """Yield what happened.  `us`: what Headgate said itself is not told; `first`: nobody ever looked at its project."""
+    change = now.change
+    before = was.details or _NOTHING if was is not None else _NOTHING
+
+    def tell(kind: EventKind, happening: Happening, *what: object, fresh: bool = False) -> TriggerEvent:
+        id = derived(change.key, happening.event, happening.action, *(str(one) for one in what))
+        return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
+
+    if was is not None and was.untold:
+        yield tell(EventKind.MERGED, Happening(EVENT, "merged"), "landed", change.commit)
+        return
+    if not now.open:
+        if was is not None and was.open:
+            kind, action = (EventKind.MERGED, "merged") if now.landed else (EventKind.ABANDONED, "closed")
+            yield tell(kind, Happening(EVENT, action), request.updated)
+        return
+    author = Account(request.author.name)
+    if was is None:
+        yield tell(EventKind.PROPOSED, Happening(EVENT, "opened", author), request.updated, fresh=True)
+    elif not was.open:
+        yield tell(EventKind.PROPOSED, Happening(EVENT, "reopened"), request.updated, fresh=True)
+    elif was.change.commit != change.commit:
+        yield tell(EventKind.PROPOSED, Happening(EVENT, "changed"), was.change.commit, change.commit)
+    elif _edited(was, now):
+        yield tell(EventKind.STIRRED, Happening(EVENT, "changed"), request.updated)
+    same = was is not None and was.change.commit == change.commit
+    for happening, what in _said(request, before, us, same=same, since_ms=at_ms - OLD_MS if first else 0):
+        yield tell(EventKind.STIRRED, happening, *what)
+
+
+def _edited(was: Standing, now: Standing) -> bool:
+    """Say whether it has another description or target, or is a draft no more: then it is to be tested anew."""
+    drafted = was.details is not None and was.details.draft is True
+    ready = drafted and now.details is not None and now.details.draft is False
+    return ready or (was.change.message, was.change.branch) != (now.change.message, now.change.branch)
+
+
+def _said(
+    request: Request, before: Details, us: frozenset[str], *, same: bool, since_ms: int
+) -> Iterator[tuple[Happening, tuple[object, ...]]]:
+    """Yield what people said, each with what makes it this very thing.  `same`: no other commit was pushed."""
+    old, new = before.labels or (), request.labels
+    added, removed = tuple(n for n in new if n not in old), tuple(n for n in old if n not in new)
+    if added or removed:
+        yield Happening(EVENT, "labeled", added=added, removed=removed), (*added, "-", *removed, request.updated)
+    known = {vote.who.name: vote.since_ms for vote in before.votes or ()}
+    fresh = [one.who.name for one in request.approvals if known.get(one.who.name) != one.at_ms]
+    fresh = [name for name in fresh if name not in us]
+    gone = known.keys() - {one.who.name for one in request.approvals} - us
+    if request.approved and fresh:
+        yield Happening(EVENT, "approved", Account(fresh[-1])), (request.head, *fresh, request.updated)
+    elif before.approved and not request.approved and gone and same:
+        yield Happening(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
+    for remark in request.remarks:
+        if remark.at_ms >= since_ms and remark.who.name not in us:
+            yield Happening(EVENT, "comment", Account(remark.who.name), (remark.text,)), (remark.id,)

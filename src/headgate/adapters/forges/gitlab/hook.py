@@ -1,0 +1,174 @@
+"""Deliveries of webhooks: genuine or not, and where they say something happened.
+
+Nothing else of a delivery is believed: GitLab is asked.  One that says what Headgate did itself, or what nobody wants
+to know, is not even a hint, so that it costs no call.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from headgate.adapters.forges.gitlab.account import GitLabAccount
+from headgate.base.ids import derived
+from headgate.ports.forge import Hint, Ignored, Misdelivered
+
+BODY_MAX_BYTES = 25 * 2**20
+SKEW_S = 300.0
+"""A signed delivery that is older, or from the future, is somebody's copy."""
+_ACTIONS = frozenset({"open", "close", "reopen", "update", "merge", "approved", "unapproved", "approval", "unapproval"})
+_ENDED = frozenset({"success", "failed", "canceled", "skipped"})
+_SHA = re.compile("[0-9a-f]{40}")
+_PATH = re.compile(r"[^\x00-\x20\x7f?#]{1,1000}")
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
+_AT = re.compile(r"[0-9]{1,12}")
+
+
+class _Project(msgspec.Struct, frozen=True):
+    path_with_namespace: str = ""
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Attributes(msgspec.Struct, frozen=True):
+    iid: int = 0
+    action: str = ""
+    state: str = ""
+    noteable_type: str = ""
+    system: bool = False
+    sha: str = ""
+    status: str = ""
+    source: str = ""
+    merge_commit_sha: str | None = None
+    squash_commit_sha: str | None = None
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    iid: int = 0
+    state: str = ""
+
+
+class _Delivered(msgspec.Struct, frozen=True):
+    """What is read of a delivery."""
+
+    object_kind: str
+    project: _Project = _Project()
+    user: _User = _User()
+    object_attributes: _Attributes = _Attributes()
+    merge_request: _Numbered | None = None
+    ref: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Delivered)
+
+
+def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
+    """Return the id of a genuine delivery: with the token, and signed where a signing key is known.  Raise
+    Misdelivered."""
+    if not account.webhook_token and not account.signing_key:
+        raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
+    if len(body) > BODY_MAX_BYTES:
+        raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
+    if account.webhook_token:
+        said = headers.get("x-gitlab-token", "")
+        if not said:
+            raise Misdelivered("the delivery has no X-Gitlab-Token: set the secret token of the webhook")
+        if not hmac.compare_digest(said.encode("utf-8", "replace"), account.webhook_token.encode()):
+            raise Misdelivered(
+                "the token is wrong: the secret token of the webhook is not the webhook_token of the settings"
+            )
+    id = headers.get("webhook-id") or headers.get("idempotency-key") or headers.get("x-gitlab-event-uuid", "")
+    if account.signing_key:
+        _signed(account.signing_key, headers, body, now_s)
+    if id and not _ID.fullmatch(id):
+        raise Misdelivered("the id of the delivery has another form", 400)
+    return id or derived("gitlab", hashlib.sha256(body).hexdigest())
+
+
+def _signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -> None:
+    id, at, said = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    if not said:
+        raise Misdelivered("the delivery is not signed (webhook-signature): set the signing token of the webhook")
+    mac = hmac.new(key, f"{id}.{at}.".encode("utf-8", "replace") + body, hashlib.sha256).digest()
+    wanted = f"v1,{base64.b64encode(mac).decode()}".encode()
+    if not any(hmac.compare_digest(one.encode("utf-8", "replace"), wanted) for one in said.split()):
+        raise Misdelivered(
+            "the signature is wrong: the signing token of the webhook is not the webhook_signing_token of the settings"
+        )
+    if not _AT.fullmatch(at) or abs(now_s - int(at)) > SKEW_S:
+        raise Misdelivered("the delivery was signed too long ago, or the clocks differ by more than five minutes")
+
+
+def hint(
+    account: GitLabAccount,
+    us: str,
+    known: Callable[[str], bool],
+    headers: Mapping[str, str],
+    body: bytes,
+    now_s: float,
+) -> Hint | Ignored:
+    """Return where a delivery says something happened.
+
+    `us`: who Headgate is there, empty while that is not known; `known`: whether a project, by canonical name, is
+    looked at.  Raise Misdelivered."""
+    id = verified(account, headers, body, now_s)
+    try:
+        said = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misdelivered(f"the delivery is not in the form of GitLab: {error}", 400) from error
+    kind, path = said.object_kind, said.project.path_with_namespace
+    if kind not in ("merge_request", "note", "push", "tag_push", "pipeline"):
+        return Ignored(f"nothing follows from {kind[:100]}")
+    if not _PATH.fullmatch(path):
+        return Ignored(f"{kind} names no project")
+    project = account.canonical(path)
+    if not known(project):
+        return Ignored(f"{project} is in no tenant")
+    return _place(id, project, said, bool(us) and said.user.username == us)
+
+
+def _place(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
+    what = said.object_attributes
+    match said.object_kind:
+        case "merge_request":
+            return _of_request(id, project, what, ours)
+        case "note":
+            if what.noteable_type != "MergeRequest" or said.merge_request is None:
+                return Ignored("it is a comment on something else than a merge request")
+            if ours or what.system:
+                return Ignored("Headgate said it itself" if ours else "nobody said it")
+            if said.merge_request.state not in ("opened", "locked"):
+                return Ignored("the change is closed")
+            return _numbered(id, project, said.merge_request.iid)
+        case "pipeline":
+            if what.status not in _ENDED:
+                return Ignored("the pipeline has not ended")
+            if ours and what.source == "external":
+                return Ignored("it is Headgate's own status")
+            return Hint(id, project, commit=what.sha) if _SHA.fullmatch(what.sha) else Ignored("it names no commit")
+    return Hint(id, project, ref=said.ref[:1_000]) if said.ref else Ignored("it names no ref")
+
+
+def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:
+    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    if what.action not in _ACTIONS:
+        return Ignored(f"nothing follows from merge_request {what.action[:100]}")
+    if ours and what.action == "merge":
+        merged = what.merge_commit_sha or what.squash_commit_sha or ""
+        return _numbered(id, project, what.iid, merged if _SHA.fullmatch(merged) else "0" * 40)
+    if ours and what.action not in ("close", "reopen"):
+        return Ignored("Headgate did it itself")
+    if what.state not in ("opened", "locked") and what.action == "update":
+        return Ignored("the change is closed")
+    return _numbered(id, project, what.iid)
+
+
+def _numbered(id: str, project: str, iid: int, commit: str = "") -> Hint | Ignored:
+    return Hint(id, project, str(iid), commit=commit) if 0 < iid < 10**9 else Ignored("it names no merge request")

@@ -1,0 +1,91 @@
+"""How GitLab is looked at: what is open, and one merge request after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.adapters.forges.gitlab.client import Client
+from headgate.adapters.forges.gitlab.happenings import EVENT, Mark
+from headgate.adapters.forges.gitlab.people import People
+from headgate.adapters.forges.gitlab.request import look
+from headgate.adapters.forges.gitlab.standing import OPEN, Stands
+from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words
+from headgate.adapters.forges.rest import Query
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.names import Names
+from headgate.config.forges.facts import Happening
+from headgate.gate.change import Standing
+from headgate.ports.forge import Hint
+
+WORDS = Words("merge request", Happening(EVENT, "merged"), Happening("gl_push"), settles=True)
+
+
+@dataclass(slots=True)
+class Source:
+    """See `forges.watching.Source`."""
+
+    client: Client
+    people: People
+    engine: Callable[[], GitEngine]
+    stands: Stands
+
+    async def look(
+        self,
+        project: str,
+        names: Names,
+        known: Known,
+        hints: Sequence[Hint],
+        *,
+        whole: bool,
+        again: frozenset[int],
+    ) -> ProjectLook:
+        """See `forges.watching.Source`."""
+        asking = Asking(self.client, self.stands, await self.people.us(), project)
+        return ProjectLook(asking, self.client.account.name, self.engine, names, project, known, hints, whole, again)
+
+    def refused(self, project: str) -> None:
+        """See `forges.watching.Source`: it is asked whether the token still is one, which git says badly."""
+        self.people.name = ""
+
+
+@dataclass(slots=True)
+class Asking:
+    """See `forges.looking.Asking`."""
+
+    client: Client
+    stands: Stands
+    us: tuple[str, ...]
+    project: str
+    """Canonical name."""
+    words: Words = WORDS
+
+    async def opened(self, known: Mapping[int, Standing]) -> Mapping[int, bool]:
+        """See `forges.looking.Asking`."""
+        path = f"{self.client.account.path(self.project)}/merge_requests"
+        found: dict[int, bool] = {}
+        query: Query = {"state": "opened", "order_by": "created_at", "sort": "asc"}
+        async for page in self.client.pages(self.client.key, path, query, urgent=False):
+            found |= {int(one["iid"]): _differs(one, known.get(int(one["iid"]))) for one in page}
+        return found
+
+    async def one(
+        self, number: int, was: Standing | None, heads: Mapping[str, str], *, first: bool, urgent: bool
+    ) -> Found | None:
+        """See `forges.looking.Asking`."""
+        after = Mark.of(was.details.mark).remark if was is not None and was.details is not None else 0
+        request = await look(self.client, self.project, number, after, urgent=urgent)
+        if was is None and request.state not in OPEN:
+            return None
+        return await self.stands.of(request, was, self.us, heads, first=first)
+
+    def forget_rules(self) -> None:
+        """See `forges.looking.Asking`: GitLab applies them itself, each time it is asked."""
+
+
+def _differs(there: Mapping[str, Any], known: Standing | None) -> bool:
+    """Say whether it has to be asked for; what lacks something is: that may be a pipeline, of which no time tells."""
+    if known is None or not known.open or known.details is None or known.change.commit != there["sha"]:
+        return True
+    return bool(known.details.rules) or Mark.of(known.details.mark).updated != there["updated_at"]

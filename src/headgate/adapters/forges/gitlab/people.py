@@ -1,0 +1,79 @@
+"""Who Headgate is at GitLab, and what others may do there."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from headgate.adapters.forges.gitlab.client import Client
+from headgate.adapters.forges.rest import Denied, NotThere, Rejected
+
+DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
+"""Access levels."""
+FRESH_S = 600.0
+"""For so long what somebody may do is taken as it was."""
+KNOWN_MAX = 4_096
+
+
+class People:
+    """Those of one GitLab."""
+
+    def __init__(self, client: Client, now_s: Callable[[], float] = time.time) -> None:
+        self._client, self._now_s = client, now_s
+        self.name = ""
+        """Of our account, once it is known."""
+        self._permissions: OrderedDict[tuple[str, int], tuple[float, str]] = OrderedDict()
+        """Project and account -> until when, and what."""
+
+    async def us(self) -> tuple[str, ...]:
+        """Return the account that Headgate writes as.  Raise ReporterAway, Denied."""
+        if not self.name:
+            self.name = str((await self._client.get(self._client.key, "/user")).said["username"])
+        return (self.name,)
+
+    async def permission(self, project: str, id: int) -> str:
+        """Return what an account may do in a project (canonical name), in the words of all forges: admin from
+        maintainers on, write of developers, read of other members, none; empty: that is not known."""
+        now_s = self._now_s()
+        until_s, known = self._permissions.get((project, id), (0.0, ""))
+        if until_s > now_s:
+            return known
+        path = f"{self._client.account.path(project)}/members/all/{id}"
+        try:
+            known = word((await self._client.get(self._client.key, path)).said)
+        except NotThere:
+            known = "none"
+        except (Denied, Rejected):
+            known = ""
+        self._permissions[project, id] = (now_s + FRESH_S, known)
+        while len(self._permissions) > KNOWN_MAX:
+            self._permissions.popitem(last=False)
+        return known
+
+    def git(self) -> Mapping[str, str]:
+        """Return settings of git with which it may talk with the server."""
+        account = self._client.account
+        if urlsplit(account.clone).scheme not in ("http", "https"):
+            if not account.sshkey:
+                return {}
+            return {"core.sshCommand": f"ssh -i {shlex.quote(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
+        # What git sends has the token: it follows nobody to anywhere else.
+        said = {f"http.{account.clone}/.followRedirects": "false"}
+        if not account.verify_ssl:
+            said[f"http.{account.clone}/.sslVerify"] = "false"
+        if urlsplit(account.clone).username:
+            return said
+        basic = base64.b64encode(f"{account.api_token_name}:{account.api_token}".encode()).decode()
+        return {**said, f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}"}
+
+
+def word(said: Mapping[str, object]) -> str:
+    """Return what a membership lets one do; one that is not active lets one do nothing."""
+    level = said.get("access_level")
+    if not isinstance(level, int) or level < GUEST or said.get("state", "active") != "active":
+        return "none"
+    return "admin" if level >= MAINTAINER else "write" if level >= DEVELOPER else "read"

@@ -1,0 +1,210 @@
+"""One merge request as GitLab has it now: asked for in three calls at most, or four where its pipeline counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.forges.gitlab.client import Client
+from headgate.adapters.forges.rest import AGAIN_S, Denied, NotThere, Query, Rejected
+from headgate.config.forges.facts import Status
+from headgate.ports.reporter import ReporterAway
+
+NOTE_PAGES_MAX = 10
+NOTES_AT_FIRST = 1
+"""Pages of comments that are read of what was not known."""
+CI = frozenset({"ci_must_pass", "ci_still_running"})
+"""What GitLab says when nothing but the pipeline is lacking."""
+WAITS = frozenset({"checking", "unchecked", "preparing", "approvals_syncing", "cannot_be_merged_recheck"})
+"""What it says while it works it out."""
+
+
+class User(msgspec.Struct, frozen=True):
+    """An account."""
+
+    id: int
+    name: str
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """That somebody approves it."""
+
+    who: User
+    at_ms: int
+    """0: this GitLab does not say."""
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A comment."""
+
+    id: int
+    who: User
+    text: str
+    at_ms: int
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job of the pipeline, or a status that another program has set."""
+
+    status: Status
+    may_fail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A merge request, at one moment."""
+
+    project: str
+    """Canonical name, as it is asked for."""
+    number: int
+    title: str
+    body: str
+    url: str
+    state: str
+    """opened | closed | merged | locked, which is while it is merged"""
+    draft: bool
+    updated: str
+    head: str
+    target: str
+    base: str
+    """The commit that GitLab compares it with; empty: it has not worked that out."""
+    author: User
+    status: str
+    """`detailed_merge_status`; of a GitLab that has none, what `merge_status` comes to."""
+    mergeable: bool | None
+    approved: bool
+    approvals_left: int | None
+    """None: this GitLab requires no number of them."""
+    approvals: tuple[Approval, ...]
+    labels: tuple[str, ...]
+    remarks: tuple[Remark, ...]
+    """Those that are new, oldest first."""
+    jobs: tuple[Job, ...]
+    """Of the pipeline, where that is what is lacking."""
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """Return the accounts that are named, by name."""
+        users = (self.author, *(one.who for one in self.approvals), *(one.who for one in self.remarks))
+        return {one.name: one.id for one in users}
+
+
+async def look(client: Client, project: str, number: int, after: int = 0, *, urgent: bool = True) -> Request:
+    """Return a merge request of a project (canonical name), with the comments after one.  Raise NotThere, Denied,
+    Rejected, ReporterAway."""
+    path = f"{client.account.path(project)}/merge_requests/{number}"
+    said = (await client.get(client.key, path, urgent=urgent)).said
+    try:
+        if not said["sha"]:
+            raise ReporterAway(f"{project}!{number}: GitLab has not taken in its commits yet", AGAIN_S)
+        approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
+        if said["state"] == "opened":
+            approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).said
+            if said.get("user_notes_count", 1):
+                remarks = await _remarks(client, path, after, urgent)
+            if said.get("detailed_merge_status") in CI:
+                jobs = await _jobs(client, project, said, urgent)
+        return _request(project, said, approvals, remarks, jobs)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+
+
+async def _remarks(client: Client, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
+    """Return the newest comments down to the one that is known: strangers can push none of them away."""
+    found: list[Remark] = []
+    query: Query = {"sort": "desc", "order_by": "created_at"}
+    pages = 0
+    async for page in client.pages(client.key, f"{path}/notes", query, urgent=urgent):
+        notes = [one for one in page if not one["system"]]
+        fresh = [_remark(one) for one in notes if int(one["id"]) > after]
+        found += fresh
+        pages += 1
+        if len(fresh) < len(notes) or pages >= (NOTE_PAGES_MAX if after else NOTES_AT_FIRST):
+            break
+    return tuple(sorted(found, key=lambda one: one.id))
+
+
+async def _jobs(client: Client, project: str, said: Mapping[str, Any], urgent: bool) -> tuple[Job, ...]:
+    """Return the jobs of its pipeline; none: it has no pipeline, or that is in a project that we may not read."""
+    pipeline = said.get("head_pipeline")
+    if not pipeline:
+        return ()
+    home = f"/projects/{int(pipeline.get('project_id') or said['project_id'])}"
+    found: list[Job] = []
+    path, query = f"{home}/repository/commits/{said['sha']}/statuses", {"pipeline_id": int(pipeline["id"])}
+    try:
+        async for page in client.pages(client.key, path, query, urgent=urgent):
+            found += [_job(one) for one in page]
+    except (NotThere, Denied):
+        state = str(pipeline.get("status") or "failed")
+        return (Job(Status("", f"its pipeline in the fork, which is {state}", state), False),)
+    return tuple(found)
+
+
+def _job(said: Mapping[str, Any]) -> Job:
+    who, url = (said.get("author") or {}).get("username", ""), said.get("target_url") or ""
+    return Job(Status(str(who), str(said["name"]), str(said["status"]), url=str(url)), bool(said.get("allow_failure")))
+
+
+def _request(
+    project: str,
+    said: Mapping[str, Any],
+    approvals: Mapping[str, Any],
+    remarks: tuple[Remark, ...],
+    jobs: tuple[Job, ...],
+) -> Request:
+    left = approvals.get("approvals_left")
+    status = str(said.get("detailed_merge_status") or _of_old(said))
+    mergeable = None if status in WAITS else not (status == "conflict" or bool(said.get("has_conflicts")))
+    return Request(
+        project=project,
+        number=int(said["iid"]),
+        title=str(said["title"]),
+        body=(said["description"] or "").replace("\r\n", "\n"),
+        url=str(said["web_url"]),
+        state=str(said["state"]),
+        draft=bool(said.get("draft", said.get("work_in_progress"))),
+        updated=str(said["updated_at"]),
+        head=str(said["sha"]),
+        target=str(said["target_branch"]),
+        base=str((said.get("diff_refs") or {}).get("base_sha") or ""),
+        author=_user(said["author"]),
+        status=status,
+        mergeable=mergeable,
+        approved=not left if left is not None else bool(approvals.get("approved")),
+        approvals_left=int(left) if left is not None else None,
+        approvals=tuple(_approval(one) for one in approvals.get("approved_by") or ()),
+        labels=tuple(map(str, said["labels"])),
+        remarks=remarks,
+        jobs=jobs,
+    )
+
+
+def _of_old(said: Mapping[str, Any]) -> str:
+    """Return what a GitLab before 15.6 says, in the words of a newer one."""
+    word = str(said["merge_status"])
+    if said.get("blocking_discussions_resolved") is False:
+        return "discussions_not_resolved"
+    return {"can_be_merged": "mergeable", "cannot_be_merged": "conflict"}.get(word, "checking")
+
+
+def _user(said: Mapping[str, Any] | None) -> User:
+    return User(int(said["id"]), str(said["username"])) if said else User(0, "ghost")
+
+
+def _approval(said: Mapping[str, Any]) -> Approval:
+    at = said.get("approved_at")
+    return Approval(_user(said["user"]), ms(at) if at else 0)
+
+
+def _remark(said: Mapping[str, Any]) -> Remark:
+    return Remark(int(said["id"]), _user(said["author"]), str(said["body"]), ms(said["created_at"]))
+
+
+def ms(at: str) -> int:
+    """Return milliseconds since the epoch of a time as GitLab writes it."""
+    return int(datetime.fromisoformat(at).timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""The driver of GitLab against a GitLab of our own."""

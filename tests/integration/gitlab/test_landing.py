@@ -1,0 +1,161 @@
+"""What lands is what was tested: that head, into that branch, and the tree is compared."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.reporter import ReporterAway, ReportPutOff
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.gitlab.state import OWNER
+from tests.integration.gitlab.ground import PROJECT, Ground, M, as_tested, opened
+
+
+def head(here: Ground) -> str:
+    return hosting.heads(here.project)["main"]
+
+
+async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) -> None:
+    one = opened(here)
+    asked = as_tested(here, one)
+    done = await here.forge.land(*asked)
+    tip = hosting.opened(here.project)[head(here)]
+    assert done == Landed(str(tip.id)) == await here.forge.land(*asked)
+    assert [str(parent) for parent in tip.parent_ids][1] == one.sha and one.state == "merged"
+    (merge,) = [call for call in here.hub.door.log if call.method == "PUT"]
+    assert merge.said == {"sha": one.sha, "squash": False}
+
+
+async def test_one_commit_of_it_or_none_where_the_project_only_moves_forward(here: Ground) -> None:
+    one = opened(here)
+    done = await here.forge.land(*as_tested(here, one, "squash-merge"))
+    assert isinstance(done, Landed) and not done.differs
+    assert one.squash_commit_sha is not None and done.commit == one.merge_commit_sha == head(here)
+    here.project.merge_method = "ff"
+    other = here.ada.propose(here.project, "other", {"b.txt": "1\n"})
+    assert await here.forge.land(*as_tested(here, other)) == Landed(other.sha)
+    assert head(here) == other.sha
+    for mode in ("rebase", "cherry-pick"):
+        refused = await here.forge.land(*as_tested(here, here.ada.propose(here.project, mode, {mode: ""}), mode))
+        assert isinstance(refused, NotLanded) and "set the project's merge-mode" in refused.why
+
+
+async def test_another_head_or_target_does_not_land(here: Ground) -> None:
+    here.bob.push(here.project, "release", {"a.txt": "1\n"})
+    one = opened(here)
+    asked = as_tested(here, one)
+    here.ada.edit(one, target_branch="release")
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "is for release by now" in done.why
+    here.ada.edit(one, target_branch="main")
+    here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert one.state == "opened"
+
+
+async def test_a_head_that_moves_while_it_is_merged_does_not_land(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitLab is told which head was tested, and refuses any other."""
+    one = opened(here)
+    whole = here.client.change
+
+    async def change(*args: object) -> object:
+        here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
+        return await whole(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(here.client, "change", change)
+    done = await here.forge.land(*as_tested(here, one))
+    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert [call.status for call in here.hub.door.log if call.template == f"{M}/merge"] == [409]
+    assert one.state == "opened"
+
+
+async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
+    asked = as_tested(here, opened(here))
+    here.bob.push(here.project, "main", {"b.txt": "1\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and done.moved
+
+
+async def test_another_tree_is_an_alarm(here: Ground) -> None:
+    work, part = as_tested(here, opened(here))
+    work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
+    done = await here.forge.land(work, part)
+    assert isinstance(done, Landed) and done.differs
+
+
+async def test_merged_although_the_answer_was_lost_and_an_answer_that_never_comes(here: Ground) -> None:
+    one = opened(here)
+    asked = as_tested(here, one)
+    here.hub.fail("PUT", f"{M}/merge", status=503)
+    with pytest.raises(ReporterAway):
+        await here.forge.land(*asked)
+    assert one.state == "opened"
+    here.hub.fail("PUT", f"{M}/merge", done=True)
+    done = await here.forge.land(*asked)
+    assert isinstance(done, Landed) and not done.differs and one.state == "merged"
+
+
+async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> None:
+    here.hub.world.undecided_asks = 4
+    asked = as_tested(here, opened(here))
+    with pytest.raises(ReportPutOff, match="waits for GitLab to work out"):
+        await here.forge.land(*asked)
+    assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_what_the_project_asks_for_is_told_in_words(here: Ground) -> None:
+    one = opened(here)
+    asked = as_tested(here, one)
+    note = here.eve.comment(one, "Why?", resolvable=True)
+    assert note is not None
+
+    async def why() -> str:
+        done = await here.forge.land(*asked)
+        assert isinstance(done, NotLanded) and one.state == "opened"
+        return done.why
+
+    here.project.approvals, here.project.only_if_resolved = 2, True
+    assert "needs all its threads to be resolved" in await why()
+    here.hub.acts.resolve(one, note)
+    here.bob.approve(one)
+    assert "needs 1 more approval" in await why()
+    here.project.approvals = 1
+    one.hindered = "jira_association_missing"
+    assert "needs to name an issue of Jira" in await why()
+    one.hindered = "quite_new"
+    assert "GitLab says quite_new" in await why()
+    one.hindered = ""
+    here.ada.edit(one, title="Draft: A title")
+    assert "it is a draft" in await why()
+    here.ada.edit(one, title="A title")
+    here.project.protected["main"].merge = OWNER
+    assert "let our account merge into main" in await why()
+    here.project.protected["main"].merge = 40
+    here.project.only_if_pipeline_succeeds = True
+    here.eve.status(one, "lint", "failed")
+    assert "needs its pipeline to pass: lint" in await why()
+    here.eve.status(one, "lint", "running")
+    with pytest.raises(ReportPutOff, match="lint"):
+        await here.forge.land(*asked)
+    here.eve.status(one, "lint", "success")
+    assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_a_project_that_moved_lands_all_the_same(here: Ground) -> None:
+    one = opened(here)
+    asked = as_tested(here, one)
+    here.hub.rename(here.project, "acme/space/shuttle")
+    assert isinstance(await here.forge.land(*asked), Landed) and one.state == "merged"
+
+
+async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
+    asked = as_tested(here, opened(here))
+    here.hub.world.tokens[here.token].revoked = True
+    with pytest.raises(ReporterAway, match="Token was revoked"):
+        await here.forge.land(*asked)
+    here.hub.world.tokens[here.token].revoked = False
+    assert isinstance(await here.forge.land(*asked), Landed)

@@ -1,0 +1,342 @@
+"""What the driver sees: everything, whatever deliveries say or do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headgate.adapters.forges import watching
+from headgate.adapters.forges.rest import Query
+from headgate.gate.change import EventKind
+from headgate.ports.forge import Hint
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.mail import Delivery
+from headgate.testing.forges.gitlab.state import DEVELOPER
+from tests.integration.gitlab.ground import PATH, PROJECT, Ground, M, opened, watched
+
+
+def of_requests(told: list[str]) -> list[str]:
+    return [one.removeprefix("gl_merge_request.") for one in told if one != "gl_push"]
+
+
+async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+    one = opened(here)
+    here.bob.approve(one)
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.known)
+        standing = gate.known[f"{PROJECT}#1"]
+    change, details = standing.change, standing.details
+    assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", one.sha)
+    assert (change.title, change.message, change.owner) == ("A title", "A text", "ada")
+    assert (change.ref, change.files) == ("refs/merge-requests/1/head", ("a.txt",))
+    assert change.url == f"{here.hub.url}/{PATH}/-/merge_requests/1"
+    assert of_requests(gate.told) == ["opened", "approved"]
+    assert gate.events[0].kind is EventKind.PROPOSED and gate.events[0].fresh
+    assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
+    assert details is not None and details.us == ("gate",)
+    assert (details.approved, details.draft, details.mergeable, details.rules) == (True, False, True, ())
+    assert standing.is_approved and not standing.landed
+
+
+async def test_everything_that_happens_is_told_once(here: Ground) -> None:
+    """Whatever people do, in the words of the triggers."""
+    here.ada.push(here.project, "stable", {}, base="main")
+    async with watched(here) as gate:
+        one = opened(here)
+        await here.settled()
+        for act in (
+            lambda: here.ada.push(here.project, "topic", {"a.txt": "3\n"}),
+            lambda: here.ada.edit(one, description="Better"),
+            lambda: here.ada.edit(one, title="Draft: A title"),
+            lambda: here.ada.edit(one, title="A title"),
+            lambda: here.ada.edit(one, target_branch="stable"),
+            lambda: here.bob.label(one, "ready", "fast"),
+            lambda: here.bob.label(one, "ready", off=True),
+            lambda: here.bob.comment(one, "recheck"),
+            lambda: here.bob.approve(one),
+            lambda: here.bob.unapprove(one),
+            lambda: here.ada.close(one),
+            lambda: here.ada.reopen(one),
+        ):
+            act()
+            here.hub.world.clock.advance(1)
+            await here.settled()
+    assert of_requests(gate.told) == [
+        "opened",
+        "changed",
+        "changed",  # the description
+        "changed",  # it is a draft no more
+        "changed",  # it is for another branch
+        "labeled",
+        "labeled",
+        "comment",
+        "approved",
+        "unapproved",
+        "closed",
+        "reopened",
+    ]
+    events = [event for event in gate.events if event.happening and event.happening.event == "gl_merge_request"]
+    said = [event.happening for event in events]
+    assert [event.kind for event in events[:3]] == [EventKind.PROPOSED, EventKind.PROPOSED, EventKind.STIRRED]
+    assert said[5].added == ("fast", "ready") and said[6].removed == ("ready",)  # type: ignore[union-attr]
+    assert said[7].comments == ("recheck",)  # type: ignore[union-attr]
+    who = said[7].who  # type: ignore[union-attr]
+    assert who is not None and (who.name, who.permission) == ("bob", "admin")
+    assert gate.known[f"{PROJECT}#1"].change.branch == "stable"
+
+
+async def test_who_comments_has_the_permission_that_the_project_gives(here: Ground) -> None:
+    levels = {"none": 0, "guest": 10, "reporter": 20, "developer": 30, "owner": 50}
+    for name, level in levels.items():
+        here.project.members[name] = level
+    one = opened(here)
+    async with watched(here) as gate:
+        for name in levels:
+            here.hub.person(name).comment(one, "recheck")
+        await here.settled()
+    said = [event.happening for event in gate.events if event.happening and event.happening.action == "comment"]
+    assert {one.who.name: one.who.permission for one in said if one.who} == {
+        "none": "none",
+        "guest": "read",
+        "reporter": "read",
+        "developer": "write",
+        "owner": "admin",
+    }
+
+
+async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
+    """Nobody looked, and no delivery came: the difference says it all."""
+    async with watched(here) as gate:
+        one = opened(here)
+        await here.settled()
+    here.hub.mail.lose(100)
+    here.hub.world.clock.advance(60)
+    here.ada.propose(here.project, "other", {"b.txt": "1\n"})
+    here.bob.comment(one, "recheck")
+    here.bob.label(one, "ready")
+    here.bob.approve(one)
+    here.ada.push(here.project, "main", {"c.txt": "1\n"})
+    before = len(gate.events)
+    async with watched(here):
+        await gate.until(lambda: len(gate.known) == 2 and "gl_merge_request.labeled" in gate.told)
+    assert {*of_requests(gate.told[before:])} == {"opened", "comment", "labeled", "approved"}
+    assert "gl_push" in gate.told[before:]
+
+
+def backwards(held: list[Delivery]) -> list[Delivery]:
+    return held[::-1]
+
+
+@pytest.mark.parametrize(
+    "badly", [lambda mail: mail.double(100), lambda mail: mail.hold()], ids=["doubled", "reordered"]
+)
+async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[object], None]) -> None:
+    async with watched(here) as gate:
+        badly(here.hub.mail)
+        one = opened(here)
+        here.bob.comment(one, "recheck")
+        here.ada.push(here.project, "topic", {"a.txt": "3\n"})
+        here.bob.approve(one)
+        here.hub.mail.release(backwards)
+        await here.settled()
+    assert gate.known[f"{PROJECT}#1"].change.commit == one.sha
+    told = of_requests(gate.told)
+    assert {name: told.count(name) for name in ("opened", "comment", "approved")} == dict(
+        opened=1, comment=1, approved=1
+    )
+
+
+async def test_a_push_takes_approvals_back_and_a_new_one_is_told(here: Ground) -> None:
+    one = opened(here)
+    async with watched(here) as gate:
+        here.bob.approve(one)
+        await here.settled()
+        here.hub.mail.lose(2)  # the push, and what it made of the merge request
+        here.hub.world.clock.advance(5)
+        here.ada.push(here.project, "topic", {"a.txt": "3\n"})
+        here.bob.approve(one)
+        await here.settled()
+        standing = gate.known[f"{PROJECT}#1"]
+        assert standing.is_approved and standing.change.commit == one.sha
+        assert of_requests(gate.told) == ["opened", "approved", "changed", "approved"]
+        here.project.keeps_approvals = True
+        here.hub.world.clock.advance(5)
+        here.ada.push(here.project, "topic", {"a.txt": "4\n"})
+        await here.settled()
+    assert of_requests(gate.told)[4:] == ["changed"], "what was kept is no new approval"
+
+
+async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
+    fork = here.eve.fork(here.project)
+    async with watched(here) as gate:
+        one = here.eve.propose(here.project, "topic", {"a.txt": "2\n"}, "😀 \u202eright to left", fork=fork)
+        await here.settled()
+        assert gate.known[f"{PROJECT}#1"].change.files == ("a.txt",)
+        here.hub.remove_fork(fork)
+        here.bob.comment(one, "recheck")
+        await here.settled()
+        assert gate.told[-1] == "gl_merge_request.comment"
+        details = gate.known[f"{PROJECT}#1"].details
+        assert details is not None and details.rules is not None
+        assert "its branch, which is gone" in details.rules[0].text and details.rules[0].met is False
+        here.bob.push(here.project, "main", {}, "Merge", merges=one.sha)
+        await here.settled()
+    standing = gate.known[f"{PROJECT}#1"]
+    assert standing.landed and not standing.open
+    assert "gl_merge_request.merged" in gate.told
+
+
+async def test_a_branch_with_odd_names_and_a_text_that_is_long(here: Ground) -> None:
+    text = "x" * 65_000 + "\nDepends-On: https://example.com/1"
+    here.ada.push(here.project, "50%#odd", {"z": "1\n"}, base="main")
+    async with watched(here) as gate:
+        here.ada.propose(here.project, "more%20", {"a.txt": "2\n"}, "Odd", text, target="50%#odd")
+        await here.settled()
+    change = gate.known[f"{PROJECT}#1"].change
+    assert change.branch == "50%#odd" and change.files == ("a.txt",)
+    assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
+
+
+async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "SETTLES_S", 0.1)
+    here.hub.world.undecided_asks = 2
+    async with watched(here) as gate:
+        opened(here)
+        await here.settled()
+        details = gate.known[f"{PROJECT}#1"].details
+        assert details is not None and details.mergeable is None and details.rules is not None
+        assert [rule.met for rule in details.rules] == [None]
+        await gate.until(lambda: (gate.known[f"{PROJECT}#1"].details or details).mergeable is True)
+    asked = [one for one in here.hub.door.log if one.template == M and one.method == "GET"]
+    assert len(asked) == 3
+
+
+async def test_a_project_under_another_path_is_still_seen(here: Ground) -> None:
+    async with watched(here) as gate:
+        one = opened(here)
+        await here.settled()
+        here.hub.rename(here.project, "acme/space/shuttle")
+        here.ada.push(here.project, "topic", {"a.txt": "3\n"})
+        here.forge.stir(Hint("look", PROJECT, "1"))
+        await gate.until(lambda: "look" in gate.answered)
+    assert gate.known[f"{PROJECT}#1"].change.commit == one.sha
+    assert any("acme/space/shuttle is in no tenant" in why for why in here.ignored)
+
+
+async def test_a_token_that_is_revoked_is_said_and_a_good_one_goes_on(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.world.tokens[here.token].revoked = True
+        opened(here)
+        await gate.until(lambda: "Token was revoked" in gate.troubles.get(PROJECT, ""))
+        assert "api_token of [connection hub]" in gate.troubles[PROJECT]
+        here.hub.world.tokens[here.token].revoked = False
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+
+
+async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.limits.punish("gate", 600, after_s=1)
+        opened(here)
+        await gate.until(lambda: "it cannot be asked" in gate.troubles.get(PROJECT, ""))
+        asked = len(here.hub.door.log)
+        here.hub.world.clock.advance(601)
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+    assert len(here.hub.door.log) > asked
+
+
+async def test_calls_that_fail_are_made_again(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.fail("GET", M, status=503)
+        opened(here)
+        await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        here.forge.stir(Hint("once more", PROJECT, "1"))
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+
+
+async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
+    here.hub.project("eve/away", {"a": "1"}).private = True
+    async with watched(here, PATH, "eve/away") as gate:
+        opened(here)
+        await here.settled()
+        await gate.until(lambda: gate.troubles)
+    assert "127.0.0.1/eve/away" in gate.troubles and f"{PROJECT}#1" in gate.known
+
+
+async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
+    tip = hosting.heads(here.project)["main"]
+    for n in range(5):
+        hosting.point(here.project, f"refs/heads/t{n}", tip)
+        here.hub.acts.open(here.project, here.project, f"t{n}", "main", here.ada.user, "T", "")
+    for n in range(120):
+        here.eve.comment(here.project.requests[1], f"word {n}")
+    key, path = here.client.key, f"{here.account.path(PROJECT)}/merge_requests"
+    found = [one["iid"] async for page in here.client.pages(key, path, {"per_page": 2}) for one in page]
+    assert sorted(found) == [1, 2, 3, 4, 5]
+    query: Query = {"pagination": "keyset", "per_page": 50}
+    notes = [one["id"] async for page in here.client.pages(key, f"{path}/1/notes", query) for one in page]
+    assert len(notes) == 120 == len(set(notes))
+    async with watched(here) as gate:
+        await gate.until(lambda: len(gate.known) == 5)
+    first = gate.told.count("gl_merge_request.comment")
+    assert first == 100, "of what nobody knew, one page"
+    for n in range(130):
+        here.eve.comment(here.project.requests[1], f"more {n}")
+    async with watched(here):
+        await gate.until(lambda: gate.told.count("gl_merge_request.comment") == first + 130)
+
+
+async def test_names_of_changes(here: Ground) -> None:
+    url, key = here.hub.url, f"{PROJECT}#12"
+    for said in (
+        f"{url}/{PATH}/-/merge_requests/12",
+        f"{url}/{PATH}/merge_requests/12",
+        f"{url}/{PATH}/-/merge_requests/12/diffs?a=b#note_1",
+    ):
+        assert here.forge.named(said) == key
+    for said in (
+        f"https://example.com/{PATH}/-/merge_requests/12",
+        f"{url}/{PATH}/-/issues/12",
+        f"{url}/{PATH}/-/merge_requests/1x",
+        f"{url}/rocket/-/merge_requests/1",
+        f"{url}/acme/../rocket/-/merge_requests/1",
+    ):
+        assert here.forge.named(said) == ""
+    opened(here)
+    standing = await here.forge.look_up(f"{PROJECT}#1")
+    assert standing is not None and standing.open and standing.change.number == "1"
+    assert await here.forge.look_up(f"{PROJECT}#2") is None
+    assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
+
+
+async def test_an_address_with_a_path_is_no_part_of_names(here: Ground) -> None:
+    _, forge = here.driver("below", web="https://example.com/lab")
+    assert forge.named(f"https://example.com/lab/{PATH}/-/merge_requests/3") == f"{PROJECT}#3"
+    assert forge.named(f"https://example.com/{PATH}/-/merge_requests/3") == ""
+    assert forge.named(f"https://example.com/label/{PATH}/-/merge_requests/3") == ""
+
+
+async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
+    """About something unknown, irrelevant, or what Headgate did itself."""
+    other = here.hub.project("acme/other", {"a": "1"})
+    other.hooks, other.members["ada"] = here.project.hooks, DEVELOPER
+    async with watched(here):
+        one = opened(here)
+        await here.settled()
+        before = len(here.hub.door.log)
+        here.ada.propose(other, "topic", {"a": "2"})
+        gate_account = here.hub.world.user("gate")
+        here.hub.acts.note(one, gate_account, "From the gate")
+        here.hub.acts.status(here.project, gate_account, one.sha, "topic", "acme/gate", "success", None, None)
+        here.hub.acts.label(one, gate_account, ("gated",))
+        here.hub.acts.approve(one, gate_account)
+        here.ada.status(one, "lint", "running")
+        await here.settled()
+        assert len(here.hub.door.log) == before
+        here.ada.close(one)
+        await here.settled()
+        after_close = len(here.hub.door.log)
+        here.bob.comment(one, "A word on what is closed")
+        await here.settled()
+        assert len(here.hub.door.log) == after_close
+    assert after_close - before == 1  # that it was closed
