@@ -18,6 +18,7 @@ CONNECTIONS = {
     "review": Connection("review", "review.acme", "gerrit"),
     "hub": Connection("hub", "github.example", "github"),
     "lab": Connection("lab", "gitlab.example", "gitlab"),
+    "dist": Connection("dist", "pagure.example", "pagure"),
     "aws": Connection("aws", "", "aws"),
     "stack": Connection("stack", "", "openstack"),
     "racks": Connection("racks", "", "static"),

@@ -400,6 +400,13 @@ GITLAB = [
         merge("labeled", removed=("hold",)),
         merge("labeled", added=("hold",)),
     ),
+    Case(
+        "gitlab",
+        "trigger",
+        {"event": "gl_merge_request", "permission": "write"},
+        merge("comment", who=ADMIN),
+        merge("comment", who=Account("eve", permission="read")),
+    ),
     Case("gitlab", "require", {"open": True}, OPEN, CLOSED),
     Case("gitlab", "require", {"merged": False}, OPEN, seen(landed=True)),
     Case("gitlab", "require", {"approved": True}, seen(approved=True), seen()),

@@ -81,7 +81,7 @@ class Stands(ABC, Generic[Pull]):
             branch=pull.base,
             commit=pull.head,
             ref=f"refs/pull/{pull.number}/head",
-            message=_cut(pull.message.replace("\0", "\ufffd")),
+            message=cut(pull.message.replace("\0", "\ufffd")),
             owner=pull.author.name,
             url=pull.url,
             files=paths,
@@ -139,7 +139,7 @@ class Stands(ABC, Generic[Pull]):
         return known
 
 
-def _cut(message: str) -> str:
+def cut(message: str) -> str:
     """Return what fits: what is told of a change is stored many times over; its footers are at the end."""
     if len(message) <= MESSAGE_MAX_CHARS:
         return message

@@ -108,7 +108,7 @@ DRIVERS: dict[str, Driver] = {
     "inventory": INVENTORY,
     "gerrit": _of(DIALECTS["gerrit"], free=True, lands=("submit",)),
     "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning"),
-    "gitlab": _of(DIALECTS["gitlab"], idle=_FORGE),
+    "gitlab": _of(DIALECTS["gitlab"]),
     "gitea": _of(DIALECTS["gitea"], idle=_FORGE),
     "pagure": _of(DIALECTS["pagure"], idle=_FORGE),
     "timer": Driver(

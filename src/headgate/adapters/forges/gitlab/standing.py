@@ -13,6 +13,7 @@ from headgate.adapters.forges.gitlab.happenings import Mark, events, marked
 from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.gitlab.request import Request
 from headgate.adapters.forges.gitlab.rules import rule_book
+from headgate.adapters.forges.standing import cut
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import HEADS
@@ -21,8 +22,6 @@ from headgate.base.texts import line
 from headgate.config.forges.facts import Account, Details, Vote
 from headgate.gate.change import Change, Standing, TriggerEvent
 
-MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
-"""Of a longer message the middle is left out."""
 LABELS_MAX, TITLE_MAX, APPROVALS_MAX = 100, 500, 100
 OPEN = frozenset({"opened", "locked"})
 
@@ -56,7 +55,7 @@ class Stands:
             branch=request.target,
             commit=request.head,
             ref=ref_of(request.number),
-            message=_cut((request.body or request.title).replace("\0", "\ufffd")),
+            message=cut((request.body or request.title).replace("\0", "\ufffd")),
             owner=request.author.name,
             url=request.url,
             files=paths,
@@ -110,10 +109,3 @@ def _details(request: Request, us: Collection[str], was: Details | None) -> Deta
         rules=rule_book(request),
         mark=mark.text,
     )
-
-
-def _cut(message: str) -> str:
-    """Return what fits: what is told of a change is stored many times over; its footers are at the end."""
-    if len(message) <= MESSAGE_MAX_CHARS:
-        return message
-    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

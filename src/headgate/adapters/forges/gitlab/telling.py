@@ -16,18 +16,17 @@ from headgate.adapters.forges.gitlab.client import Client, Unauthorized
 from headgate.adapters.forges.gitlab.landing import TOKEN_AGAIN_S
 from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.rest import Denied, NotThere, Rejected
+from headgate.adapters.forges.telling import body, mark_of
 from headgate.adapters.reporting.wording import WORDS, page
-from headgate.base.texts import line, visible
 from headgate.config.reading.check import as_list
 from headgate.gate.change import HEADS, TAGS, Change
 from headgate.map.telling import Posting, QueueReport
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
-BODY_MAX, TITLE_MAX, DESCRIPTION_MAX, NAME_MAX = 200_000, 200, 250, 255
-"""Characters; GitLab takes a million in a note, which nobody reads, and 255 in a description."""
+DESCRIPTION_MAX, NAME_MAX = 250, 255
+"""Characters."""
 KNOWN_MAX = 5_000
 _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
-_MENTION = re.compile(r"(?<![\w`])@(?=[A-Za-z0-9])")
 _QUICK = re.compile(r"^(\s*)/", re.MULTILINE)
 """At the beginning of a line GitLab takes it for an order of whoever writes it: `/merge`, `/approve`."""
 _SAID_ALREADY = "cannot transition status"
@@ -149,8 +148,8 @@ class Teller:
 
     async def _comment(self, change: Change, report: QueueReport, name: str) -> None:
         """Say it in the one comment of this pipeline, which is edited."""
-        mark = _mark(name)
-        said, path = {"body": body(report, mark)}, f"/merge_requests/{change.number}/notes"
+        mark = mark_of(name)
+        said, path = {"body": note(report, mark)}, f"/merge_requests/{change.number}/notes"
         place = f"{change.project}{path}"
         if (place, "") not in self._notes:
             await self._own_notes(change, path, place)
@@ -182,23 +181,6 @@ class Teller:
             self._notes.popitem(last=False)
 
 
-def heading(report: QueueReport) -> str:
-    """Return what became of it, in one line."""
-    return line(f"{report.pipeline}: {WORDS.get(report.report, report.report)}", TITLE_MAX)
-
-
-def body(report: QueueReport, mark: str) -> str:
-    """Return a comment: it fits, calls nobody by name whom a job or a message names, and orders nothing of GitLab."""
-    said = _MENTION.sub("@\u200b", visible(report.message).replace("<!--", "&lt;!--"))
-    address = page(report)
-    parts = [f"**{heading(report)}**", said, address if address and address not in said else ""]
-    text = _QUICK.sub(r"\1\\/", "\n\n".join(part for part in parts if part.strip()).replace("\r", "\n"))
-    room = BODY_MAX - len(mark)
-    if len(text) > room:
-        text = f"{text[: room - 100]}…\n\nThe rest is left out; the page has it."
-    return f"{text}\n\n{mark}"
-
-
-def _mark(name: str) -> str:
-    """Return what the comment of a pipeline ends in, which nobody sees."""
-    return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"
+def note(report: QueueReport, mark: str) -> str:
+    """Return a comment that orders nothing of GitLab, whatever jobs and messages say."""
+    return _QUICK.sub(r"\1\\/", body(report, mark).replace("\r", "\n"))

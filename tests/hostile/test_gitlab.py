@@ -1,0 +1,144 @@
+"""Whoever may only comment at a GitLab, or send things in its name, and what jobs print there."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.forges.gitlab.account import account
+from headgate.adapters.forges.rest import Answer, Key, Query
+from headgate.config.forges.asking import Seen, triggered
+from headgate.config.forges.table import DIALECTS
+from headgate.gate.change import TriggerEvent
+from headgate.map.telling import Posting
+from headgate.ports.forge import Hint, Misdelivered
+from headgate.testing.forges.gitlab.people import gitlab
+from tests.integration.github.test_telling import report
+from tests.integration.gitlab.ground import PATH, PROJECT, SECRET, Ground, change_of, ground, opened, watched
+
+KEY = b"k" * 32
+SIGNING = "whsec_" + b64encode(KEY).decode()
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with gitlab(tmp_path / "gitlab") as hub, ground(hub, tmp_path) as found:
+        yield found
+
+
+def signed(body: bytes, at_s: float, key: bytes = KEY) -> dict[str, str]:
+    mac = hmac.new(key, f"id-1.{int(at_s)}.".encode() + body, hashlib.sha256).digest()
+    said = {"webhook-id": "id-1", "webhook-timestamp": str(int(at_s))}
+    return {**said, "webhook-signature": f"v1,{b64encode(mac).decode()}"}
+
+
+async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: Ground) -> None:
+    opened(here)
+    now_s = here.hub.world.clock.now_s()
+    said = {"object_kind": "merge_request", "project": {"path_with_namespace": PATH}}
+    body = json.dumps({**said, "object_attributes": {"iid": 1, "action": "update", "state": "opened"}}).encode()
+    token = {"x-gitlab-token": SECRET}
+    signing = account("hub", {"server": here.hub.url, "api_token": "t", "webhook_signing_token": SIGNING}).signing_key
+    _, strict = here.driver("strict", signing_key=signing)
+    _, closed = here.driver("closed", webhook_token="")
+    good = token | signed(body, now_s)
+    for forge, headers, text, status in (
+        (here.forge, {}, body, 401),
+        (here.forge, {"x-gitlab-token": "guessed"}, body, 401),
+        (here.forge, {"x-gitlab-token": "é\udcff"}, body, 401),
+        (here.forge, token, b"[" * 100_000, 400),
+        (here.forge, token, b"\xff", 400),
+        (here.forge, token, b"{}", 400),
+        (here.forge, token, b'{"object_kind": 7}', 400),
+        (here.forge, token | {"idempotency-key": "../x"}, body, 400),
+        (here.forge, token, b" " * (26 * 2**20), 413),
+        (strict, token, body, 401),
+        (strict, token | signed(body, now_s, b"guessed"), body, 401),
+        (strict, good, body + b" ", 401),
+        (strict, token | signed(body, now_s - 3_600), body, 401),
+        (strict, signed(body, now_s), body, 401),
+        (closed, {"x-gitlab-token": ""}, body, 403),
+    ):
+        with pytest.raises(Misdelivered) as refused:
+            forge.webhook(headers, text)
+        assert refused.value.status == status, str(refused.value)
+        assert SECRET not in str(refused.value) and SIGNING not in str(refused.value)
+    assert isinstance(strict.webhook(good, body), Hint)
+    assert here.hub.door.log == []
+    async with watched(here) as gate:
+        before = len(here.hub.door.log)
+        for _ in range(10):
+            found = here.forge.webhook(token | {"idempotency-key": "one"}, body)
+            assert isinstance(found, Hint)
+            here.forge.stir(found)
+        await gate.until(lambda: "one" in gate.answered)
+        asked = len(here.hub.door.log) - before
+    assert asked <= 2 * 3, "what waits while it is looked is one look"
+    assert gate.told.count("gl_merge_request.opened") == 1
+
+
+async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
+    one = opened(here)
+    text = "/merge\n/approve\n  /label ~owned\nsaid\r/merge\n```\n/close\n```\n/close\nhttps://x/merge @all"
+    said = Posting("", report("failure", text), key="k", change=change_of(one))
+    await here.forge.report(said)
+    await here.forge.report(said)
+    assert (one.state, one.approvers, one.labels) == ("opened", [], [])
+    (note,) = one.notes
+    assert "/merge" in note.body and "https://x/merge" in note.body and "@all" not in note.body
+    assert here.hub.acts.note(one, here.bob.user, "/close") is None and one.state == "closed"
+
+
+async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
+    one = opened(here)
+    recheck = {"event": "gl_merge_request", "action": ["comment"], "comment": ["^recheck$"], "permission": ["write"]}
+
+    def starts(event: TriggerEvent) -> bool:
+        seen = Seen(gate.known[f"{PROJECT}#1"], kind=event.kind, happening=event.happening)
+        return triggered(DIALECTS["gitlab"], recheck, seen)
+
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.known)
+        for _ in range(100):
+            here.eve.comment(one, "recheck")
+        await here.settled()
+        assert gate.told.count("gl_merge_request.comment") == 100
+        assert not any(starts(event) for event in gate.events)
+        asked = [call for call in here.hub.door.log if call.template.endswith("/members/all/{user}")]
+        assert len(asked) <= 2, "of ada and eve"
+        here.ada.comment(one, "recheck")
+        await here.settled()
+        assert [starts(event) for event in gate.events].count(True) == 1
+
+
+async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = here.client.get
+    bad: dict[str, Any] = {"iid": "x", "sha": "1" * 40, "state": 7}
+
+    async def get(key: Key, path: str, query: Query = {}, *, urgent: bool = True) -> Answer:  # noqa: B006
+        return Answer(200, bad, {}) if path.endswith("/1") else await whole(key, path, query, urgent=urgent)
+
+    monkeypatch.setattr(here.client, "get", get)
+    one = opened(here)
+    here.ada.propose(here.project, "other", {"b.txt": "1\n"})
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.troubles.get(PROJECT))
+        assert "merge request 1 cannot be looked at" in gate.troubles[PROJECT]
+    for text in (
+        f"https://[x/{PATH}/-/merge_requests/1",
+        f"https://127.0.0.1／x/{PATH}/-/merge_requests/1",
+        "https://127.0.0.1/../app/-/merge_requests/1",
+        "https://127.0.0.1/acme/../-/merge_requests/1",
+        f"https://127.0.0.1@elsewhere.example/{PATH}/-/merge_requests/1",
+        f"https://127.0.0.1/{PATH}/-/merge_requests/{'9' * 900}",
+        "https://127.0.0.1/" + "a/" * 50_000 + "-/merge_requests/1",
+    ):
+        assert here.forge.named(text) == "", text[:60]
+    assert one.state == "opened"
