@@ -10,6 +10,7 @@ import pytest
 from headgate.adapters.forges.github import watching
 from headgate.gate.change import EventKind
 from headgate.map.telling import Posting
+from headgate.ports.forge import Hint
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.mail import Delivery
 from headgate.testing.forges.github.people import GitHub
@@ -250,6 +251,7 @@ async def test_calls_that_fail_are_made_again(here: Ground, monkeypatch: pytest.
         here.hub.fail("POST", "graphql", times=1, status=503)
         opened(here)
         await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        here.forge.stir(Hint("again", PROJECT, "1"))
         await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
 
 

@@ -115,10 +115,25 @@ _GITLAB = {
     "keepalive": Setting("seconds", "60", "taken, and of no effect: connections are kept while they are used."),
     "disable_connection_pool": Setting("flag", "false", "taken, and of no effect: connections are shared."),
 }
+_GITEA = {
+    "server": Setting("text", "", "the host; without `baseurl` it is spoken to with https."),
+    "baseurl": Setting("text", "", "root of its pages, with the path that it has below another site."),
+    "cloneurl": Setting("text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."),
+    "api_token": Setting("text", "", "a token of the account that Headgate has there."),
+    "user": Setting("text", "", "the name of that account. Default: it is asked for."),
+    "webhook_token": Setting(
+        "text",
+        "",
+        "the secret of the webhook. Without it no delivery is taken, and changes are seen every five minutes.",
+    ),
+    "sshkey": Setting("path", "", "a key for git, which then uses ssh."),
+    "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
+}
 FORGES: dict[str, Row] = {
     "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
     "github": Row("headgate.adapters.forges.github.connecting", _GITHUB),
     "gitlab": Row("headgate.adapters.forges.gitlab.connecting", _GITLAB, ("api_token", "of an account with scope api")),
+    "gitea": Row("headgate.adapters.forges.gitea.connecting", _GITEA, ("api_token", "a token of its account there")),
 }
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, Rest
@@ -56,6 +56,10 @@ class Teller(ABC):
     @abstractmethod
     async def all(self, key: Key, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
         """Do what the reporter says.  `repo`: the path of the project."""
+
+    def comments(self, key: Key, path: str) -> AsyncIterator[Any]:
+        """Yield the comments on a change, page by page."""
+        return self._rest.pages(key, path)
 
     def advice(self, error: Exception) -> str:
         """Return what to do about a refusal, for people."""
@@ -114,7 +118,7 @@ class Teller(ABC):
     async def _own_comments(self, key: Key, place: str) -> None:
         """Find those of all pipelines, once."""
         us = await self._who.us()
-        async for comments in self._rest.pages(key, f"{place}/comments"):
+        async for comments in self.comments(key, f"{place}/comments"):
             for one in comments:
                 found = _MARK.search(one.get("body") or "")
                 if found is not None and (one.get("user") or {}).get("login") in us:

@@ -82,6 +82,11 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "gate": "merge=lands",
     },
     "gitlab reporter": {"adapters/forges/gitlab": "status comment approval label unlabel", "gate": "merge=lands"},
+    "gitea reporter": {
+        "adapters/forges/gitea": "status comment label unlabel review review-body",
+        "adapters/forges": "status-url",
+        "gate": "merge=lands",
+    },
     "queue reporter": {"services/scheduler": "queue ttl"},
     "inventory trigger": {"config": "project", "services/scheduler": "event=events type filter project branch"},
     "inventory reporter": {"services/reporting": "set unset tag untag"},

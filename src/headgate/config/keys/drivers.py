@@ -109,7 +109,7 @@ DRIVERS: dict[str, Driver] = {
     "gerrit": _of(DIALECTS["gerrit"], free=True, lands=("submit",)),
     "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning"),
     "gitlab": _of(DIALECTS["gitlab"]),
-    "gitea": _of(DIALECTS["gitea"], idle=_FORGE),
+    "gitea": _of(DIALECTS["gitea"]),
     "pagure": _of(DIALECTS["pagure"], idle=_FORGE),
     "timer": Driver(
         trigger={

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pygit2
 from aiohttp import web
 
-from headgate.testing.forges.github.state import Account, Pull
+from headgate.testing.forges.github.state import Account
 from headgate.testing.repositories import run_git
 
 ZERO = "0" * 40
@@ -30,6 +30,15 @@ class Kept(Protocol):
 
     @property
     def git_dir(self) -> Path: ...
+
+
+class Proposed(Protocol):
+    """What is to be merged."""
+
+    @property
+    def repository(self) -> Kept: ...
+    @property
+    def head_sha(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,7 @@ def parted(repository: Kept, base: str, head: str) -> tuple[int, int]:
     return int(ahead), int(behind)
 
 
-def own_commits(pull: Pull, base: str) -> list[str]:
+def own_commits(pull: Proposed, base: str) -> list[str]:
     """Return the commits of a pull request, oldest first."""
     git = opened(pull.repository)
     walk = git.walk(pull.head_sha, pygit2.enums.SortMode.TOPOLOGICAL | pygit2.enums.SortMode.REVERSE)
@@ -137,7 +146,7 @@ def own_commits(pull: Pull, base: str) -> list[str]:
     return [str(one.id) for one in walk]
 
 
-def files_of(pull: Pull, base: str) -> list[File]:
+def files_of(pull: Proposed, base: str) -> list[File]:
     """Return what a pull request changes since it left its base."""
     git = opened(pull.repository)
     origin = git.merge_base(base, pull.head_sha)
@@ -166,7 +175,7 @@ def merged_tree(repository: Kept, base: str, head: str) -> Any | None:
     return None if index.conflicts is not None else index.write_tree(git)
 
 
-def merge(pull: Pull, base: str, method: str, message: str, who: pygit2.Signature) -> str | None:
+def merge(pull: Proposed, base: str, method: str, message: str, who: pygit2.Signature) -> str | None:
     """Return the new tip of the base branch, which is not moved; None when there is a conflict."""
     git = opened(pull.repository)
     if method == "rebase":

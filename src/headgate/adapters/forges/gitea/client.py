@@ -1,0 +1,94 @@
+"""Calls of Gitea's REST API, and who makes them."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+
+from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.gitea.account import GiteaAccount
+from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Heard, Key, Query, Rest
+from headgate.ports.reporter import ReporterAway
+
+REFUSED_S = 60.0
+"""How long nobody asks after the token was refused: somebody has to make another one."""
+
+
+class Broken(ReporterAway):
+    """It failed inside at one request; others may be answered."""
+
+
+class Client(Rest):
+    """Talks with one Gitea."""
+
+    page_size: Query = MappingProxyType({"limit": 50})
+
+    def __init__(
+        self, account: GiteaAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(account.host, account.api, http, now_s)
+        self.account, self.now_s = account, now_s
+        self.key = Key(f"the token of {account.name}", account.api_token)
+        self._login = account.user
+
+    def headers(self, key: Key) -> Mapping[str, str]:
+        """See `Rest`."""
+        return {"Accept": "application/json", "Authorization": f"token {key.token}"}
+
+    def taken(self, answer: Heard, budget: Budget) -> Any:
+        """See `Rest`.  A token that is refused is refused for everything: all waits for another one."""
+        if answer.status == 401:
+            raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S)
+        if answer.status == 500:
+            raise Broken(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
+        return super().taken(answer, budget)
+
+    async def pages(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> AsyncIterator[Any]:
+        """See `Rest`.  Pages are counted: links to the next one have the address that the server believes it has."""
+        seen, before = 0, None
+        for page in range(1, PAGES_MAX + 1):
+            answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)
+            if not answer.said or answer.said == before:
+                return
+            yield answer.said
+            seen, before = seen + len(answer.said), answer.said
+            total = answer.headers.get("x-total-count", "")
+            if total.isdecimal() and seen >= int(total[:12]):
+                return
+
+    # --- who asks
+
+    @property
+    def login(self) -> str:
+        """Return the name of the account, as far as it is known."""
+        return self._login
+
+    async def of(self, _project: str) -> Key:
+        """See `telling.Who`: one account for all."""
+        return self.key
+
+    async def us(self) -> tuple[str, ...]:
+        """See `telling.Who`."""
+        if not self._login:
+            self._login = str((await self.get(self.key, "/user")).said["login"])
+        return (self._login,)
+
+    async def git(self, _project: str) -> Mapping[str, str]:
+        """Return settings of git with which it may talk with the server."""
+        account = self.account
+        if account.sshkey:
+            key = "'" + account.sshkey.replace("'", "'\\''") + "'"
+            return {"core.sshCommand": f"ssh -i {key} -o IdentitiesOnly=yes -o BatchMode=yes"}
+        if not account.clone.startswith(("http://", "https://")):
+            return {}
+        basic = base64.b64encode(f"{account.user or 'headgate'}:{account.api_token}".encode()).decode()
+        said = {
+            f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}",
+            f"http.{account.clone}/.followRedirects": "false",  # what git posts there has the token, too
+        }
+        return said if account.verify_ssl else {**said, f"http.{account.clone}/.sslVerify": "false"}

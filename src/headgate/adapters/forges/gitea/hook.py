@@ -1,0 +1,140 @@
+"""Deliveries of webhooks: genuine or not, and where they say something happened.
+
+Nothing else of a delivery is believed: Gitea is asked.  One that says what Headgate did itself, or what nobody wants to
+know, is not even a hint, so that it costs no call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.forges.gitea.account import GiteaAccount
+from headgate.ports.forge import Hint, Ignored, Misdelivered
+
+BODY_MAX_BYTES = 25 * 2**20
+_REFS = ("push", "create", "delete")
+_REF_TYPES = {"branch": "refs/heads/", "tag": "refs/tags/"}
+_COMMENTS = frozenset({"issue_comment", "pull_request_comment"})
+_TOLD = re.compile("pull_request_(label|comment|review_(approved|rejected|comment)|(approved|rejected))|issue_comment")
+"""Events of what is said on a change."""
+_SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
+_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
+
+
+class _Login(msgspec.Struct, frozen=True):
+    login: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    full_name: str
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    number: int
+    state: str = ""
+    merged: bool = False
+    merge_commit_sha: str | None = None
+    pull_request: Any = None
+
+
+class _Delivered(msgspec.Struct, frozen=True):
+    """What is read of a delivery."""
+
+    repository: _Named | None = None
+    action: str = ""
+    sender: _Login | None = None
+    pull_request: _Numbered | None = None
+    issue: _Numbered | None = None
+    is_pull: bool = False
+    ref: str | None = None
+    ref_type: str = ""
+    sha: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Delivered)
+
+
+def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
+    """Return the event and the delivery's id of a genuine delivery.  Raise Misdelivered."""
+    if not account.webhook_token:
+        raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
+    if len(body) > BODY_MAX_BYTES:
+        raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
+    said = headers.get("x-gitea-signature") or headers.get("x-forgejo-signature") or ""
+    if not said:
+        raise Misdelivered("the delivery is not signed (X-Gitea-Signature): set the secret of the webhook")
+    wanted = hmac.new(account.webhook_token.encode(), body, hashlib.sha256).hexdigest()
+    if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
+        raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
+    event, id = _header(headers, "event-type") or _header(headers, "event"), _header(headers, "delivery")
+    if not event or not _ID.fullmatch(id):
+        raise Misdelivered("X-Gitea-Event or X-Gitea-Delivery is missing", 400)
+    return event, id
+
+
+def _header(headers: Mapping[str, str], name: str) -> str:
+    return headers.get(f"x-gitea-{name}") or headers.get(f"x-forgejo-{name}") or ""
+
+
+def hint(
+    account: GiteaAccount,
+    us: Collection[str],
+    known: Callable[[str], bool],
+    headers: Mapping[str, str],
+    body: bytes,
+) -> Hint | Ignored:
+    """Return where a delivery says something happened.
+
+    `us`: logins that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
+    Misdelivered."""
+    event, id = verified(account, headers, body)
+    if not (event.startswith("pull_request") or event in ("issue_comment", "status", "repository", *_REFS)):
+        return Ignored(f"nothing follows from {event[:100]}")
+    said = _read(event, body)
+    if said.repository is None or not _NAME.fullmatch(said.repository.full_name):
+        return Ignored(f"{event[:100]} names no repository")
+    project = account.canonical(said.repository.full_name)
+    if not known(project):
+        return Ignored(f"{project} is in no tenant")
+    told = event == "status" or _TOLD.fullmatch(event) is not None
+    if told and said.sender is not None and said.sender.login in us:
+        return Ignored("Headgate did it itself")
+    return _named(event, id, project, said, us)
+
+
+def _read(event: str, body: bytes) -> _Delivered:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = f"the delivery is not in the form of {event[:100]}, as application/json: {error}"
+        raise Misdelivered(why, 400) from error
+
+
+def _named(event: str, id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint | Ignored:
+    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    change = said.pull_request or said.issue
+    if event in _COMMENTS:
+        if not (said.is_pull or said.pull_request or (said.issue and said.issue.pull_request)):
+            return Ignored("it is a comment on an issue")
+        if said.action not in ("created", "reviewed"):
+            return Ignored(f"nothing follows from {event} {said.action[:100]}")
+    if change is not None:
+        if change.state == "closed" and said.action != "closed":
+            return Ignored("the change is closed")
+        ours = change.merged and said.sender is not None and said.sender.login in us
+        return Hint(id, project, str(change.number), commit=change.merge_commit_sha or "" if ours else "")
+    if event == "status":
+        return Hint(id, project, commit=said.sha) if _SHA.fullmatch(said.sha) else Ignored("it names no commit")
+    if event in _REFS:
+        ref = said.ref or ""
+        return Hint(
+            id, project, ref=(ref if ref.startswith("refs/") else _REF_TYPES.get(said.ref_type, "") + ref)[:1000]
+        )
+    return Hint(id, project)

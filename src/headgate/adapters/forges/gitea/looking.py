@@ -1,0 +1,103 @@
+"""How Gitea is looked at: what is open, and one pull request after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.gitea.pull import look
+from headgate.adapters.forges.gitea.standing import GiteaStands
+from headgate.adapters.forges.happenings import OLD_MS, Mark
+from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words
+from headgate.adapters.forges.rest import Query
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.looking.names import Names
+from headgate.config.forges.facts import Happening
+from headgate.gate.change import Standing
+from headgate.ports.forge import Hint
+
+WORDS = Words("pull request", Happening("pull_request", "closed"), Happening("push"))
+IN_TURN_MAX = 10
+"""Of what has not moved, how many are looked at with all of a project, in turn: a status, a protection or a permission
+moves nothing that the list shows, and Gitea sends what was not delivered never again."""
+
+
+@dataclass(slots=True)
+class Source:
+    """See `forges.watching.Source`."""
+
+    client: Client
+    engine: Callable[[], GitEngine]
+    stands: GiteaStands
+    turns: dict[str, int] = field(default_factory=dict)
+    """Project -> the last number that was looked at in turn."""
+
+    async def look(
+        self,
+        project: str,
+        names: Names,
+        known: Known,
+        hints: Sequence[Hint],
+        *,
+        whole: bool,
+        again: frozenset[int],
+    ) -> ProjectLook:
+        """See `forges.watching.Source`."""
+        asking = Asking(self.client, self.stands, await self.client.us(), project, self.turns)
+        return ProjectLook(asking, self.client.account.name, self.engine, names, project, known, hints, whole, again)
+
+    def refused(self, project: str) -> None:
+        """See `forges.watching.Source`."""
+
+
+@dataclass(slots=True)
+class Asking:
+    """See `forges.looking.Asking`."""
+
+    client: Client
+    stands: GiteaStands
+    us: tuple[str, ...]
+    project: str
+    """Canonical name."""
+    turns: dict[str, int]
+    words: Words = WORDS
+
+    async def opened(self, known: Mapping[int, Standing]) -> Mapping[int, bool]:
+        """See `forges.looking.Asking`."""
+        path = f"/repos/{self.client.account.short(self.project)}/pulls"
+        found: dict[int, bool] = {}
+        query: Query = {"state": "open", "sort": "oldest"}
+        async for page in self.client.pages(self.client.key, path, query, urgent=False):
+            found |= {int(one["number"]): _differs(one, known.get(int(one["number"]))) for one in page}
+        last = self.turns.get(self.project, 0)
+        rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
+        for number in rest[:IN_TURN_MAX]:
+            found[number], self.turns[self.project] = True, number
+        return found
+
+    async def one(
+        self, number: int, was: Standing | None, heads: Mapping[str, str], *, first: bool, urgent: bool
+    ) -> Found | None:
+        """See `forges.looking.Asking`."""
+        project = self.client.account.short(self.project)
+        since = Mark.of(was.details.mark).updated if was is not None and was.details is not None else ""
+        if was is None and first:
+            old_s = self.client.now_s() - OLD_MS / 1000
+            since = datetime.fromtimestamp(old_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pull = await look(self.client, project, number, since, urgent=urgent)
+        if was is None and pull.state != "OPEN":
+            return None
+        return await self.stands.of(self.client.key, self.project, pull, was, self.us, heads, first=first)
+
+    def forget_rules(self) -> None:
+        """See `forges.looking.Asking`."""
+        self.stands.forget_rules()
+
+
+def _differs(there: Mapping[str, Any], known: Standing | None) -> bool:
+    if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
+        return True
+    return bool(Mark.of(known.details.mark).updated != there["updated_at"])

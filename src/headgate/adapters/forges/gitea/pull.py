@@ -1,0 +1,175 @@
+"""One pull request as Gitea has it now: four or five calls, turned into what all forges have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, ms, newest_of_each
+from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected
+from headgate.config.forges.facts import Account, Status, Vote
+
+LISTED_MAX = 2_000
+"""Reviews, and contexts of statuses, of one change."""
+PREFIXES = ("wip:", "[wip]")
+"""Of titles of drafts."""
+_STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMMENT": "commented"}
+
+
+class Opinion(msgspec.Struct, frozen=True):
+    """What a review means to the protection of a branch."""
+
+    who: str
+    state: str
+    """As Gitea has it; of one that was dismissed it means nothing."""
+    official: bool
+    """It counts."""
+    stale: bool
+    """The head has moved since."""
+    dismissed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pull(AnyPull):
+    """A pull request, at one moment."""
+
+    merge_base: str
+    opinions: tuple[Opinion, ...]
+    branch: Mapping[str, Any] | None
+    """The branch that it is for, with its protection as everybody may see it; None: it is not there."""
+
+    @property
+    def approved(self) -> bool:
+        """See `AnyPull`: as many approve it as its branch asks for."""
+        wanted = int((self.branch or {}).get("required_approvals") or 0)
+        return wanted > 0 and len(self.approvals()) >= wanted
+
+    @property
+    def votes(self) -> tuple[Vote, ...]:
+        """See `AnyPull`."""
+        return newest_of_each(self.reviews)
+
+    def approvals(self, *, stale: bool = False) -> tuple[str, ...]:
+        """Return whose approvals count; `stale`: also those of a former head."""
+        found = (one for one in self.opinions if one.official and one.state == "APPROVED" and not one.dismissed)
+        return tuple({one.who: None for one in found if stale or not one.stale})
+
+
+async def look(client: Client, project: str, number: int, since: str, *, urgent: bool = True) -> Pull:
+    """Return a pull request of `project` (owner/name).  `since`: of comments, those that are not older.
+
+    Raise NotThere, Denied, Rejected, ReporterAway."""
+    repo = f"/repos/{project}"
+    said = (await client.get(client.key, f"{repo}/pulls/{number}", urgent=urgent)).said
+    query: Query = {"since": since} if since else {}
+    try:
+        head, base = str(said["head"]["sha"]), str(said["base"]["ref"])
+    except (LookupError, TypeError) as error:
+        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+    remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).said or []
+    reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
+    statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
+    branch = None
+    if said["state"] == "open":
+        branch = await _branch(client, f"{repo}/branches/{quote(base, safe='/')}", urgent)
+    try:
+        return _pull(project, said, remarks, reviews, statuses, branch)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+
+
+async def _listed(client: Client, path: str, urgent: bool) -> list[Any]:
+    found: list[Any] = []
+    async for page in client.pages(client.key, path, urgent=urgent):
+        found += page
+        if len(found) > LISTED_MAX:
+            raise Rejected(200, f"it has more than {LISTED_MAX} reviews: close it and open another one")
+    return found
+
+
+async def _statuses(client: Client, path: str, urgent: bool) -> list[Any]:
+    """Return the newest status of each context."""
+    found: list[Any] = []
+    for page in range(1, LISTED_MAX // 50 + 1):
+        query: Query = {**client.page_size, "page": page}
+        try:
+            said = (await client.get(client.key, path, query, urgent=urgent)).said
+        except NotThere:
+            return []  # the commit is not there yet
+        fresh = said["statuses"] or []
+        found += fresh
+        if not fresh or len(found) >= int(said["total_count"]):
+            break
+    return found
+
+
+async def _branch(client: Client, path: str, urgent: bool) -> Mapping[str, Any] | None:
+    try:
+        found: Mapping[str, Any] = (await client.get(client.key, path, urgent=urgent)).said
+    except (NotThere, Denied):
+        return None
+    return found
+
+
+def _pull(
+    project: str,
+    said: Mapping[str, Any],
+    remarks: list[Any],
+    reviews: list[Any],
+    statuses: list[Any],
+    branch: Mapping[str, Any] | None,
+) -> Pull:
+    merged = bool(said["merged"])
+    there = [one for one in reviews if one["user"] is not None]
+    return Pull(
+        project=str(((said["base"].get("repo") or {}).get("full_name")) or project),
+        number=int(said["number"]),
+        title=str(said["title"]),
+        body=str(said["body"] or "").replace("\r\n", "\n"),
+        url=str(said["html_url"]),
+        state="MERGED" if merged else "OPEN" if said["state"] == "open" else "CLOSED",
+        draft=bool(said["draft"]) if "draft" in said else str(said["title"]).lower().startswith(PREFIXES),
+        created_ms=ms(said["created_at"]),
+        updated=str(said["updated_at"]),
+        head=str(said["head"]["sha"]),
+        base=str(said["base"]["ref"]),
+        base_commit=str(said["base"]["sha"]),
+        author=_account(said["user"]),
+        mergeable=True if said["mergeable"] else None,  # false is also said while it is worked out
+        merge_commit=str(said.get("merge_commit_sha") or "") if merged else "",
+        labels=tuple(str(one["name"]) for one in said["labels"] or ()),
+        reviews=tuple(_review(one) for one in there if one["state"] in _STATES),
+        remarks=tuple(_remark(one) for one in remarks),
+        reports=tuple(_report(one) for one in statuses),
+        merge_base=str(said.get("merge_base") or ""),
+        opinions=tuple(_opinion(one) for one in there),
+        branch=branch,
+    )
+
+
+def _account(said: Mapping[str, Any] | None) -> Account:
+    return Account(str(said["login"]), str(said.get("email") or "")) if said else Account("Ghost")
+
+
+def _review(said: Mapping[str, Any]) -> Reviewed:
+    state = "dismissed" if said["dismissed"] else _STATES[said["state"]]
+    return Reviewed(int(said["id"]), _account(said["user"]), state, ms(said["submitted_at"]), bool(said["official"]))
+
+
+def _opinion(said: Mapping[str, Any]) -> Opinion:
+    who = str(said["user"]["login"])
+    return Opinion(who, str(said["state"]), bool(said["official"]), bool(said["stale"]), bool(said["dismissed"]))
+
+
+def _remark(said: Mapping[str, Any]) -> Remark:
+    return Remark(int(said["id"]), _account(said["user"]), str(said["body"] or ""), ms(said["created_at"]))
+
+
+def _report(said: Mapping[str, Any]) -> Report:
+    who, url = _account(said.get("creator")).name, str(said.get("target_url") or "")
+    return Report(Status(who, str(said["context"]), str(said["status"]).lower(), url=url), ms(said["updated_at"]))

@@ -1,0 +1,226 @@
+"""What happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headgate.testing.forges.gitea import rules
+from headgate.testing.forges.gitea.post import Post
+from headgate.testing.forges.gitea.state import Pull, Repository, Review, World
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.state import Account, Comment, Label, Status
+
+REVIEWED = {
+    "APPROVED": "pull_request_review_approved",
+    "REQUEST_CHANGES": "pull_request_review_rejected",
+    "COMMENT": "pull_request_review_comment",
+}
+
+
+class Refused(Exception):
+    """Gitea does not do it."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """All of them."""
+
+    world: World
+    post: Post
+
+    # --- pull requests
+
+    def open(
+        self, repository: Repository, fork: Repository, head: str, base: str, who: Account, title: str, body: str
+    ) -> Pull:
+        """Open a pull request."""
+        tip = hosting.heads(fork).get(head)
+        if tip is None or base not in hosting.heads(repository):
+            raise Refused(404, "The target couldn't be found.")
+        now_s, number = self.world.clock.now_s(), next(repository.numbers)
+        pull = Pull(number, next(self.world.ids), repository, fork, head, tip, base, who, title, body, now_s, now_s)
+        repository.pulls[number] = pull
+        hosting.bring(fork, repository, tip, f"refs/pull/{number}/head")
+        self.post.of_pull(pull, who, "pull_request", "opened")
+        return pull
+
+    def close(self, pull: Pull, who: Account) -> None:
+        """Close it without merging."""
+        pull.state, pull.closed_s = "closed", self.world.clock.now_s()
+        self.post.of_pull(pull, who, "pull_request", "closed")
+
+    def reopen(self, pull: Pull, who: Account) -> None:
+        """Open it again."""
+        pull.state, pull.closed_s = "open", None
+        self.post.of_pull(pull, who, "pull_request", "reopened")
+
+    def edit(
+        self, pull: Pull, who: Account, title: str | None = None, body: str | None = None, base: str | None = None
+    ) -> None:
+        """Change what it says, or where it goes."""
+        changes: dict[str, Any] = {}
+        if title is not None:
+            changes["title"], pull.title = {"from": pull.title}, title
+        if body is not None:
+            changes["body"], pull.body = {"from": pull.body}, body
+        if base is not None:
+            changes["ref"], pull.base_ref = {"from": pull.base_ref}, base
+        self.post.of_pull(pull, who, "pull_request", "edited", changes=changes)
+
+    def pushed(self, repository: Repository, who: Account, before: dict[str, str]) -> None:
+        """See what moved: tell of the branches, take heads of pull requests over, mark merged what has landed."""
+        after = hosting.heads(repository)
+        for branch in sorted({*before, *after}):
+            old, new = before.get(branch, hosting.ZERO), after.get(branch, hosting.ZERO)
+            if old != new:
+                self._tell_push(repository, who, branch, old, new)
+                self._follow_heads(repository, who, branch, new)
+                self._mark_merged(repository, who, branch, old, new)
+
+    def _tell_push(self, repository: Repository, who: Account, branch: str, old: str, new: str) -> None:
+        if hosting.ZERO in (old, new):
+            event = "create" if old == hosting.ZERO else "delete"
+            self.post.tell(repository, who, event, ref=branch, ref_type="branch", sha=new.strip("0") or old)
+        if new != hosting.ZERO:
+            self.post.tell(
+                repository, who, "push", ref=f"refs/heads/{branch}", before=old, after=new, commits=[],
+                pusher=self.post.shows.user(who),
+            )  # fmt: skip
+
+    def _follow_heads(self, repository: Repository, who: Account, branch: str, new: str) -> None:
+        for base in self.world.repositories.values():
+            for pull in base.pulls.values():
+                if pull.head_repository is not repository or pull.head_ref != branch or pull.state != "open":
+                    continue
+                if new == hosting.ZERO:
+                    continue  # it stays, with its last head
+                pull.head_sha = new
+                hosting.bring(repository, base, new, f"refs/pull/{pull.number}/head")
+                self.post.of_pull(pull, who, "pull_request_sync", "synchronized")
+
+    def _mark_merged(self, repository: Repository, who: Account, branch: str, old: str, tip: str) -> None:
+        """A pull request whose head is in its base is merged, whoever pushed it."""
+        for pull in repository.pulls.values():
+            its = pull.base_ref == branch and pull.state == "open" and tip != hosting.ZERO
+            if its and hosting.contains(repository, tip, pull.head_sha):
+                self._merged(pull, who, tip, old)
+
+    def _merged(self, pull: Pull, who: Account, commit: str, base: str) -> None:
+        pull.state, pull.closed_s = "closed", self.world.clock.now_s()
+        pull.merged_by, pull.merge_commit_sha, pull.base_at_merge = who, commit, base
+        self.post.of_pull(pull, who, "pull_request", "closed")
+
+    def merge(self, pull: Pull, who: Account, style: str, head: str, title: str, text: str) -> None:
+        """Merge it as the button does.  Raise Refused."""
+        repository = pull.repository
+        if repository.archived:
+            raise Refused(423, "Repo is archived.")
+        if not rules.may_merge(repository, pull.base_ref, who):
+            raise Refused(405, "User not allowed to merge PR")
+        if pull.merged or pull.state != "open":
+            raise Refused(405 if pull.merged else 404, "" if pull.merged else "The target couldn't be found.")
+        if pull.draft:
+            raise Refused(405, "Work in progress PRs cannot be merged")
+        if rules.mergeable(self.world, pull) is not True:
+            raise Refused(405, "Please try again later")
+        lacking = next(rules.unmet(pull), "")
+        if lacking:
+            raise Refused(405, f"not allowed to merge [reason: {lacking}]")
+        if style not in repository.styles:
+            raise Refused(405, f"{style} is not allowed an allowed merge style for this repository")
+        if head and head != pull.head_sha:
+            raise Refused(409, "head out of date")
+        before = hosting.heads(repository)
+        signature = hosting.signature(who, self.world.clock.now_s())
+        subject = (
+            title or f"Merge pull request '{pull.title}' (#{pull.number}) from {pull.head_ref} into {pull.base_ref}"
+        )
+        tip = hosting.merge(pull, before[pull.base_ref], style, f"{subject}\n\n{text}", signature)
+        if tip is None:
+            raise Refused(409, "Merge conflict")
+        hosting.point(repository, f"refs/heads/{pull.base_ref}", tip)
+        self._merged(pull, who, tip, before[pull.base_ref])
+        self.pushed(repository, who, before)
+
+    # --- what is said
+
+    def comment(self, pull: Pull, who: Account, body: str) -> Comment:
+        """Comment on it."""
+        now_s = self.world.clock.now_s()
+        one = Comment(next(self.world.ids), who, body, now_s, now_s)
+        pull.comments.append(one)
+        self._tell_comment(pull, who, one, "created")
+        return one
+
+    def edit_comment(self, pull: Pull, who: Account, one: Comment, body: str) -> None:
+        """Change a comment."""
+        one.body, one.updated_s = body, self.world.clock.now_s()
+        self._tell_comment(pull, who, one, "edited")
+
+    def _tell_comment(self, pull: Pull, who: Account, one: Comment, action: str) -> None:
+        pull.updated_s = self.world.clock.now_s()
+        issue = {
+            "number": pull.number,
+            "title": pull.title,
+            "state": pull.state,
+            "pull_request": {"merged": pull.merged},
+        }
+        shown = self.post.shows.comment(pull, one)
+        self.post.tell(
+            pull.repository, who, "pull_request_comment", action=action, issue=issue, comment=shown, is_pull=True
+        )
+
+    def review(
+        self, pull: Pull, who: Account, state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"], body: str,
+        commit: str = "", notes: tuple[tuple[str, int, str], ...] = (),
+    ) -> Review:  # fmt: skip
+        """Review it."""
+        if who is pull.user and state != "COMMENT":
+            word = "approve" if state == "APPROVED" else "reject"
+            raise Refused(422, f"{word} your own pull is not allowed")
+        if not body and state != "APPROVED" and not notes:
+            raise Refused(422, "review event: a body is needed")
+        counts = state != "COMMENT" and rules.official(pull.repository, pull.base_ref, who)
+        for former in pull.reviews if counts else ():
+            former.official = former.official and former.user is not who
+        at_s = self.world.clock.now_s()
+        one = Review(next(self.world.ids), who, state, body, commit or pull.head_sha, at_s, counts, notes=notes)
+        pull.reviews.append(one)
+        self.post.of_pull(pull, who, REVIEWED[state], "reviewed", review={"type": REVIEWED[state], "content": body})
+        return one
+
+    def request_review(self, pull: Pull, who: Account, of: Account) -> None:
+        """Ask somebody for a review."""
+        counts, at_s = rules.official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
+        pull.reviews.append(Review(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts))
+        self.post.of_pull(pull, who, "pull_request_review_request", "review_requested")
+
+    def dismiss(self, pull: Pull, who: Account, one: Review) -> None:
+        """Take a review's weight away; of that Gitea delivers nothing."""
+        one.dismissed, pull.updated_s = True, self.world.clock.now_s()
+
+    def label(self, pull: Pull, who: Account, label: Label, *, off: bool = False) -> None:
+        """Put a label on it, or take it off."""
+        if (label in pull.labels) is not off:
+            return
+        pull.labels = [one for one in pull.labels if one is not label] + ([] if off else [label])
+        self.post.of_pull(pull, who, "pull_request_label", "label_updated" if pull.labels else "label_cleared")
+
+    def status(
+        self, repository: Repository, who: Account, sha: str, state: str, context: str, text: str, url: str
+    ) -> Status:
+        """Give a commit a status.  Raise Refused."""
+        if not hosting.has(repository, sha):
+            raise Refused(404, "The target couldn't be found.")
+        one = Status(next(self.world.ids), state, context, text, url, who, self.world.clock.now_s())
+        repository.statuses.setdefault(sha, []).append(one)
+        self.post.tell(
+            repository, who, "status", sha=sha, commit={"id": sha}, context=context, state=state, description=text,
+            target_url=url,
+        )  # fmt: skip
+        return one

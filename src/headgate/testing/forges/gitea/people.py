@@ -1,0 +1,228 @@
+"""The stand-in from outside: made, served, and used by people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from aiohttp import web
+
+from headgate.testing.forges.gitea.acts import Acts
+from headgate.testing.forges.gitea.post import Post
+from headgate.testing.forges.gitea.server import Door
+from headgate.testing.forges.gitea.shown import Shows
+from headgate.testing.forges.gitea.state import Hook, Protection, Pull, Repository, Review, Token, World
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.mail import Mail, Postman
+from headgate.testing.forges.github.server import Trouble
+from headgate.testing.forges.github.state import Account, Comment, Label
+from headgate.testing.servers.program import free_ports
+
+PATH = "/code"
+"""Below which the stand-in is, as many are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who uses the forge in a browser and with git."""
+
+    acts: Acts
+    account: Account
+
+    def push(
+        self,
+        repository: Repository,
+        branch: str,
+        files: Mapping[str, str | None],
+        message: str = "Change",
+        *,
+        base: str | None = None,
+        merges: str | None = None,
+    ) -> str:
+        """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
+        before = hosting.heads(repository)
+        parent = before.get(branch) or before.get(base or repository.default_branch)
+        who = hosting.signature(self.account, self.acts.world.clock.now_s())
+        parents = [one for one in (parent, merges) if one]
+        commit = hosting.commit(repository, parents, files, message, who)
+        hosting.point(repository, f"refs/heads/{branch}", commit)
+        self.acts.pushed(repository, self.account, before)
+        return commit
+
+    def propose(
+        self,
+        repository: Repository,
+        branch: str,
+        files: Mapping[str, str | None],
+        title: str = "A change",
+        body: str = "",
+        *,
+        base: str = "",
+        fork: Repository | None = None,
+    ) -> Pull:
+        """Push a branch with one commit and open a pull request from it."""
+        base, home = base or repository.default_branch, fork or repository
+        if fork is not None:
+            hosting.bring(repository, fork, hosting.heads(repository)[base], f"refs/heads/{base}")
+        self.push(home, branch, files, title, base=base)
+        return self.open(repository, branch, title, body, base=base, fork=fork)
+
+    def open(
+        self,
+        repository: Repository,
+        branch: str,
+        title: str = "A change",
+        body: str = "",
+        *,
+        base: str = "",
+        fork: Repository | None = None,
+    ) -> Pull:
+        """Open a pull request from a branch that is there."""
+        base = base or repository.default_branch
+        return self.acts.open(repository, fork or repository, branch, base, self.account, title, body)
+
+    def fork(self, repository: Repository) -> Repository:
+        """Return a fork of one's own."""
+        made = make_repository(
+            self.acts.world, f"{self.account.login}/{repository.name}", {}, repository.default_branch
+        )
+        for branch, tip in hosting.heads(repository).items():
+            hosting.bring(repository, made, tip, f"refs/heads/{branch}")
+        return made
+
+    def review(
+        self, pull: Pull, state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"] = "APPROVED", body: str = "Said"
+    ) -> Review:
+        """Review a pull request."""
+        return self.acts.review(pull, self.account, state, body)
+
+    def ask(self, pull: Pull, of: Person) -> None:
+        """Ask somebody for a review."""
+        self.acts.request_review(pull, self.account, of.account)
+
+    def comment(self, pull: Pull, body: str) -> Comment:
+        """Comment on it."""
+        return self.acts.comment(pull, self.account, body)
+
+    def label(self, pull: Pull, *names: str, off: bool = False) -> None:
+        """Put labels on, or take them off."""
+        for name in names:
+            label = pull.repository.labels.setdefault(name, Label(next(self.acts.world.ids), name))
+            self.acts.label(pull, self.account, label, off=off)
+
+    def close(self, pull: Pull) -> None:
+        """Close it without merging."""
+        self.acts.close(pull, self.account)
+
+    def reopen(self, pull: Pull) -> None:
+        """Open it again."""
+        self.acts.reopen(pull, self.account)
+
+    def edit(self, pull: Pull, **what: str) -> None:
+        """Change title, body or base."""
+        self.acts.edit(pull, self.account, **what)
+
+    def status(self, pull: Pull, context: str, state: str = "success") -> None:
+        """Give its head a status, as another program does."""
+        self.acts.status(pull.repository, self.account, pull.head_sha, state, context, "", "")
+
+
+def make_repository(world: World, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+    """Make a repository with one commit; without files it has none."""
+    owner, _, name = full_name.partition("/")
+    account = world.accounts.get(owner) or world.account(owner, "Organization")
+    git_dir = world.root / f"{next(world.ids)}-{name}.git"
+    hosting.make(git_dir, branch)
+    now_s = world.clock.now_s()
+    made = Repository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
+    world.repositories[full_name] = made
+    if files:
+        first = hosting.commit(made, [], files, "Begin", hosting.signature(account, now_s))
+        hosting.point(made, f"refs/heads/{branch}", first)
+    return made
+
+
+@dataclass(slots=True)
+class Gitea:
+    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+
+    url: str
+    """With its path."""
+    world: World
+    mail: Mail
+    door: Door
+    acts: Acts
+
+    def person(self, login: str, **roles: str) -> Person:
+        """Return somebody; `roles`: repository (with __ for /) -> level."""
+        account = self.world.account(login)
+        for repository, role in roles.items():
+            self.world.repositories[repository.replace("__", "/")].roles[login] = role
+        return Person(self.acts, account)
+
+    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+        """Make a repository."""
+        return make_repository(self.world, full_name, files, branch)
+
+    def token(self, login: str) -> str:
+        """Return a token of somebody."""
+        text = f"{next(self.world.ids):040x}"
+        self.world.tokens[text] = Token(self.world.account(login))
+        return text
+
+    def hook(self, url: str, secret: str, *, forgejo: bool = False) -> Hook:
+        """Add a webhook of all repositories."""
+        one = Hook(url, secret, forgejo)
+        self.world.hooks.append(one)
+        return one
+
+    def protect(self, repository: Repository, name: str = "main", **how: Any) -> Protection:
+        """Protect branches; see state.Protection."""
+        one = Protection(name, **how)
+        repository.protections.append(one)
+        return one
+
+    def rename(self, repository: Repository, name: str) -> None:
+        """Give a repository another name; the old one leads there."""
+        old = repository.full_name
+        repository.name = name
+        del self.world.repositories[old]
+        self.world.repositories[repository.full_name] = repository
+        self.world.moved[old] = repository.full_name
+
+    def remove_fork(self, repository: Repository) -> None:
+        """Delete a fork that pull requests come from; they stay."""
+        del self.world.repositories[repository.full_name]
+        for one in self.world.repositories.values():
+            for pull in one.pulls.values():
+                if pull.head_repository is repository:
+                    pull.head_repository = None
+
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+        """Let the next calls of a kind go wrong; see server.Trouble."""
+        one = Trouble(method, template, times, **how)
+        self.door.troubles.append(one)
+        return one
+
+
+@asynccontextmanager
+async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
+    """Provide a Gitea on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
+    port = free_ports(1)[0]
+    url, world = f"http://127.0.0.1:{port}{path}", World(root)
+    mail, shows = Mail(world.clock), Shows(world, url)
+    acts = Acts(world, Post(world, shows, mail))
+    door = Door(world, shows, acts, path)
+    runner = web.AppRunner(door.application(), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        async with Postman(mail):
+            yield Gitea(url, world, mail, door, acts)
+    finally:
+        for trouble in door.troubles:
+            trouble.until.set()
+        await runner.cleanup()

@@ -1,0 +1,175 @@
+"""The server of the stand-in: who asks, limits, renamed repositories, what a test wants to go wrong."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import web
+
+from headgate.testing.forges.gitea import rules
+from headgate.testing.forges.gitea.acts import Acts, Refused
+from headgate.testing.forges.gitea.calls import ROUTES, Call, Route
+from headgate.testing.forges.gitea.shown import Shows
+from headgate.testing.forges.gitea.state import Repository, World
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.server import Exchange, Trouble
+from headgate.testing.forges.github.state import Account
+
+API = "/api/v1"
+
+
+@dataclass(slots=True)
+class Door:
+    """Takes requests."""
+
+    world: World
+    shows: Shows
+    acts: Acts
+    path: str
+    """That stands before everything, as of an instance below another site."""
+    judge: Callable[[Exchange], None] | None = None
+    """Looks at each exchange; raises when Gitea's own description does not allow it."""
+    log: list[Exchange] = field(default_factory=list)
+    """Every call of REST, in order."""
+    wrong: list[str] = field(default_factory=list)
+    """What the judge found."""
+    troubles: list[Trouble] = field(default_factory=list)
+    after_s: int = 0
+    """So many seconds are asked for with a 429."""
+    quiet_until_s: float = 0.0
+    """Until then there are too many requests."""
+    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for route in sorted(ROUTES, key=lambda one: one.template.count("{")):
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.template))
+            self._routes.append((re.compile(pattern.replace("(?P<branch>[^/]+)", "(?P<branch>.+)")), route))
+
+    def application(self) -> web.Application:
+        """Return what aiohttp serves."""
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
+        git = "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}"
+        app.router.add_route("*", self.path + git, self._git)
+        return app
+
+    def limit(self, after_s: int) -> None:
+        """Answer that there are too many requests, for so long."""
+        self.after_s, self.quiet_until_s = after_s, self.world.clock.now_s() + after_s
+
+    # --- REST
+
+    async def _rest(self, request: web.Request) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0].removeprefix(self.path + API)
+        for pattern, route in self._routes:
+            found = pattern.fullmatch(path)
+            if found is not None and route.method == request.method:
+                break
+        else:
+            return _json(404, {"message": "404 page not found"})
+        trouble = self._trouble(route.method, route.template)
+        if trouble is not None and not trouble.done:
+            return await _fail(trouble)
+        body = await request.read()
+        answer = self._answer(request, route, {name: unquote(said) for name, said in found.groupdict().items()}, body)
+        return await _fail(trouble) if trouble is not None else answer
+
+    def _trouble(self, method: str, template: str) -> Trouble | None:
+        for one in self.troubles:
+            if one.times and one.method in ("", method) and one.template in ("", template):
+                one.times -= 1
+                return one
+        return None
+
+    def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
+        headers: dict[str, str] = {}
+        said = None
+        try:
+            said = msgspec.json.decode(body) if body else None
+            asker = self._asker(request)
+            if self.quiet_until_s > self.world.clock.now_s():
+                headers = {"Retry-After": str(self.after_s)}
+                raise Refused(429, "Too Many Requests")
+            new = self.world.moved.get(f"{named.get('owner')}/{named.get('repo')}")
+            if new is not None:
+                old = f"/repos/{named['owner']}/{named['repo']}"
+                headers = {"Location": str(request.url).replace(old, f"/repos/{new}")}
+                raise Refused(301 if route.method == "GET" else 307, "Moved")
+            call = Call(self.world, self.shows, self.acts, asker, named, dict(request.query), said)
+            status, answer = route.answer(call)
+            headers = call.headers
+        except Refused as refused:
+            status, answer = refused.status, {"message": str(refused), "url": f"{self.shows.web}/api/swagger"}
+        except (KeyError, TypeError, ValueError) as error:
+            status, answer = 422, {"message": repr(error), "url": f"{self.shows.web}/api/swagger"}
+        self._judged(Exchange(route.method, route.template, dict(request.query), said, status, answer))
+        return _json(status, answer, headers)
+
+    def _asker(self, request: web.Request) -> Account:
+        """Return who asks.  Raise Refused."""
+        kind, _, text = request.headers.get("Authorization", "").partition(" ")
+        if kind == "Basic":
+            text = base64.b64decode(text).decode().partition(":")[2]
+        found = self.world.tokens.get(text)
+        if found is None or found.revoked:
+            raise Refused(401, "invalid username, password or token")
+        return found.account
+
+    def _judged(self, exchange: Exchange) -> None:
+        self.log.append(exchange)
+        if self.judge is not None:
+            try:
+                self.judge(exchange)
+            except Exception as error:
+                self.wrong.append(f"{exchange.method} {exchange.template} {exchange.status}: {error}")
+
+    # --- git
+
+    async def _git(self, request: web.Request) -> web.StreamResponse:
+        full_name = f"{request.match_info['owner']}/{request.match_info['name'].removesuffix('.git')}"
+        path = request.match_info["path"]
+        writes = "git-receive-pack" in (path, request.query.get("service"))
+        try:
+            asker = self._asker(request)
+            if full_name in self.world.moved:
+                place = str(request.url).replace(full_name, self.world.moved[full_name])
+                return web.Response(status=301, headers={"Location": place})
+            found = self.world.repositories.get(full_name)
+            if found is None or not found.may(asker.login, "read"):
+                raise Refused(404, "Not found.")
+            if writes and not found.may(asker.login, "write"):
+                raise Refused(403, "User permission denied for writing.")
+        except Refused as refused:
+            headers = {"WWW-Authenticate": 'Basic realm="Gitea"'} if refused.status == 401 else {}
+            return web.Response(status=refused.status, text=str(refused), headers=headers)
+        before = hosting.heads(found) if writes else {}
+        answer = await hosting.serve_git(request, found, path, lambda ref: _refuses(found, ref))
+        if path == "git-receive-pack":
+            self.acts.pushed(found, asker, before)
+        return answer
+
+
+def _refuses(repository: Repository, ref: str) -> bool:
+    """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
+    branch = ref.removeprefix("refs/heads/")
+    return ref.startswith("refs/pull/") or rules.protection_of(repository, branch) is not None
+
+
+async def _fail(trouble: Trouble) -> web.StreamResponse:
+    if trouble.hangs:
+        await trouble.until.wait()
+    return web.Response(status=trouble.status, text="<html>Bad Gateway</html>", content_type="text/html")
+
+
+def _json(status: int, answer: Any, headers: dict[str, str] | None = None) -> web.Response:
+    if answer is None:
+        return web.Response(status=status, headers=headers)
+    return web.Response(
+        status=status, body=msgspec.json.encode(answer), headers=headers, content_type="application/json"
+    )

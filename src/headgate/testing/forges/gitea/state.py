@@ -1,0 +1,159 @@
+"""What a stand-in for Gitea knows: accounts, repositories, pull requests and what is said on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from headgate.testing.forges.github.state import Account, Clock, Comment, Label, Status
+
+LEVELS = ("none", "read", "write", "admin", "owner")
+"""What somebody may do, from the least to the most."""
+DRAFTS = ("wip:", "[wip]")
+
+
+@dataclass(slots=True, eq=False)
+class Token:
+    account: Account
+    revoked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Hook:
+    """A webhook of all repositories."""
+
+    url: str
+    secret: str
+    forgejo: bool = False
+    """Of Forgejo, which has headers of its own beside those of Gitea."""
+
+
+@dataclass(slots=True, eq=False)
+class Review:
+    id: int
+    user: Account
+    state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT", "REQUEST_REVIEW"]
+    body: str
+    commit_id: str
+    at_s: float
+    official: bool
+    dismissed: bool = False
+    notes: tuple[tuple[str, int, str], ...] = ()
+    """Path, line and text of each comment on a line."""
+
+
+@dataclass(slots=True, eq=False)
+class Protection:
+    """Of the branches that a rule's name matches."""
+
+    name: str
+    approvals: int = 0
+    contexts: tuple[str, ...] | None = None
+    """Patterns; None: statuses are not asked for."""
+    mergers: frozenset[str] | None = None
+    """Logins that may merge; None: whoever may write."""
+    approvers: frozenset[str] | None = None
+    """Logins whose approvals count; None: whoever may write."""
+    block_on_rejected_reviews: bool = False
+    block_on_official_review_requests: bool = False
+    block_on_outdated_branch: bool = False
+    ignore_stale_approvals: bool = False
+    protected_files: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Pull:
+    number: int
+    id: int
+    repository: Repository
+    head_repository: Repository | None
+    """None: the fork was deleted."""
+    head_ref: str
+    head_sha: str
+    base_ref: str
+    user: Account
+    title: str
+    body: str
+    created_s: float
+    updated_s: float
+    state: Literal["open", "closed"] = "open"
+    closed_s: float | None = None
+    merged_by: Account | None = None
+    merge_commit_sha: str = ""
+    base_at_merge: str = ""
+    labels: list[Label] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    reviews: list[Review] = field(default_factory=list)
+    checked: tuple[str, str] | None = None
+    """Head and base that whether it can be merged was worked out for."""
+    asked: int = 0
+    """How often somebody asked since it has to be worked out again."""
+
+    @property
+    def merged(self) -> bool:
+        return bool(self.merge_commit_sha)
+
+    @property
+    def draft(self) -> bool:
+        return self.title.lower().startswith(DRAFTS)
+
+
+@dataclass(slots=True, eq=False)
+class Repository:
+    id: int
+    owner: Account
+    name: str
+    git_dir: Path
+    default_branch: str = "main"
+    private: bool = False
+    archived: bool = False
+    created_s: float = 0.0
+    styles: frozenset[str] = frozenset({"merge", "rebase", "rebase-merge", "squash"})
+    """Ways to merge that are allowed."""
+    roles: dict[str, str] = field(default_factory=dict)
+    """Login -> level."""
+    labels: dict[str, Label] = field(default_factory=dict)
+    pulls: dict[int, Pull] = field(default_factory=dict)
+    statuses: dict[str, list[Status]] = field(default_factory=dict)
+    protections: list[Protection] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.owner.login}/{self.name}"
+
+    def role(self, login: str) -> str:
+        """Return what an account may do."""
+        return "owner" if login == self.owner.login else self.roles.get(login, "none" if self.private else "read")
+
+    def may(self, login: str, level: str) -> bool:
+        """Say whether an account may do at least that."""
+        return LEVELS.index(self.role(login)) >= LEVELS.index(level)
+
+
+@dataclass(slots=True)
+class World:
+    """All of it."""
+
+    root: Path
+    clock: Clock = field(default_factory=Clock)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    """Full name -> repository."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Old full name -> new one."""
+    tokens: dict[str, Token] = field(default_factory=dict)
+    hooks: list[Hook] = field(default_factory=list)
+    mergeability_asks: int = 1
+    """How often it is answered that it is not known yet whether a pull request can be merged."""
+    page_max: int = 50
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+
+    def account(self, login: str, kind: Literal["User", "Organization"] = "User") -> Account:
+        """Return the account of that login, made when it is new."""
+        if login not in self.accounts:
+            self.accounts[login] = Account(login, next(self.ids), kind)
+        return self.accounts[login]

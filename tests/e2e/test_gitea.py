@@ -1,0 +1,83 @@
+"""`headgate run` on Gitea, with the pipelines of the how-to page: proposed, checked, approved, gated with two others of
+which one fails, landed."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from headgate.testing.forges.gitea.people import gitea
+from headgate.testing.forges.gitea.state import Repository
+from headgate.testing.forges.github import hosting
+from headgate.testing.repositories import Repositories
+from tests.e2e.headgate import Headgate
+from tests.e2e.test_github import CONFIG, JOBS, SECRET, TENANTS, WORKS, until
+from tests.integration.gitea.description import judge
+
+SETTINGS = """
+[scheduler]
+tenant_config = tenants.yaml
+state_dir = state
+[connection hub]
+driver = gitea
+baseurl = {url}
+api_token = {token}
+webhook_token = {secret}
+[web]
+port = 0
+[executor]
+builds = 8
+"""
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-gitea.md"
+
+
+def statuses(rocket: Repository, number: int) -> dict[str, str]:
+    return {one.context: one.state for one in rocket.statuses.get(rocket.pulls[number].head_sha, ())}
+
+
+async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
+    async with gitea(tmp_path / "gitea") as hub:
+        hub.door.judge = judge
+        hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
+        pipelines = next(part for part in PAGE.read_text().split("```") if part.startswith("yaml\n- pipeline"))
+        config = pipelines.removeprefix("yaml\n") + CONFIG
+        hub.repository("acme/config", {"zuul.yaml": config, "jobs/base": "#!/bin/sh\n"})
+        rocket = hub.repository("acme/rocket", {"zuul.yaml": JOBS, "jobs/works": WORKS, "a.txt": "1\n"})
+        hub.protect(rocket, approvals=1, contexts=("example/gate",), mergers=frozenset({"headgate"}))
+        hub.person("headgate", acme__rocket="admin", acme__config="admin")
+        ada, bob = hub.person("ada", acme__rocket="write"), hub.person("bob", acme__rocket="write")
+        settings = SETTINGS.format(url=hub.url, token=hub.token("headgate"), secret=SECRET)
+        headgate = Headgate(Repositories(tmp_path), TENANTS, settings=settings)
+        await asyncio.to_thread(headgate.start)
+        try:
+            hub.hook(f"{headgate.url}/api/connection/hub/payload", SECRET)
+            shown = partial(headgate.get, "/api/tenant/example/pipelines")
+            while "gate" not in str(await asyncio.to_thread(shown)):  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.1)
+            texts = {"good": "good\n", "bad": "broken\n", "late": "late\n"}
+            pulls = {
+                name: ada.propose(rocket, name, {f"{name}.txt": text}, f"A {name} one") for name, text in texts.items()
+            }
+            numbers = {name: pull.number for name, pull in pulls.items()}
+            wanted = {"good": "success", "bad": "failure", "late": "success"}
+            for name, state in wanted.items():
+                await until(
+                    f"{name} is checked", lambda n=numbers[name], s=state: statuses(rocket, n).get("example/check") == s
+                )  # fmt: skip
+            for pull in pulls.values():
+                bob.review(pull)
+            await until("the good ones land", lambda: pulls["good"].merged and pulls["late"].merged)
+            await until("the other is told", lambda: statuses(rocket, numbers["bad"]).get("example/gate") == "failure")
+            assert not pulls["bad"].merged
+            comments = [one.body.split("**")[1] for one in pulls["bad"].comments]
+            assert comments == ["check: failed", "gate: failed"] and pulls["good"].comments == []
+            assert "no effect" not in headgate.log.read_text()
+            tree = {entry.name for entry in hosting.opened(rocket)[hosting.heads(rocket)["main"]].tree}
+            assert {"good.txt", "late.txt"} <= tree and "bad.txt" not in tree
+            await hub.mail.delivered()
+            assert {one.status_code for one in hub.mail.log} == {200}
+            assert {one.merged_by.login for one in pulls.values() if one.merged_by} == {"headgate"}
+        finally:
+            await asyncio.to_thread(headgate.stop)
+        assert hub.door.wrong == []

@@ -1,0 +1,85 @@
+"""Whoever may only propose at a Gitea, or say something of a proposal, and jobs that name odd lines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.forges.gitea import pull as pulls
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.config.forges.asking import Seen, triggered, unmet
+from headgate.config.forges.gitea import GITEA
+from headgate.gate.returned.shape import Comment
+from headgate.testing.forges.gitea.people import gitea
+from tests.integration.gitea.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.gitea.test_telling import posting
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with gitea(tmp_path / "gitea") as hub, ground(hub, tmp_path) as found:
+        yield found
+
+
+async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Ground) -> None:
+    """They copy every word of who may."""
+    recheck = {"event": "pull_request", "action": "comment", "comment": "recheck", "permission": "write"}
+    approved = {"event": "pull_request_review", "action": "submitted", "state": "approved", "permission": "write"}
+    wanted = {"review": [{"type": "approved", "permission": "write"}]}
+    here.hub.protect(here.repository, approvals=1)
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        found: dict[str, list[bool]] = {}
+        for who in (here.eve, here.bob):
+            here.hub.world.clock.advance(1)
+            begun = len(gate.events)
+            who.comment(pull, "recheck")
+            who.review(pull)
+            await here.settled()
+            seen = [Seen(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
+            found[who.account.login] = [
+                *(triggered(GITEA, said, one) for said in (recheck, approved) for one in seen),
+                not unmet(GITEA.require, wanted, Seen(gate.standing(1), now_ms=1)),
+                all(rule.met for rule in gate.standing(1).details.rules or ()),  # type: ignore[union-attr]
+            ]
+    assert not any(found["eve"])
+    assert found["bob"].count(True) == 4, "one of the two events for each trigger, the review, the rule"
+
+
+async def test_a_change_with_reviews_without_end_holds_up_no_other(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulls, "LISTED_MAX", 3)
+    flooded = opened(here)
+    for _ in range(4):
+        here.eve.review(flooded, "COMMENT")
+    here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.troubles.get(PROJECT))
+    assert "pull request 1 cannot be looked at: it has more than 3 reviews" in gate.troubles[PROJECT]
+
+
+async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> None:
+    pull = opened(here)
+    here.hub.fail("POST", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=2, status=500)
+    notes = {"a.txt": (Comment("x", 10**9),)}
+    await here.forge.report(posting(pull, "failure", comments=notes))
+    assert "What jobs say of lines could not be written" in pull.comments[0].body and not pull.reviews
+    await here.forge.report(posting(pull, "success", how={"review": "approve"}, comments=notes))
+    assert [one.state for one in pull.reviews] == ["APPROVED"]
+
+
+async def test_a_gitea_that_sends_git_elsewhere_sends_no_token_there(here: Ground) -> None:
+    said = await here.client.git("acme/rocket")
+    assert said[f"http.{here.account.clone}/.followRedirects"] == "false"
+    here.hub.rename(here.repository, "starship")
+    one = here.client.account
+    connection = GitConnection("hub", one.clone, one.canonical_hostname, access=here.client.git)
+    engine = GitEngine(here.root / "elsewhere", {"hub": connection})
+    with pytest.raises(GitError, match="301"):
+        await engine.mirror(PROJECT, "hub").remote.refs("refs/heads/main")

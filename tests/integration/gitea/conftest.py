@@ -1,0 +1,28 @@
+"""A Gitea for each test, held to Gitea's own description."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headgate.testing.forges.gitea.people import Gitea, gitea
+from tests.integration.gitea.description import judge
+from tests.integration.gitea.ground import Ground, ground
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Gitea]:
+    """Provide it; at the end nothing was asked or answered that Gitea would not."""
+    async with gitea(tmp_path / "gitea") as found:
+        found.door.judge = judge
+        yield found
+    assert found.door.wrong == []
+
+
+@pytest.fixture
+async def here(hub: Gitea, tmp_path: Path) -> AsyncIterator[Ground]:
+    """Provide a project there with a driver that looks at it."""
+    async with ground(hub, tmp_path) as found:
+        yield found

@@ -1,0 +1,170 @@
+"""What lands is what was tested: that head, into that branch, and the tree is compared."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.adapters.forges.gitea.landing import PATIENCE_S
+from headgate.gate.change import Change
+from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.reporter import ReporterAway, ReportPutOff
+from headgate.testing.forges.gitea.state import Pull
+from headgate.testing.forges.github import hosting
+from tests.integration.gitea.ground import PROJECT, Ground, opened
+
+MERGE = "/repos/{owner}/{repo}/pulls/{index}/merge"
+
+
+@pytest.fixture(autouse=True)
+def worked_out(here: Ground) -> None:
+    here.hub.world.mergeability_asks = 0
+
+
+def as_tested(here: Ground, pull: Pull, mode: str = "merge") -> tuple[LandRequest, Landing]:
+    """Return the request to land what was tested on the branch as it is now."""
+    base = hosting.heads(here.repository)["main"]
+    tree = str(hosting.merged_tree(here.repository, base, pull.head_sha))
+    change = Change(
+        "hub", PROJECT, "main", commit=pull.head_sha, ref=f"refs/pull/{pull.number}/head", number=str(pull.number),
+        title=pull.title, message=f"{pull.title}\n\n{pull.body}",
+    )  # fmt: skip
+    item = MergeItem("item", PROJECT, "hub", "main", change.ref, change.commit, mode)
+    state = RepoState(
+        (item,), {PROJECT: {"refs/heads/main": base}}, {}, {PROJECT: "hub"}, trees={PROJECT: {"main": tree}}
+    )
+    work = LandRequest("buildset", state, change, "speculative", "note")
+    return work, Landing(change, "speculative", "note")
+
+
+@pytest.mark.parametrize(("mode", "parents"), [("merge", 2), ("squash-merge", 1), ("rebase", 1)])
+async def test_it_lands_as_it_was_tested(here: Ground, mode: str, parents: int) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull, mode)
+    done = await here.forge.land(*asked)
+    tip = hosting.opened(here.repository)[hosting.heads(here.repository)["main"]]
+    assert done == Landed(str(tip.id))
+    assert len(tip.parent_ids) == parents and pull.merged
+    if mode != "rebase":
+        assert tip.message.startswith("A title (#1)\n\nA body")
+    assert await here.forge.land(*asked) == done, "asked again it has landed"
+
+
+async def test_a_head_that_moved_does_not_land(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.ada.push(here.repository, "topic", {"a.txt": "evil\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert not pull.merged
+
+
+async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.bob.push(here.repository, "main", {"b.txt": "1\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and done.moved
+    assert not pull.merged
+
+
+async def test_what_is_moved_to_another_branch_does_not_land(here: Ground) -> None:
+    here.bob.push(here.repository, "release", {"a.txt": "1\n"})
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.ada.edit(pull, base="release")
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "is for release by now" in done.why and not pull.merged
+    here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
+    assert pull.merged
+    assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"
+
+
+async def test_another_tree_is_an_alarm(here: Ground) -> None:
+    pull = opened(here)
+    work, part = as_tested(here, pull)
+    work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
+    done = await here.forge.land(work, part)
+    assert isinstance(done, Landed) and done.differs
+
+
+async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.fail("POST", MERGE, done=True)
+    done = await here.forge.land(*asked)
+    assert isinstance(done, Landed) and not done.differs and pull.merged
+
+
+async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.fail("POST", MERGE, status=503)
+    with pytest.raises(ReporterAway):
+        await here.forge.land(*asked)
+    assert not pull.merged
+    assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None:
+    here.hub.world.mergeability_asks = 3
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    with pytest.raises(ReportPutOff, match="not worked out"):
+        await here.forge.land(*asked)
+    assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_what_it_says_for_long_is_a_conflict(here: Ground) -> None:
+    """Gitea says the same of both."""
+    here.hub.world.mergeability_asks = 1_000
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    with pytest.raises(ReportPutOff):
+        await here.forge.land(*asked)
+    here.hub.world.clock.advance(PATIENCE_S + 1)
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "conflicts with main" in done.why
+
+
+async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:
+    pull = opened(here)
+    rule = here.hub.protect(here.repository, approvals=2)
+    done = await here.forge.land(*as_tested(here, pull))
+    assert isinstance(done, NotLanded) and "Does not have enough approvals" in done.why
+    rule.approvals, rule.mergers = 0, frozenset({"bob"})
+    done = await here.forge.land(*as_tested(here, pull))
+    assert isinstance(done, NotLanded) and "let Headgate's account merge into the branch" in done.why
+    here.repository.protections.clear()
+    here.repository.styles = frozenset({"squash"})
+    done = await here.forge.land(*as_tested(here, pull))
+    assert isinstance(done, NotLanded) and "set the project's merge-mode" in done.why
+    done = await here.forge.land(*as_tested(here, pull, "cherry-pick"))
+    assert isinstance(done, NotLanded) and "merge-mode" in done.why
+    here.repository.archived = True
+    done = await here.forge.land(*as_tested(here, pull, "squash-merge"))
+    assert isinstance(done, NotLanded) and "the repository is archived" in done.why
+    here.ada.close(pull)
+    here.repository.archived = False
+    done = await here.forge.land(*as_tested(here, pull, "squash-merge"))
+    assert isinstance(done, NotLanded) and "it is closed" in done.why
+    assert not pull.merged
+
+
+async def test_a_merge_that_gitea_breaks_at_holds_up_nothing_else(here: Ground) -> None:
+    pull = opened(here)
+    here.hub.fail("POST", MERGE, status=500)
+    with pytest.raises(ReportPutOff, match="fails inside"):
+        await here.forge.land(*as_tested(here, pull))
+    assert not pull.merged
+
+
+async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.world.tokens[here.account.api_token].revoked = True
+    with pytest.raises(ReporterAway):
+        await here.forge.land(*asked)
+    here.hub.world.tokens[here.account.api_token].revoked = False
+    assert isinstance(await here.forge.land(*asked), Landed)

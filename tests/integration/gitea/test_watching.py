@@ -1,0 +1,285 @@
+"""What the driver sees: everything, whatever deliveries say or do not say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from headgate.base.tasks import end
+from headgate.gate.change import EventKind
+from headgate.ports.forge import Hint
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.mail import Delivery, Mail
+from tests.integration.gitea.ground import PROJECT, Ground, opened, watched
+
+
+async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+    pull = opened(here)
+    here.bob.review(pull)
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.known)
+    change = gate.standing(1).change
+    assert (change.key, change.branch, change.commit) == (f"{PROJECT}#1", "main", pull.head_sha)
+    assert (change.title, change.message, change.owner) == ("A title", "A title\n\nA body", "ada")
+    assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
+    assert change.url == f"{here.hub.url}/acme/rocket/pulls/1"
+    assert [one for one in gate.told if one != "push"] == ["pull_request.opened", "pull_request_review.submitted"]
+    assert gate.events[0].kind is EventKind.PROPOSED and gate.events[0].fresh
+    assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
+
+
+async def test_everything_that_happens_is_told_once(here: Ground) -> None:
+    """Whatever people do, in the words of the triggers."""
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        for act in (
+            lambda: here.ada.push(here.repository, "topic", {"a.txt": "3\n"}),
+            lambda: here.ada.edit(pull, body="Depends-On: nothing"),
+            lambda: here.bob.label(pull, "ready"),
+            lambda: here.bob.label(pull, "ready", off=True),
+            lambda: here.bob.comment(pull, "recheck"),
+            lambda: here.bob.review(pull, "REQUEST_CHANGES", "No"),
+            lambda: here.bob.review(pull),
+            lambda: here.eve.status(pull, "lint", "failure"),
+            lambda: here.ada.close(pull),
+            lambda: here.ada.reopen(pull),
+            lambda: here.ada.push(here.repository, "main", {"b.txt": "1\n"}),
+        ):
+            act()
+            here.hub.world.clock.advance(1)
+            await here.settled()
+    assert [one for one in gate.told if one != "push"] == [
+        "pull_request.opened",
+        "pull_request.changed",
+        "pull_request.edited",
+        "pull_request.labeled",
+        "pull_request.unlabeled",
+        "pull_request.comment",
+        "pull_request_review.submitted",
+        "pull_request_review.submitted",
+        "pull_request.status",
+        "pull_request.closed",
+        "pull_request.reopened",
+    ]
+    said = {one.happening.action: one.happening for one in gate.events if one.happening}
+    assert said["comment"].comments == ("recheck",)
+    assert said["comment"].who and (said["comment"].who.name, said["comment"].who.permission) == ("bob", "admin")
+    assert said["labeled"].added == ("ready",) == said["unlabeled"].removed
+    assert said["status"].statuses[0].spelled == "eve:lint:failure"
+    assert said["submitted"].state == "approved"
+    details = gate.standing(1).details
+    assert details is not None and details.votes is not None
+    assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
+    assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
+
+
+async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
+    """Nobody looked, and no delivery came: the difference says it all."""
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+    here.hub.mail.lose(100)
+    here.hub.world.clock.advance(60)
+    other = here.ada.propose(here.repository, "other", {"b.txt": "1\n"})
+    here.bob.comment(pull, "recheck")
+    here.bob.label(pull, "ready")
+    here.bob.review(other)
+    here.ada.push(here.repository, "main", {"c.txt": "1\n"})
+    before = len(gate.events)
+    async with watched(here):
+        await gate.until(lambda: len(gate.known) == 2 and "pull_request.labeled" in gate.told)
+    assert set(gate.told[before:]) >= {
+        "pull_request.opened",
+        "pull_request.comment",
+        "pull_request.labeled",
+        "pull_request_review.submitted",
+        "push",
+    }
+
+
+async def test_a_status_whose_delivery_is_lost_is_found_in_turn(here: Ground) -> None:
+    """It moves nothing that the list of pull requests shows."""
+    _, here.forge = here.driver("often", every_s=0.3)
+    here.gate.forge = here.forge
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        here.hub.mail.lose(1)
+        here.eve.status(pull, "lint")
+        await gate.until(lambda: "pull_request.status" in gate.told)
+    await here.forge.close()
+
+
+def backwards(held: list[Delivery]) -> list[Delivery]:
+    return held[::-1]
+
+
+@pytest.mark.parametrize("badly", [lambda mail: mail.double(100), lambda mail: mail.hold()], ids=["doubled", "late"])
+async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[Mail], None]) -> None:
+    async with watched(here) as gate:
+        badly(here.hub.mail)
+        pull = opened(here)
+        here.bob.comment(pull, "recheck")
+        here.bob.review(pull)
+        here.ada.push(here.repository, "topic", {"a.txt": "3\n"})
+        here.hub.mail.release(backwards)
+        await here.settled()
+        standing = gate.standing(1)
+    assert standing.change.commit == pull.head_sha
+    assert gate.told.count("pull_request.comment") == 1 == gate.told.count("pull_request_review.submitted")
+    assert gate.told.count("pull_request.opened") == 1
+
+
+async def test_a_fork_is_deleted_and_its_change_is_merged_by_hand(here: Ground) -> None:
+    fork = here.eve.fork(here.repository)
+    async with watched(here) as gate:
+        pull = here.eve.propose(here.repository, "topic", {"a.txt": "2\n"}, "😀 \u202eright to left", fork=fork)
+        await here.settled()
+        assert gate.standing(1).change.files == ("a.txt",)
+        here.hub.remove_fork(fork)
+        here.bob.comment(pull, "recheck")
+        await here.settled()
+        assert gate.told[-1] == "pull_request.comment"
+        here.bob.push(here.repository, "main", {}, "Merge", merges=pull.head_sha)
+        await here.settled()
+    assert gate.standing(1).landed and not gate.standing(1).open
+    assert EventKind.MERGED in [event.kind for event in gate.events]
+
+
+async def test_a_title_makes_a_draft(here: Ground) -> None:
+    async with watched(here) as gate:
+        pull = opened(here, "WIP: not yet")
+        await here.settled()
+        assert (details := gate.standing(1).details) and details.draft is True
+        here.ada.edit(pull, title="Now")
+        await here.settled()
+    assert (details := gate.standing(1).details) and details.draft is False
+    assert gate.told[-1] == "pull_request.ready_for_review"
+
+
+async def test_retargeted_to_another_branch_with_an_odd_name(here: Ground) -> None:
+    here.ada.push(here.repository, "rel/50%#odd", {"z": "1\n"}, base="main")
+    here.hub.protect(here.repository, "rel/50%#odd", approvals=2)
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        here.ada.edit(pull, base="rel/50%#odd")
+        await here.settled()
+    assert gate.standing(1).change.branch == "rel/50%#odd"
+    assert gate.told[-1] == "pull_request.edited"
+    assert [one.text for one in gate.standing(1).details.rules or ()] == [  # type: ignore[union-attr]
+        "needs 2 approvals that count for rel/50%#odd, and has 0"
+    ]
+
+
+async def test_a_body_that_is_long_and_many_pages(here: Ground) -> None:
+    here.hub.world.page_max = 2  # the server's own limit is less than what is asked for
+    body = "x" * 65_000 + "\nDepends-On: https://example.com/1"
+    pulls = [here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""}, "T", body) for n in range(5)]
+    for _ in range(5):
+        here.eve.review(pulls[0], "COMMENT")
+    here.bob.review(pulls[0])
+    async with watched(here) as gate:
+        await gate.until(lambda: len(gate.known) == 5)
+    change = gate.standing(1).change
+    assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
+    votes = gate.standing(1).details.votes or ()  # type: ignore[union-attr]
+    assert [(one.who.name, one.value) for one in votes] == [("bob", "approved"), ("eve", "commented")]
+
+
+async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
+    async with watched(here, "acme/rocket", "eve/away") as gate:
+        opened(here)
+        await here.settled()
+        await gate.until(lambda: "127.0.0.1/eve/away" in gate.troubles)
+    assert "it cannot be looked at" in gate.troubles["127.0.0.1/eve/away"]
+    assert f"{PROJECT}#1" in gate.known
+
+
+async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> None:
+    """Git would take the token wherever it is sent on to, so it is not sent on."""
+    opened(here)
+    here.hub.rename(here.repository, "starship")
+    standing = await here.forge.look_up(f"{PROJECT}#1")
+    assert standing is not None and standing.change.project == PROJECT
+    here.watch("acme/rocket")
+    task = asyncio.ensure_future(here.gate.run())
+    try:
+        await here.gate.until(lambda: "it cannot be looked at" in here.gate.troubles.get(PROJECT, ""))
+    finally:
+        await end(task)
+
+
+async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.door.limit(1)
+        opened(here)
+        await gate.until(lambda: "Too Many Requests" in gate.troubles.get(PROJECT, ""))
+        here.hub.world.clock.advance(3)
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+
+
+async def test_a_revoked_token_is_told(here: Ground) -> None:
+    for one in here.hub.world.tokens.values():
+        one.revoked = True
+    here.watch()
+    standing = None
+    try:
+        standing = await here.forge.look_up(f"{PROJECT}#1")
+    except OSError as error:
+        assert "refuses the api_token: make another one" in str(error)
+    assert standing is None and here.hub.door.log
+
+
+async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
+    """About something unknown, irrelevant, or what Headgate did itself."""
+    other = here.hub.repository("acme/other", {"a": "1"})
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        before = len(here.hub.door.log)
+        here.ada.propose(other, "topic", {"a": "2"})
+        root = hosting.heads(here.repository)["main"]
+        here.hub.acts.status(here.repository, here.eve.account, root, "success", "x", "", "")
+        here.bot.comment(pull, "From the gate")
+        here.bot.status(pull, "example/gate")
+        await here.settled()
+        assert len(here.hub.door.log) == before
+        here.ada.close(pull)
+        await here.settled()
+        after_close = len(here.hub.door.log)
+        here.bob.comment(pull, "A word on what is closed")
+        await here.settled()
+        assert len(here.hub.door.log) == after_close
+    assert after_close - before == 4  # that it was closed, and what was said until then
+    assert gate.answered
+
+
+async def test_calls_that_fail_are_made_again(here: Ground) -> None:
+    async with watched(here) as gate:
+        here.hub.fail("GET", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=1, status=503)
+        opened(here)
+        await gate.until(lambda: "503" in gate.troubles.get(PROJECT, ""))
+        here.forge.stir(Hint("again", PROJECT, "1"))
+        await gate.until(lambda: gate.known and not gate.troubles[PROJECT])
+
+
+async def test_names_of_changes(here: Ground) -> None:
+    url, key = here.hub.url, f"{PROJECT}#12"
+    for said in ("pulls/12", "pull/12", "issues/12", "pulls/12/files#x", "pulls/12?a=b"):
+        assert here.forge.named(f"{url}/acme/rocket/{said}") == key
+    for said in (
+        "https://example.com/code/acme/rocket/pulls/12",
+        f"{url}/acme/rocket/pulls/1x",
+        f"{url.removesuffix('/code')}/acme/rocket/pulls/12",
+        f"{url}/acme/rocket/../pulls/12",
+    ):
+        assert here.forge.named(said) == ""
+    opened(here)
+    standing = await here.forge.look_up(f"{PROJECT}#1")
+    assert standing is not None and standing.open and standing.change.number == "1"
+    assert await here.forge.look_up(f"{PROJECT}#2") is None
+    assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None

@@ -1,0 +1,130 @@
+"""Deliveries of Gitea and Forgejo: what is refused, what says nothing, and where the others say something happened."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+
+from headgate.adapters.forges.gitea.account import GiteaAccount
+from headgate.adapters.forges.gitea.hook import BODY_MAX_BYTES, hint
+from headgate.ports.forge import Hint, Ignored, Misdelivered
+
+ACCOUNT = GiteaAccount("hub", "https://git.example/code", "git.example", "https://git.example/code", "t", "open sesame")
+PROJECT = "git.example/acme/rocket"
+REPOSITORY = {"full_name": "acme/rocket"}
+SHA = "a" * 40
+OURS, THEIRS = {"login": "headgate"}, {"login": "ada"}
+OPEN, CLOSED = {"number": 7, "state": "open"}, {"number": 7, "state": "closed"}
+
+
+def signed(body: bytes, event: str = "push", **more: str) -> dict[str, str]:
+    mac = hmac.new(b"open sesame", body, hashlib.sha256).hexdigest()
+    named = {"x-gitea-event": event, "x-gitea-event-type": event, "x-gitea-delivery": "g-1"}
+    return {"x-gitea-signature": mac, **named, "x-github-event": "ping", **more}
+
+
+def delivered(event: str, **said: Any) -> Hint | Ignored:
+    body = json.dumps({"repository": REPOSITORY, "sender": THEIRS, **said}).encode()
+    return hint(ACCOUNT, {"headgate"}, lambda project: project == PROJECT, signed(body, event), body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "why"),
+    [
+        ({"x-gitea-signature": ""}, 401, "not signed"),
+        ({"x-gitea-signature": "", "x-hub-signature-256": "sha256=x"}, 401, "not signed"),
+        ({"x-gitea-signature": "0" * 64}, 401, "the signature is wrong"),
+        ({"x-gitea-signature": "é\udcff"}, 401, "the signature is wrong"),
+        ({"x-gitea-event": "", "x-gitea-event-type": ""}, 400, "X-Gitea-Event"),
+        ({"x-gitea-delivery": "x" * 200}, 400, "X-Gitea-Delivery"),
+    ],
+)
+def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, why: str) -> None:
+    with pytest.raises(Misdelivered, match=why) as refused:
+        hint(ACCOUNT, (), lambda _: True, signed(b"{}") | headers, b"{}")
+    assert refused.value.status == status
+    assert "open sesame" not in str(refused.value)
+
+
+def test_without_a_secret_nobody_is_believed() -> None:
+    nobody = GiteaAccount("hub", "https://git.example", "git.example", "https://git.example", "t")
+    mac = hmac.new(b"", b"{}", hashlib.sha256).hexdigest()
+    with pytest.raises(Misdelivered, match="webhook_token") as refused:
+        hint(nobody, (), lambda _: True, signed(b"{}") | {"x-gitea-signature": mac}, b"{}")
+    assert refused.value.status == 403
+
+
+def test_what_is_huge_is_refused_before_it_is_read() -> None:
+    with pytest.raises(Misdelivered, match="bytes") as refused:
+        hint(ACCOUNT, (), lambda _: True, signed(b""), b" " * (BODY_MAX_BYTES + 1))
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"repository": 3}', b"\xff\xfe", b"[" * 100_000, b"payload=%7B%7D", b'{"action": {}}']
+)
+def test_what_is_in_another_form_is_refused(body: bytes) -> None:
+    with pytest.raises(Misdelivered, match="form of push") as refused:
+        hint(ACCOUNT, (), lambda _: True, signed(body), body)
+    assert refused.value.status == 400
+
+
+def test_forgejo_has_headers_of_its_own() -> None:
+    body = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "ref": "refs/heads/main"}).encode()
+    headers = {name.replace("gitea", "forgejo"): said for name, said in signed(body).items()}
+    assert hint(ACCOUNT, (), lambda _: True, headers, body) == Hint("g-1", PROJECT, ref="refs/heads/main")
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "found"),
+    [
+        ("pull_request", {"action": "opened", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
+        ("pull_request_sync", {"action": "synchronized", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
+        ("pull_request_label", {"action": "label_updated", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
+        ("pull_request_review_approved", {"action": "reviewed", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
+        ("pull_request_rejected", {"action": "reviewed", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
+        ("pull_request_comment", {"action": "created", "issue": OPEN, "is_pull": True}, Hint("g-1", PROJECT, "7")),
+        ("issue_comment", {"action": "created", "issue": OPEN, "is_pull": True}, Hint("g-1", PROJECT, "7")),
+        ("pull_request", {"action": "closed", "pull_request": CLOSED}, Hint("g-1", PROJECT, "7")),
+        (
+            "pull_request",
+            {"action": "closed", "sender": OURS, "pull_request": {**CLOSED, "merged": True, "merge_commit_sha": SHA}},
+            Hint("g-1", PROJECT, "7", commit=SHA),
+        ),
+        ("status", {"sha": SHA, "state": "success"}, Hint("g-1", PROJECT, commit=SHA)),
+        ("create", {"ref": "v1", "ref_type": "tag"}, Hint("g-1", PROJECT, ref="refs/tags/v1")),
+        ("delete", {"ref": "old", "ref_type": "branch"}, Hint("g-1", PROJECT, ref="refs/heads/old")),
+        ("repository", {"action": "created"}, Hint("g-1", PROJECT)),
+    ],
+)
+def test_where_something_happened(event: str, said: dict[str, Any], found: Hint) -> None:
+    assert delivered(event, **said) == found
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "why"),
+    [
+        ("fork", {}, "nothing follows"),
+        ("push", {"repository": {"full_name": "eve/other"}, "ref": "refs/heads/main"}, "in no tenant"),
+        ("push", {"repository": None}, "names no repository"),
+        ("push", {"repository": {"full_name": "a/b/../c"}}, "names no repository"),
+        ("issue_comment", {"action": "created", "issue": OPEN}, "a comment on an issue"),
+        ("issue_comment", {"action": "edited", "issue": OPEN, "is_pull": True}, "nothing follows"),
+        ("issue_comment", {"action": "created", "issue": CLOSED, "is_pull": True}, "is closed"),
+        ("status", {"sha": "../x"}, "names no commit"),
+        ("status", {"sha": SHA, "sender": OURS}, "Headgate did it"),
+        ("pull_request_label", {"action": "label_updated", "pull_request": OPEN, "sender": OURS}, "Headgate did it"),
+        (
+            "pull_request_comment",
+            {"action": "created", "issue": OPEN, "is_pull": True, "sender": OURS},
+            "did it itself",
+        ),
+    ],
+)
+def test_what_nobody_wants_to_know(event: str, said: dict[str, Any], why: str) -> None:
+    found = delivered(event, **said)
+    assert isinstance(found, Ignored) and why in found.why
