@@ -38,8 +38,14 @@ from headgate.store.types import (
 )
 
 FORMAT = 1
-BATCH_MAX = 200
-"""Commits made durable together."""
+PORTION_MAX = 20
+"""Commits that are staged before others have a turn."""
+TOGETHER_MAX = 3_000
+"""Entries made durable together, but for the last portion."""
+PAGES_KIB = 32_000
+"""Of the file, kept by SQLite while it writes: what one transaction touches.  What does not fit is written twice."""
+LOG_PAGES = 8_000
+"""Of the write-ahead log, until it is copied into the file: a page that changes often is copied once."""
 
 _SCHEMA = """
 create table entry (path text primary key, value blob not null, version integer not null, born integer not null,
@@ -132,7 +138,10 @@ class SqliteBackend:
             connection = _connect(file, read_only=False)
             if file.stat().st_size and next(connection.execute("pragma quick_check"))[0] != "ok":
                 raise Corrupt(f"{file}: this file is damaged; move it away and restore a copy, or start without it")
-            connection.execute("pragma journal_mode = wal; pragma synchronous = full; pragma wal_autocheckpoint = 2000")
+            connection.execute(
+                f"pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -{PAGES_KIB}"
+            )
+            connection.execute(f"pragma wal_autocheckpoint = {LOG_PAGES}")
             if _format(connection, file) == 0:
                 connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
             connection.execute("delete from entry where lease is not null")  # their owners are gone
@@ -202,8 +211,7 @@ class SqliteBackend:
         """Until nobody waits: stage what waits, make it durable in one transaction, show it."""
         loop = asyncio.get_running_loop()
         while self._waiting:
-            batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
-            staged, good, refused = self._stage(batch)
+            staged, good, refused = await self._stage()
             try:
                 if good:
                     self.tree.writing()
@@ -222,17 +230,21 @@ class SqliteBackend:
                     waiting.done.exception()  # its caller may be gone: that is no fault
             await asyncio.sleep(0)  # who waits for the tree to settle looks at it now
 
-    def _stage(self, batch: _Queue) -> tuple[Staged, _Staged, _Refused]:
+    async def _stage(self) -> tuple[Staged, _Staged, _Refused]:
+        """Take what waits, and what comes meanwhile, a portion at a time."""
         staged = self.tree.stage()
         good: _Staged = []
         refused: _Refused = []
-        with suppress(StoreError):  # each commit is told that itself
-            self.tree.foresee([op.path for one in batch for op in one.ops if not isinstance(op, Append)])
-        for waiting in batch:
-            try:
-                good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
-            except (StoreError, ValueError) as error:
-                refused.append((waiting, error))
+        while self._waiting and len(staged.entries) < TOGETHER_MAX:
+            portion, self._waiting = self._waiting[:PORTION_MAX], self._waiting[PORTION_MAX:]
+            with suppress(StoreError):  # each commit is told that itself
+                self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, Append)])
+            for waiting in portion:
+                try:
+                    good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
+                except (StoreError, ValueError) as error:
+                    refused.append((waiting, error))
+            await asyncio.sleep(0)
         return staged, good, refused
 
     def _persist(self, staged: Staged) -> None:

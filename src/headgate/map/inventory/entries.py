@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from headgate.inventory.filters import Posting
 from headgate.inventory.model import Object
-from headgate.map.inventory.places import InventoryMap, Marker, Uuid
+from headgate.map.inventory.places import InventoryMap, Marker, PropertyValue, Uuid
 from headgate.map.tree import Address, escape, unescape
 
 
@@ -18,14 +20,19 @@ def name(places: InventoryMap, object: Object, per_project: bool) -> Address[Uui
 def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str, bytes]:
     """Path -> value of every index entry; that of the name is the first."""
     tree = places.partitions.tree(object.partition)
-    of_type = tree.properties.by_type(object.type)
     found = {name(places, object, per_project).path: Uuid(object.uuid).to_wire()}
     marker = Marker().to_wire()
     for key, value in object.properties.items():
-        found[of_type.key(key).value(value).object(object.uuid).path] = marker
+        found[_valued(places, object.partition, object.type, key, value).object(object.uuid).path] = marker
     for tag in object.tags:
         found[tree.tags.tag(tag).object(object.uuid).path] = marker
     return found
+
+
+@lru_cache(maxsize=4_096)
+def _valued(places: InventoryMap, partition: str, type: str, key: str, value: str) -> PropertyValue:
+    """Return where the objects with a property of this value are."""
+    return places.partitions.tree(partition).properties.by_type(type).key(key).value(value)
 
 
 def marker(places: InventoryMap, object: Object, posting: Posting) -> str | None:
