@@ -7,10 +7,10 @@ from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin, YamlRenderPlugin
 
 from headgate import __version__
 from headgate.web.access import Connection
+from headgate.web.description import CompleteJson, CompleteYaml
 from headgate.web.errors import HANDLERS
 from headgate.web.manners import Mannered
 from headgate.web.peers.requests import App
@@ -72,8 +72,8 @@ def _routed(site: Site) -> Litestar:
             path="/openapi",
             use_handler_docstrings=True,
             render_plugins=[
-                JsonRenderPlugin(path="/openapi.json"),
-                YamlRenderPlugin(path=["/openapi.yaml", "/openapi.yml"]),
+                CompleteJson(path="/openapi.json"),
+                CompleteYaml(path=["/openapi.yaml", "/openapi.yml"]),
             ],
         ),
         logging_config=None,

@@ -35,7 +35,8 @@ def inside(root: Path, name: str) -> Path:
 
 
 async def listed(root: Path, url: str) -> list[LogFile]:
-    """What a job left is many things: so many are looked at, no link is followed, and so many are listed."""
+    """Return the files of a job: so many are looked at, no link is followed, and so many are listed.  Raise 404 when
+    its logs are gone."""
     return await asyncio.to_thread(_listed, root, url)
 
 
@@ -43,8 +44,13 @@ def _listed(root: Path, url: str) -> list[LogFile]:
     found: list[LogFile] = []
     waiting, looked_at = [root], 0
     while waiting and looked_at < ENTRIES_MAX and len(found) < FILES_MAX:
-        with os.scandir(waiting.pop()) as inside:
-            entries = sorted(islice(inside, ENTRIES_MAX - looked_at), key=lambda entry: entry.name)
+        try:
+            with os.scandir(waiting.pop()) as inside:
+                entries = sorted(islice(inside, ENTRIES_MAX - looked_at), key=lambda entry: entry.name)
+        except FileNotFoundError:  # logs are removed when they are old
+            entries = []
+            if not looked_at:
+                raise NotFoundException(f"the logs of build {root.name} are no longer kept") from None
         looked_at += len(entries)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 
 class JobShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,10 +225,10 @@ class SemaphoreShape(msgspec.Struct, frozen=True):
 
 class JobName(msgspec.Struct, frozen=True):
     name: str
-    description: str | UnsetType
+    description: str | UnsetType = UNSET
     """First line."""
-    tags: tuple[str, ...] | UnsetType
-    variants: tuple[dict[str, Any], ...]
+    tags: tuple[str, ...] | UnsetType = UNSET
+    variants: tuple[dict[str, Any], ...] = ()
     """parent, branches."""
 
 

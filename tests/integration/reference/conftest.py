@@ -26,6 +26,7 @@ from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.shapes import ConnectionShape
 from headgate.web.site import Site
+from headgate.web.vitals import Vitals
 
 from ..conftest import TENANTS
 from .configured import CONFIG, TENANT_MORE
@@ -104,6 +105,14 @@ class World:
                 await asyncio.sleep(0.05)
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A store that is within reach."""
+
+    away_since_ms: int | None = None
+    away_why: str = ""
+
+
 @pytest.fixture
 async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[World]:
     work = repositories.work("config")
@@ -130,6 +139,7 @@ async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Wor
             follow,
             access,
             (ConnectionShape(name="local", driver="git", baseurl="", canonical_hostname="git.example"),),
+            vitals=Vitals(Near(), lambda: b"figures 1\n"),
             joined=lambda: session,
         )
         transport = httpx.ASGITransport(create_app(site))

@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 from litestar.response import File, ServerSentEvent, Stream
 
 from headgate.web.app import ROUTES
-from headgate.web.routes.about import paths_of
+from headgate.web.description import paths_of
 
 _HEAD = """\
 # The API

@@ -8,14 +8,13 @@ from typing import Any
 
 from litestar import Litestar, Response, get
 from litestar.datastructures import State
-from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
-from litestar.openapi.plugins import YamlRenderPlugin
 from litestar.params import FromPath
 from litestar.routes import HTTPRoute
 
 from headgate import __version__
 from headgate.config.tenants import Tenant
 from headgate.web.access import UNAPPROVED, Realm
+from headgate.web.description import CompleteYaml, paths_of
 from headgate.web.errors import wants_html
 from headgate.web.routes.autohold import AUTOHOLD
 from headgate.web.routes.orders import STATE
@@ -46,13 +45,6 @@ def paths(app: Litestar) -> dict[str, str]:
             for number, path in enumerate(several):
                 found[f"{named}{number or ''}"] = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
     return found
-
-
-def paths_of(handler: HTTPRouteHandler | WebsocketRouteHandler) -> list[str]:
-    """Return the paths of a route: of one that takes the rest of an address, those that `opt` names in its place."""
-    path = re.sub(r":\w+}", "}", min(handler.paths))
-    head = path.removesuffix("{rest}")
-    return [head + tail for tail in handler.opt.get("rest", ())] or [path]
 
 
 @get("/api/info")
@@ -136,7 +128,7 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
 @get("/openapi.yaml", include_in_schema=False)
 async def described(request: HttpRequest) -> Response[bytes]:
     """The description of the API, where the reference has it."""
-    schema = YamlRenderPlugin().render(request, request.app.openapi_schema.to_schema())
+    schema = CompleteYaml().render(request, request.app.openapi_schema.to_schema())
     return Response(schema, media_type="application/yaml")
 
 

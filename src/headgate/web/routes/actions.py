@@ -18,6 +18,7 @@ from headgate.base.ids import fresh
 from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.store.types import Op, StoreError
+from headgate.web.description import NUMBER, Query
 from headgate.web.routes.past import number
 from headgate.web.site import HttpRequest, Site, site_of
 
@@ -140,6 +141,9 @@ def _shape(action: HandAction, *, known: bool) -> ActionShape:
     )
 
 
+PART = (Query("limit", "At most so many; 50.", NUMBER), Query("skip", schema=NUMBER))
+
+
 async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
     """Latest first, with those that are on their way into the history."""
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -154,14 +158,14 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
     return [_shape(one, known=known) for one in ordered[min(skip, len(fresh_ones)) :][:limit]]
 
 
-@get("/api/tenant/{tenant:str}/actions")
+@get("/api/tenant/{tenant:str}/actions", opt={"query": PART})
 async def actions(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ActionShape]:
     """What was done by hand in the tenant, latest first; limit and skip as for builds.  Ours."""
     site_of(state).tenant(tenant)
     return await _found(site_of(state), request, tenant)
 
 
-@get("/api/actions")
+@get("/api/actions", opt={"query": PART})
 async def all_actions(state: State, request: HttpRequest) -> list[ActionShape]:
     """What was done by hand to the whole system, for its administrators.  Ours."""
     site_of(state).allow_all(request)

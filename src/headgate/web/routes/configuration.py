@@ -18,6 +18,7 @@ from headgate.config.reading.source import nearest
 from headgate.config.telling import answers
 from headgate.config.telling.variants import branches_of, parent_of, variant
 from headgate.config.tenants import TenantProject
+from headgate.web.description import NUMBER, Query
 from headgate.web.frozen import Place, frozen
 from headgate.web.projects import project_shape
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
@@ -105,7 +106,16 @@ async def project(
     return project_shape(layout, source, _type(source))
 
 
-@get("/api/tenant/{tenant:str}/config-errors")
+@get(
+    "/api/tenant/{tenant:str}/config-errors",
+    opt={
+        "query": (
+            *(Query(name, several=True) for name in ("project", "branch", "severity", "name")),
+            Query("limit", "At most so many; 50.", NUMBER),
+            Query("skip", schema=NUMBER),
+        )
+    },
+)
 async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ConfigErrorShape]:
     """What is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
     of which may be given several times; limit (50) and skip."""

@@ -161,6 +161,7 @@ async def cancel(
 ) -> bool:
     """Stop one build that waits or runs: its job counts as one that did not pass.  Ours."""
     site = site_of(state)
+    site.tenant(tenant)
     found = next(((p, i, b) for p, i, b in site.status.builds(tenant) if b.id == uuid), None)
     project = found[1].change.project.partition("/")[2] if found else ""
     site.allow(request, tenant, "dequeue", project=project)

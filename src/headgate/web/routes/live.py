@@ -104,7 +104,7 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
             yield from item.whole
 
 
-@get("/api/tenant/{tenant:str}/events", raises=[])
+@get("/api/tenant/{tenant:str}/events", raises=[], opt={"answers": ("text/event-stream",)})
 async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> ServerSentEvent:
     """The queues as server-sent events: `status` has the queues with ids of items, and those items that changed."""
     site = site_of(state)

@@ -51,7 +51,7 @@ def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | 
     return None
 
 
-@get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True})
+@get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True, "answers": ("text/html",)})
 async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str]) -> Response[str]:
     """The files of a build's logs as a page of links."""
     site = site_of(state)
@@ -73,7 +73,7 @@ _INDEX = """\
 """
 
 
-@get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True})
+@get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True, "answers": ("*/*",)})
 async def log_file(
     state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
 ) -> File | Stream | Response[Any]:

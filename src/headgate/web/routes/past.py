@@ -24,6 +24,7 @@ from headgate.ports.history import (
     time_text,
 )
 from headgate.web.builds import Builds
+from headgate.web.description import FLAG, NUMBER, Query
 from headgate.web.site import HttpRequest, Site, site_of
 
 NAMES = (
@@ -37,6 +38,16 @@ BOUNDS = ("idx_min", "idx_max", "limit", "skip")
 DAYS_MAX = 365
 STARS_MAX = 3
 """In a value that stands for several: more are dear to compare."""
+
+
+FILTERS = (
+    *(Query(name, several=True) for name in NAMES),
+    *(Query(name, schema=FLAG) for name in FLAGS),
+    *(Query(name, schema=NUMBER) for name in BOUNDS),
+    Query("exclude_result", "Results that are left out.", several=True),
+)
+"""What builds and buildsets may be asked by."""
+DAYS = Query("days", "How far to look back; 30.", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX})
 
 
 def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Question | None:
@@ -103,7 +114,7 @@ def number(request: HttpRequest, name: str, default: int) -> int:
     return int(value)
 
 
-@get("/api/tenant/{tenant:str}/builds")
+@get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
 async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuild]:
     """Builds, those under way first, then those that ended, latest first.  A filter given several times is an
     alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
@@ -122,7 +133,7 @@ async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid:
     return found
 
 
-@get("/api/tenant/{tenant:str}/buildsets")
+@get("/api/tenant/{tenant:str}/buildsets", opt={"query": FILTERS})
 async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
     """Buildsets, those under way first, then those that ended, latest first; filters as for builds."""
     of = Builds.of(site_of(state), tenant, request)
@@ -163,7 +174,10 @@ TIMES = ("project", "pipeline", "branch", "ref", "job_name", "final", "exclude_r
 """What times are asked by; `result` is ours."""
 
 
-@get("/api/tenant/{tenant:str}/build-times")
+@get(
+    "/api/tenant/{tenant:str}/build-times",
+    opt={"query": (*(one for one in FILTERS if one.name in TIMES), Query("start_time"), Query("end_time"))},
+)
 async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[BuildTime]:
     """How long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and `end_time`
     bound when they ended."""
@@ -221,7 +235,10 @@ class SystemEvent(msgspec.Struct, frozen=True):
     description: str
 
 
-@get("/api/tenant/{tenant:str}/system-events")
+@get(
+    "/api/tenant/{tenant:str}/system-events",
+    opt={"query": (Query("event_type", several=True), Query("limit", schema=NUMBER), Query("skip", schema=NUMBER))},
+)
 async def system_events(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[SystemEvent]:
     """When another configuration came into force last, and when somebody had it read anew, latest first.  Filters:
     event_type, limit, skip."""
@@ -241,7 +258,7 @@ async def system_events(state: State, request: HttpRequest, tenant: FromPath[str
     return ordered[skip:][:limit] if RECONFIGURED in wanted else []
 
 
-@get("/api/tenant/{tenant:str}/job-health")
+@get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
 async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[JobHealth]:
     """How reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is flaky
     on a tree where it failed and passed later; of the latest 20,000 builds.  Ours."""
@@ -251,7 +268,7 @@ async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) 
     return await site.history.job_health(tenant, asked, _since_ms(site, request)) if asked else []
 
 
-@get("/api/tenant/{tenant:str}/reset-costs")
+@get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*FILTERS, DAYS)})
 async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ResetCost]:
     """What it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to look back
     (30); of the latest 20,000 buildsets.  Ours."""
@@ -269,7 +286,10 @@ def _since_ms(site: Site, request: HttpRequest) -> int:
     return site.context.now_ms() - days * 86_400_000
 
 
-@get(["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"])
+@get(
+    ["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"],
+    opt={"query": FILTERS, "answers": ("image/svg+xml",)},
+)
 async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
     """An SVG picture of how the latest buildset ended; `project`, `pipeline`, `branch` say of which."""
     site = site_of(state)

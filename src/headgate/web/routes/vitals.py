@@ -23,14 +23,14 @@ async def live() -> dict[str, bool]:
     return {"alive": True}
 
 
-@get("/health/ready")
+@get("/health/ready", opt={"alike": (503,)})
 async def ready(state: State) -> Response[Health]:
     """200 when every component of the process takes part, else 503 with what is missing."""
     health = _vitals(state).health
     return Response(health, status_code=200 if health.ready else 503)
 
 
-@get("/metrics")
+@get("/metrics", opt={"answers": ("text/plain",)})
 async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[bytes]:
     """Figures, in Prometheus' text format, for who brings a token, or for everybody (`[web] metrics`)."""
     access = state["access"]
