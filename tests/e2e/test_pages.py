@@ -22,6 +22,7 @@ def shoot(page: Page, name: str) -> None:
 
 
 SLOW = """#!/bin/sh
+printf '\033[1;31mred\033[0m and plain\033[2J\n'
 for n in $(seq 3000); do echo "tick $n"; sleep 0.1; done
 """
 
@@ -54,6 +55,12 @@ def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> No
     expect(log).to_contain_text("tick 3")
     expect(page.locator("h1")).to_contain_text("running")
     expect(log).to_contain_text("tick 12")
+    expect(log.locator(".ink1.bold")).to_have_text("red")
+    expect(log).to_contain_text("red and plain")
+    page.get_by_label("Find in log").fill("RED AND")
+    expect(log.locator("mark")).to_have_text("red and")
+    page.get_by_label("Find in log").fill("")
+    expect(log.locator(".ink1.bold")).to_have_text("red")
     shoot(page, "build")
     repositories.abandon("code/api", "slow")
     expect(log).to_contain_text("cancelled")

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from headgate.adapters.process.joblog import LINE_SIZE_MAX_BYTES, JobLog
 
+COLOURS = re.compile(r"\x1b\[((?:[0-9]{1,3}(?:;[0-9]{1,3})*)?)m")
+"""All that steers a terminal in a log."""
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \| ")
 
 
@@ -39,19 +41,29 @@ def test_how_output_is_cut_into_pieces_does_not_matter(output: bytes, cuts: list
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.binary(max_size=300))
+@given(
+    st.binary(max_size=300)
+    | st.lists(
+        st.sampled_from([b"\x1b", b"[", b"3", b"1", b"8", b";", b"m", b"J", b"x", b"\r", b"\n", b"]", b"\x07"])
+    ).map(b"".join)
+)
 def test_nothing_that_is_written_can_steer_a_terminal_or_fake_a_line(output: bytes) -> None:
     lines = written([output]).split("\n")[:-1]
     assert len(lines) == len(output.removesuffix(b"\n").split(b"\n")) * bool(output)
     assert all(STAMP.match(line) for line in lines)
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e]", "".join(lines))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e]", COLOURS.sub("", "".join(lines)))
+    assert all(len(parts) < 3 or parts[-2] == "" for parts in map(COLOURS.split, lines)), "colours end with their line"
 
 
 @pytest.mark.parametrize(
     ("output", "text"),
     [
         (b"plain \xc3\xbc\n", "plain ü"),
-        (b"\x1b[31mred\x1b[0m \x1b]0;title\x07done\n", "red done"),
+        (b"\x1b[31mred\x1b[0m \x1b]0;title\x07done\n", "\x1b[31mred\x1b[m done"),
+        (b"\x1b[1;38;5;200;48;2;1;2;3mlong\n", "\x1b[1;38;5;200;48;2;1;2;3mlong\x1b[m"),
+        (b"\x1b[8mhidden\x1b[5;32;6m \x1b[38;5mleft\x1b[38;2;1;2;999;31m\x1b[99999m\n", "hidden\x1b[32m left\x1b[m"),
+        (b"\x1b[31m10%\r\x1b[32m100%\n", "\x1b[32m100%\x1b[m"),
+        (b"\x1b\x1b[2J[31mnot\x1b[?25l one\x9b31m\xc2\x9b31m\n", "[31mnot one\\x9b31m\\x9b31m"),
         (b"10%\r50%\r100%\n", "100%"),
         (b"dos\r\n", "dos"),
         (b"\xff\x00tab\there\n", "\\xff\\x00tab\there"),

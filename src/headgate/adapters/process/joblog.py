@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headgate.adapters.keys.censor import Censor
+from headgate.adapters.process.colours import COLOUR, ended, kept
 
 LINE_SIZE_MAX_BYTES = 65_536
 """A longer line is broken."""
@@ -75,9 +76,7 @@ class JobLog:
             self._file.close()
 
 
-_TERMINAL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
-"""What colours text and moves the cursor."""
-_UNSEEN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_UNSEEN = re.compile(f"(?P<colour>{COLOUR})|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, and what turns the direction of text."""
 
 
@@ -88,9 +87,13 @@ def _stamped(lines: list[bytes]) -> bytes:
 
 
 def _clean(line: bytes) -> str:
-    """As a terminal would show it; what cannot be shown is escaped."""
+    """As a terminal would show it, in its colours; what cannot be shown is escaped."""
     text = line.rstrip(b"\r").decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
-    text = _TERMINAL.sub("", text).rpartition("\r")[2]  # a progress bar is what it came to
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = kept(text).rpartition("\r")[2]  # a progress bar is what it came to
+    return ended(_UNSEEN.sub(_escaped, text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found["colour"] or found[0].encode("unicode_escape").decode()

@@ -1,4 +1,5 @@
 import { api, el, facts, fetched, instant, link, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
+import { coloured, plain } from "./colours.js";
 
 nav("", "Build");
 main.classList.add("tall");
@@ -28,7 +29,7 @@ function add(text) {
     const some = fresh.splice(0, PIECE_LINES - last.lines.length);
     last.lines.push(...some);
     lines += some.length;
-    if (search.value) paint(last); else last.node.append(`${some.join("\n")}\n`);
+    if (search.value) paint(last); else last.node.append(...coloured(`${some.join("\n")}\n`));
   }
   while (lines > LINES_MAX && pieces.length > 1) {
     const gone = pieces.shift();
@@ -43,8 +44,9 @@ const end = () => { log.scrollTop = log.scrollHeight; };
 log.addEventListener("scroll", () => { follow.checked = log.scrollHeight - log.scrollTop - log.clientHeight < 4; });
 
 function paint(piece) {
-  const text = `${piece.lines.join("\n")}\n`, wanted = search.value.toLowerCase(), found = [];
-  if (!wanted) return piece.node.replaceChildren(text);
+  const whole = `${piece.lines.join("\n")}\n`, wanted = search.value.toLowerCase(), found = [];
+  if (!wanted) return piece.node.replaceChildren(...coloured(whole));
+  const text = plain(whole);
   const lower = text.toLowerCase();
   let from = 0;
   for (let n = lower.indexOf(wanted); n >= 0; n = lower.indexOf(wanted, from)) {

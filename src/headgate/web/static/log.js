@@ -1,5 +1,6 @@
 // A file of a build's logs that is not for everybody: asked for with the token of who logged in.
 import { bearing, el, link, main, nav, parts, token, trouble } from "./page.js";
+import { coloured } from "./colours.js";
 
 const [, , , build, ...file] = parts.slice(1), name = file.join("/");
 nav("", name);
@@ -13,7 +14,13 @@ async function read() {
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).description ?? `${answer.status}`);
   main.append(log);
   const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let piece = await pieces.read(); !piece.done; piece = await pieces.read()) log.append(piece.value);
+  let rest = "";
+  for (let piece = await pieces.read(); !piece.done; piece = await pieces.read()) {
+    const lines = (rest + piece.value).split("\n");
+    rest = lines.pop();
+    log.append(...coloured(lines.map((line) => `${line}\n`).join("")));
+  }
+  log.append(...coloured(rest));
 }
 
 read().catch(trouble);
