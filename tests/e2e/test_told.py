@@ -28,6 +28,7 @@ REPORTERS = """    success:
     failure:
       local: {}
       hook: {}
+      elastic: {index: "ci-{tenant}"}
       mail:
         - subject: "{change} {result}"
         - to: nobody@example.org
@@ -43,6 +44,9 @@ default_to = team@example.org
 driver = http
 url = %(url)s
 secret = s3cret
+[connection elastic]
+driver = elasticsearch
+uri = %(url)s
 {SETTINGS}"""
 
 
@@ -61,14 +65,23 @@ class Mailbox:
         return "250 OK"
 
 
+Hook = tuple[str, list[tuple[dict[str, str], bytes]], list[Any]]
+
+
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """The address of a webhook, and its calls."""
-    calls: list[tuple[dict[str, str], bytes]] = []
+def hook() -> Iterator[Hook]:
+    """The address of a webhook, its calls, and the lines of what is sent in bulk to Elasticsearch there."""
+    calls, lines = list[tuple[dict[str, str], bytes]](), list[Any]()
 
     class Taker(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path.startswith("/hook/_bulk"):
+                lines.extend(map(json.loads, body.splitlines()))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"errors": false, "items": []}')
+                return
             calls.append(({name.lower(): value for name, value in self.headers.items()}, body))
             self.send_response(204)
             self.end_headers()
@@ -79,7 +92,7 @@ def hook() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Taker)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/hook", calls
+    yield f"http://127.0.0.1:{server.server_port}/hook", calls, lines
     server.shutdown()
     server.server_close()
 
@@ -90,10 +103,8 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def test_people_are_told_by_mail_and_webhook_whatever_was_away(
-    tmp_path: Path, hook: tuple[str, list[tuple[dict[str, str], bytes]]]
-) -> None:
-    url, calls = hook
+def test_people_are_told_by_mail_and_webhook_whatever_was_away(tmp_path: Path, hook: Hook) -> None:
+    url, calls, lines = hook
     port, box = free_port(), Mailbox()
     repositories = Repositories(tmp_path)
     usual = "    success:\n      local: {}\n    failure:\n      local: {}\n"
@@ -108,6 +119,12 @@ def test_people_are_told_by_mail_and_webhook_whatever_was_away(
         repositories.propose("code/api", "good", {"a": "x\n"})
         commit = repositories.propose("code/api", "bad", {"BROKEN": "x\n"})
         wait_for("both are told by webhook", lambda: len(calls) == 2)
+        wait_for("Elasticsearch has the buildset and its build", lambda: len(lines) == 4)
+        assert [one["index"]["_index"] for one in lines[::2]] == ["ci-example"] * 2
+        assert [(one["build_type"], one["result"]) for one in lines[1::2]] == [
+            ("buildset", "FAILURE"),
+            ("build", "FAILURE"),
+        ]
         wait_for("the note is there, whoever else is away", lambda: repositories.note("code/api", commit))
         place = "/api/tenant/example/reports"
         mail = wait_for(

@@ -70,11 +70,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            f"choice:{','.join(('git', *FORGES, 'queue', 'inventory', 'smtp', 'http', 'chat'))}",
+            f"choice:{','.join(('git', *FORGES, 'queue', 'inventory', 'smtp', 'http', 'chat', 'elasticsearch'))}",
             "git",
             "The kind of the connection. git has projects. Messages of a queue, and objects of the inventory, start "
-            "pipelines. To all of them pipelines report; so they do as mail, to a webhook, or to chats, which needs "
-            "`pip install 'headgate[chat]'`.",
+            "pipelines. To all of them pipelines report; so they do as mail, to a webhook, to Elasticsearch, or to "
+            "chats, which needs `pip install 'headgate[chat]'`.",
         ),
         "baseurl": Option("text", "", "git: where its repositories are: a directory, or an ssh or https URL."),
         "canonical_hostname": Option("text", "", "Host part of canonical project names. Default: the host of baseurl."),
@@ -121,6 +121,12 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "password": Option("text", "", "smtp: the password of that user."),
         "default_from": Option("text", "headgate@localhost", "smtp: the sender."),
         "default_to": Option("text", "", "smtp: the recipients, of reports whose pipeline names none."),
+        "uri": Option("text", "", "elasticsearch: its servers, as `https://HOST:9200`, commas between."),
+        "use_ssl": Option("flag", "true", "elasticsearch: whether servers without `http://` are spoken to with TLS."),
+        "verify_certs": Option("flag", "true", "elasticsearch: whether their certificates are checked."),
+        "ca_certs": Option("path", "", "elasticsearch: authorities of their certificates. Default: the system's."),
+        "client_cert": Option("path", "", "elasticsearch: the certificate to show them."),
+        "client_key": Option("path", "", "elasticsearch: its key."),
         "recipients": Option(
             "text",
             "",

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -116,6 +117,8 @@ def _shown(found: Mapping[str, str]) -> str:
             return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or f"https://{found.get('server', '')}")
         case "smtp":
             return f"smtp://{found.get('server') or 'localhost'}"
+        case "elasticsearch":
+            return " ".join(map(_server, found["uri"].split(",")))
         case "http":
             return "/".join(re.sub(r"(://)[^/@]*@", r"\1", found["url"]).split("/")[:3])
         case "inventory":
@@ -124,6 +127,15 @@ def _shown(found: Mapping[str, str]) -> str:
             return " ".join(f"{url.partition('://')[0]}://…" for url in found["url"].split())
         case _:
             return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or found.get("url") or "")
+
+
+def _server(url: str) -> str:
+    """Return its host and port alone."""
+    try:
+        parts = urlsplit(url.strip() if "://" in url else f"//{url.strip()}")
+        return f"{parts.hostname or ''}:{parts.port or 9200}"
+    except ValueError:
+        return "…"
 
 
 def _baseurl(settings: Settings, url: str) -> str:

@@ -254,6 +254,7 @@ _NEEDED = {
     "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
     "inventory": ("project", "whose objects it watches; and a partition"),
     "http": ("url", "what is called, as https://HOST/PATH"),
+    "elasticsearch": ("uri", "its servers, as https://HOST:9200, with commas between"),
     "chat": ("url", "an address as the library apprise has it, as slack://TOKEN/#CHANNEL"),
 }
 """Driver of a connection -> what has no default, and what it is."""

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
-from headgate.cli.process import plain
+from headgate.cli.process import connection_shapes, plain
 from headgate.cli.settings import read
 
 
@@ -35,3 +35,13 @@ def test_ssh_has_the_key_and_the_host_keys_of_the_connection(tmp_path: Path) -> 
     assert options["userknownhostsfile"].strip('"') == str(place / "hosts")
     third = asyncio.run(_settings(found["third"].access("code")))["core.sshCommand"]
     assert "/keys/k" in third and "KnownHosts" not in third
+
+
+def test_passwords_in_addresses_are_nobody_elses(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text(
+        "[connection e]\ndriver = elasticsearch\nuri = https://me:s3c@ret@a:9200, you:s3cret@b,https://we:s3,cret@c\n"
+        "[connection g]\nbaseurl = https://me:s3cret@git.example\n"
+    )
+    shown = {one.name: one.baseurl for one in connection_shapes(read(file))}
+    assert shown == {"e": "a:9200 b:9200 … c:9200", "g": "https://git.example"}

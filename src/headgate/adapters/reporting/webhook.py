@@ -70,21 +70,25 @@ class WebhookReporter:
             async with self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer:
                 if answer.is_success:
                     return
-                said = await _beginning(answer)
+                said = await beginning(answer)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ReporterAway(str(error) or type(error).__name__) from error
-        self._refused(answer, f"it answered {answer.status_code}{f': {said}' if said else ''}")
-
-    def _refused(self, answer: httpx.Response, said: str) -> None:
-        if answer.is_redirect:
-            raise ReportRefused(f"{said}; redirections are not followed: name the address itself in the settings")
-        if answer.status_code in PATIENCE or answer.status_code >= 500:
-            wait = answer.headers.get("retry-after", "")
-            raise ReporterAway(said, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
-        raise ReportRefused(said)
+        judged(answer, said)
 
 
-async def _beginning(answer: httpx.Response) -> str:
+def judged(answer: httpx.Response, text: str) -> None:
+    """Raise ReporterAway or ReportRefused for an answer that takes nothing, with what it says."""
+    said = f"it answered {answer.status_code}{f': {text}' if text else ''}"
+    if answer.is_redirect:
+        raise ReportRefused(f"{said}; redirections are not followed: name the address itself in the settings")
+    if answer.status_code in PATIENCE or answer.status_code >= 500:
+        wait = answer.headers.get("retry-after", "")
+        raise ReporterAway(said, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
+    raise ReportRefused(said)
+
+
+async def beginning(answer: httpx.Response) -> str:
+    """Return how the body of an answer begins, in one line."""
     found = b""
     async for chunk in answer.aiter_raw():
         found += chunk[:ANSWER_MAX_BYTES]

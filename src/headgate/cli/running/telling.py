@@ -83,6 +83,8 @@ async def _reporter(
 
             client = await stack.enter_async_context(webhook_client(trusting(*authorities(settings))))
             return WebhookReporter(client, Webhook.of(said))
+        case "elasticsearch":
+            return await _elastic(name, said, settings, stack)
         case "chat":
             from headgate.adapters.reporting.chat import ChatReporter, ChatUnusable
 
@@ -92,6 +94,17 @@ async def _reporter(
                 raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
         case _:
             return None
+
+
+async def _elastic(name: str, said: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> Reporter:
+    """Raise UserError."""
+    from headgate.adapters.reporting.elastic import Elastic, ElasticReporter, ElasticUnusable, elastic_client
+
+    try:
+        elastic = Elastic.of(said, settings.path.parent, trusting(*authorities(settings)))
+    except ElasticUnusable as error:
+        raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+    return ElasticReporter(await stack.enter_async_context(elastic_client(elastic)), elastic)
 
 
 async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> Posts:

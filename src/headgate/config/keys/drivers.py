@@ -102,6 +102,8 @@ INVENTORY = Driver(
 )
 """The inventory: objects start pipelines, and are told how these ended (how-to/burn-in-machines)."""
 
+_NO_VARS = "reports have no variables of jobs; the history has what they return"
+
 DRIVERS: dict[str, Driver] = {
     "git": GIT,
     "queue": QUEUE,
@@ -161,8 +163,12 @@ DRIVERS: dict[str, Driver] = {
     "elasticsearch": Driver(
         None,
         None,
-        {"index": Key(text), "index-vars": Key(flag, "false"), "index-returned-vars": Key(flag, "false")},
-        idle=_FORGE,
+        {
+            "index": Key(text, "zuul.{tenant}-%Y.%m.%d", "with %Y %y %m %d %H %V %G %U of the report's time"),
+            "index-vars": Key(flag, "false", idle=_NO_VARS),
+            "index-returned-vars": Key(flag, "false", idle=_NO_VARS),
+        },
+        posts=True,
     ),
     "sql": Driver(None, None, {}, free=True, idle="every buildset is in the history anyway"),
 }
