@@ -14,6 +14,9 @@ class Option(NamedTuple):
     doc: str
 
 
+OTHERS = ("queue", "inventory", "smtp", "http", "chat", "elasticsearch", "mqtt")
+"""Drivers of connections that have no repositories."""
+
 OPTIONS: dict[str, dict[str, Option]] = {
     "scheduler": {
         "tenant_config": Option("path", "tenants.yaml", "The tenant file."),
@@ -70,11 +73,11 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            f"choice:{','.join(('git', *FORGES, 'queue', 'inventory', 'smtp', 'http', 'chat', 'elasticsearch'))}",
+            f"choice:{','.join(('git', *FORGES, *OTHERS))}",
             "git",
             "The kind of the connection. git has projects. Messages of a queue, and objects of the inventory, start "
             "pipelines. To all of them pipelines report; so they do as mail, to a webhook, to Elasticsearch, or to "
-            "chats, which needs `pip install 'headgate[chat]'`.",
+            "chats and MQTT, which need `pip install 'headgate[chat]'` and `'headgate[mqtt]'`.",
         ),
         "baseurl": Option("text", "", "git: where its repositories are: a directory, or an ssh or https URL."),
         "canonical_hostname": Option("text", "", "Host part of canonical project names. Default: the host of baseurl."),
@@ -112,19 +115,27 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "partition": Option("text", "", "inventory: the name of the partition whose objects are watched."),
         "project": Option("text", "", "inventory: the project whose objects are watched, and in whose name."),
         "secret": Option("text", "", "http: what calls are signed with. Default: they are not signed."),
-        "server": Option("text", "localhost", "smtp: the host that takes mail."),
-        "port": Option("integer:1,65535", "", "smtp: its port. Default: 25; 465 with `security = tls`."),
+        "server": Option("text", "localhost", "smtp, mqtt: the host that takes mail, or messages."),
+        "port": Option(
+            "integer:1,65535", "", "smtp, mqtt: its port. Default: 25; 465 with `security = tls`; mqtt: 1883."
+        ),
         "security": Option("choice:none,starttls,tls", "none", "smtp: how the connection to it is protected."),
         "use_starttls": Option("flag", "false", "smtp: as `security = starttls`."),
         "ca": Option("path", "", "smtp: authorities of its certificate, PEM. Default: the system's."),
-        "user": Option("text", "", "smtp: who logs in. Default: nobody does."),
-        "password": Option("text", "", "smtp: the password of that user."),
+        "user": Option("text", "", "smtp, mqtt: who logs in. Default: nobody does."),
+        "password": Option("text", "", "smtp, mqtt: the password of that user."),
         "default_from": Option("text", "headgate@localhost", "smtp: the sender."),
         "default_to": Option("text", "", "smtp: the recipients, of reports whose pipeline names none."),
         "uri": Option("text", "", "elasticsearch: its servers, as `https://HOST:9200`, commas between."),
         "use_ssl": Option("flag", "true", "elasticsearch: whether servers without `http://` are spoken to with TLS."),
         "verify_certs": Option("flag", "true", "elasticsearch: whether their certificates are checked."),
-        "ca_certs": Option("path", "", "elasticsearch: authorities of their certificates. Default: the system's."),
+        "ca_certs": Option(
+            "path", "", "elasticsearch, mqtt: authorities of their certificates. Default: the system's."
+        ),
+        "certfile": Option("path", "", "mqtt: the certificate to show; with it, or ca_certs, TLS is spoken."),
+        "keyfile": Option("path", "", "mqtt: its key."),
+        "ciphers": Option("text", "", "mqtt: the ciphers that are allowed, as OpenSSL names them."),
+        "keepalive": Option("seconds", "60", "mqtt: how often the broker has a sign of life."),
         "client_cert": Option("path", "", "elasticsearch: the certificate to show them."),
         "client_key": Option("path", "", "elasticsearch: its key."),
         "recipients": Option(

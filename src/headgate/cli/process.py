@@ -117,6 +117,8 @@ def _shown(found: Mapping[str, str]) -> str:
             return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or f"https://{found.get('server', '')}")
         case "smtp":
             return f"smtp://{found.get('server') or 'localhost'}"
+        case "mqtt":
+            return f"mqtt://{found.get('server') or 'localhost'}"
         case "elasticsearch":
             return " ".join(map(_server, found["uri"].split(",")))
         case "http":

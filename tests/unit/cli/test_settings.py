@@ -48,7 +48,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[connection x]\ndriver = kafka\n",
-            r"driver must be one of git, .*queue, inventory, smtp, http, chat, elasticsearch, not 'kafka'",
+            r"driver must be one of git, .*queue, inventory, smtp, http, chat, elasticsearch, mqtt, not 'kafka'",
         ),
         ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
         ("port = 1\n", r"this is no settings file"),

@@ -132,7 +132,6 @@ SOURCES = ("gerrit", "github", "gitlab", "pagure")
 _NO_DRIVER = "there is no driver of it here: take the connection, and its projects in the tenant file, away"
 LACKING: dict[str, Note] = {
     **{forge: _missing(_NO_DRIVER) for forge in SOURCES},
-    "mqtt": _missing("reports go to a queue instead (driver queue), or as JSON to a URL (driver http)"),
     "sql": _needless("every build is in the history, which `[database]` names"),
     **dict.fromkeys(("aws", "azure", "gce", "ibmvpc", "kubernetes", "openstack", "openshift"), _NO_CLOUD),
 }

@@ -83,6 +83,13 @@ async def _reporter(
 
             client = await stack.enter_async_context(webhook_client(trusting(*authorities(settings))))
             return WebhookReporter(client, Webhook.of(said))
+        case "mqtt":
+            from headgate.adapters.reporting.mqtt import Broker, MqttReporter, MqttUnusable
+
+            try:
+                return MqttReporter(Broker.of(said, settings.path.parent))
+            except MqttUnusable as error:
+                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
         case "elasticsearch":
             return await _elastic(name, said, settings, stack)
         case "chat":

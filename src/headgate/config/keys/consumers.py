@@ -92,6 +92,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "inventory reporter": {"services/reporting": "set unset tag untag"},
     "smtp reporter": {"adapters/reporting": "to from subject"},
     "chat reporter": {"adapters/reporting": "title"},
+    "mqtt reporter": {"adapters/reporting": "topic qos"},
     "elasticsearch reporter": {"adapters/reporting": "index"},
     "zuul trigger": {"gate": "event=events pipeline"},
     "zuul reporter": {},

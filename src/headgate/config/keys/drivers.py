@@ -157,8 +157,16 @@ DRIVERS: dict[str, Driver] = {
     "mqtt": Driver(
         None,
         None,
-        {"topic": Key(text), "qos": Key(count(0)), "include-returned-data": Key(flag, "false")},
-        idle=_FORGE,
+        {
+            "topic": Key(
+                text,
+                "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}",
+                "with these, {patchset} and {ref}",
+            ),
+            "qos": Key(count(0, 2), "0"),
+            "include-returned-data": Key(flag, "false", idle=_NO_VARS),
+        },
+        posts=True,
     ),
     "elasticsearch": Driver(
         None,

@@ -1,0 +1,165 @@
+"""Reports as messages of MQTT, at a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from headgate.adapters.reporting.mqtt import Broker, MqttReporter, MqttUnusable, message, topic_of
+from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.certificates import make
+from headgate.testing.servers.program import Program, free_ports
+
+from .told import posting
+
+MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+needs_broker = pytest.mark.skipif(not Path(MOSQUITTO).exists(), reason="needs Debian's package mosquitto")
+
+
+def hashed(root: Path) -> Path:
+    """A file with the one who may come in."""
+    file = root / "secrets"
+    file.touch(mode=0o600)
+    subprocess.run(["mosquitto_passwd", "-b", str(file), "gate", "right"], check=True)
+    return file
+
+
+@asynccontextmanager
+async def broker(root: Path, *settings: str) -> AsyncIterator[int]:
+    """Provide the port of one that lets in user `gate` with the password `right`."""
+    (port,) = free_ports(1)
+    secrets = hashed(root)
+    lines = [f"listener {port} 127.0.0.1", "allow_anonymous false", f"password_file {secrets}", "user root", *settings]
+    (root / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+    running = Program([MOSQUITTO, "-c", str(root / "mosquitto.conf")], root)
+    running.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    break
+                except OSError:
+                    await asyncio.sleep(0.05)
+        yield port
+    finally:
+        running.kill()
+
+
+def said(port: int, **more: str) -> dict[str, str]:
+    return {"server": "127.0.0.1", "port": str(port), "user": "gate", "password": "right", **more}
+
+
+def reporter(port: int, root: Path = Path("/nowhere"), **more: str) -> MqttReporter:
+    return MqttReporter(Broker.of(said(port, **more), root))
+
+
+@asynccontextmanager
+async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[list[tuple[str, int, Any]]]:
+    """Provide topic, quality and content of what comes."""
+    heard = list[tuple[str, int, Any]]()
+    client = aiomqtt.Client("127.0.0.1", port, username="gate", password="right", tls_context=tls)
+
+    async def hear() -> None:
+        async for one in client.messages:
+            assert isinstance(one.payload, bytes)
+            heard.append((str(one.topic), one.qos, json.loads(one.payload)))
+
+    async with client:
+        await client.subscribe("#", qos=2)
+        task = asyncio.ensure_future(hear())
+        try:
+            yield heard
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def until(heard: list[tuple[str, int, Any]], count: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while len(heard) < count:  # noqa: ASYNC110  # of another process
+            await asyncio.sleep(0.01)
+
+
+@needs_broker
+async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
+    async with broker(tmp_path) as port, listening(port) as heard:
+        await reporter(port).tell(posting())
+        for qos in ("0", "1", "2"):
+            await reporter(port).tell(posting("k2", {"topic": "ci/{project}/{patchset}", "qos": qos}, branch="a#b"))
+        await until(heard, 4)
+        assert {topic for topic, *_ in heard} == {"example/zuul/gate/code/api/main/topic", "ci/code/api/abcdef12"}
+        assert sorted(quality for _, quality, _ in heard) == [0, 0, 1, 2]
+        told = next(body for topic, _, body in heard if topic.startswith("example"))
+        assert (told["id"], told["action"], told["tenant"], told["change"]) == ("k1", "failure", "example", "topic")
+        assert told["timestamp"] == 1_700_000_000 and told["buildset"]["result"] == "FAILURE"
+        (build,) = told["buildset"]["builds"]
+        assert build["job_name"] == "unit" and build["web_url"] == "https://gate.example/t/example/build/u1"
+
+
+@needs_broker
+async def test_who_is_not_let_in_or_hears_nothing_tries_again(tmp_path: Path) -> None:
+    async with broker(tmp_path) as port:
+        with pytest.raises(ReporterAway, match=f"127.0.0.1:{port}"):
+            await reporter(port, password="wrong").tell(posting())
+    with pytest.raises(ReporterAway, match=f"127.0.0.1:{port}"):
+        await reporter(port).tell(posting())
+
+
+@needs_broker
+async def test_the_broker_is_who_it_is_said_to_be(tmp_path: Path) -> None:
+    ours, theirs = make(tmp_path / "ours"), make(tmp_path / "theirs")
+    async with broker(tmp_path, f"certfile {ours.server}", f"keyfile {ours.server}") as port:
+        tls = ssl.create_default_context(cafile=ours.authority)
+        async with listening(port, tls) as heard:
+            await reporter(port, tmp_path, ca_certs="ours/" + ours.authority.name).tell(posting(options={"qos": "1"}))
+            await until(heard, 1)
+            with pytest.raises(ReporterAway, match="certificate verify failed"):
+                await reporter(port, ca_certs=str(theirs.authority)).tell(posting())
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.adapters.reporting.mqtt.TIMEOUT_S", 0.2)
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    async with server:
+        with pytest.raises(ReporterAway):
+            await reporter(server.sockets[0].getsockname()[1]).tell(posting())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "changed", "topic"),
+    [
+        ("{tenant}/{nothing}", {"tenant": "$SYS"}, "_SYS/{nothing}"),
+        ("a/{branch}", {"branch": "x/+/#\0\n"}, "a/x/_/___"),
+        ("{project}", {"project": "git.example/größe"}, "größe"),
+        ("ü" * 40_000, {}, "ü" * 32_767),
+    ],
+)
+def test_no_name_makes_a_topic_that_is_none(pattern: str, changed: dict[str, str], topic: str) -> None:
+    assert topic_of(pattern, posting(**changed).report) == topic
+
+
+async def test_what_cannot_be_sent_or_used_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ReportRefused):
+        await reporter(1).tell(posting(options={"qos": "3"}))
+    for more in ({"ca_certs": "missing"}, {"certfile": "missing"}):
+        with pytest.raises(MqttUnusable, match="cannot be used"):
+            reporter(1, tmp_path, **more)
+    assert "right" not in repr(Broker.of(said(1), tmp_path))
+
+
+def test_of_what_is_no_change_the_ref_is_said() -> None:
+    told = message(posting(ref="refs/tags/v1", change="v1,abc"))
+    assert told["ref"] == "refs/tags/v1" and "change" not in told and "patchset" not in told
