@@ -40,9 +40,9 @@ port = 79
 driver = git
 baseurl = hub
 canonical_hostname = git.example
-[connection mqtt]
-driver = mqtt
-server = localhost
+[connection cloud]
+driver = aws
+access_key_id = x
 """
 
 

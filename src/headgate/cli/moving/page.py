@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 
 from headgate.adapters.forges.registry import FORGES
 from headgate.cli.moving.reference import INSTEAD, MISSING, NEEDLESS, Note
@@ -87,6 +88,10 @@ def _differences(settings: Settings) -> Iterator[str]:
         driver = said.get("driver") or "git"
         if driver == "git" and not said.get("poll_delay"):
             yield f"[connection {name}] poll_delay is not set: repositories are looked at every 30 s, not every 2 hours"
+        if driver == "mqtt" and find_spec("aiomqtt") is None:
+            yield f"[connection {name}]: it needs a library: pip install 'headgate[mqtt]'"
+        if driver == "elasticsearch":
+            yield f"[connection {name}]: documents have the fields of docs/how-to/be-told.md, and no variables of jobs"
         if driver in FORGES and said.get("webhook_token"):
             yield f"[connection {name}]: deliveries go to /api/connection/{name}/payload, as before, and must be signed"
 
