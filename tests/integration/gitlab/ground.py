@@ -81,9 +81,9 @@ class Ground:
             self.ignored.append(found.why)
         return web.json_response({"ignored": found.why if isinstance(found, Ignored) else ""})
 
-    def watch(self, *paths: str) -> None:
+    def watch(self, *paths: str, **more: Any) -> None:
         names = paths or (PATH,)
-        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False) for n in names})
+        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False, **more) for n in names})
 
     async def settled(self) -> None:
         """Wait until what was delivered is answered."""
@@ -109,9 +109,9 @@ async def ground(hub: GitLab, root: Path) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def watched(found: Ground, *paths: str) -> AsyncIterator[Gate]:
-    """Provide the gate while the driver looks, after its first look."""
-    found.watch(*paths)
+async def watched(found: Ground, *paths: str, **more: Any) -> AsyncIterator[Gate]:
+    """Provide the gate while the driver looks, after its first look; `more`: as the tenant file says of projects."""
+    found.watch(*paths, **more)
     found.forge.stir(Hint("begin", PROJECT, ref="refs/heads/main"))
     task = asyncio.ensure_future(found.gate.run())
     try:

@@ -8,11 +8,12 @@ import pytest
 
 from headgate.adapters.forges import watching
 from headgate.adapters.forges.rest import Query
+from headgate.config.tenants import Protection
 from headgate.gate.change import EventKind
 from headgate.ports.forge import Hint
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.mail import Delivery
-from headgate.testing.forges.gitlab.state import DEVELOPER
+from headgate.testing.forges.gitlab.state import DEVELOPER, Protected
 from tests.integration.gitlab.ground import PATH, PROJECT, Ground, M, opened, watched
 
 
@@ -284,6 +285,18 @@ async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
         here.eve.comment(here.project.requests[1], f"more {n}")
     async with watched(here):
         await gate.until(lambda: gate.told.count("gl_merge_request.comment") == first + 130)
+
+
+async def test_which_branches_are_protected_is_told_where_somebody_asks(here: Ground) -> None:
+    here.ada.push(here.project, "release", {"r": "1\n"})
+    async with watched(here) as gate:
+        assert gate.protections == []
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: gate.protections)
+        assert gate.protections[-1] == Protection(frozenset({"main"}), frozenset())
+        here.project.protected["release"] = Protected("release")
+        here.forge.stir(Hint("anywhere"))
+        await gate.until(lambda: gate.protections[-1] == Protection(frozenset({"main", "release"}), frozenset()))
 
 
 async def test_names_of_changes(here: Ground) -> None:

@@ -32,7 +32,9 @@ _REQUEST = re.compile(rf"/((?:{_NAME}/){{1,20}}?{_NAME})(?:/-)?/merge_requests/(
 class GitLabForge:
     """One GitLab; see `ports.forge.Forge`."""
 
-    can = Abilities(lands="merge", votes=True, labels=True, statuses=True, drafts=True, threads=True, webhooks=True)
+    can = Abilities(
+        lands="merge", votes=True, labels=True, statuses=True, drafts=True, threads=True, webhooks=True, protection=True
+    )
 
     def __init__(
         self,

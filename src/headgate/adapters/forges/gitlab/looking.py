@@ -11,14 +11,16 @@ from headgate.adapters.forges.gitlab.happenings import EVENT, Mark
 from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.gitlab.request import look
 from headgate.adapters.forges.gitlab.standing import OPEN, Stands
-from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words
-from headgate.adapters.forges.rest import Query
+from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words
+from headgate.adapters.forges.rest import PAGES_MAX, Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
 from headgate.config.forges.facts import Happening
+from headgate.config.tenants import Protection
 from headgate.gate.change import Standing
 from headgate.ports.forge import Hint
 
+BRANCHES_MAX = 100 * PAGES_MAX
 WORDS = Words("merge request", Happening(EVENT, "merged"), Happening("gl_push"), settles=True)
 
 
@@ -43,7 +45,10 @@ class Source:
     ) -> ProjectLook:
         """See `forges.watching.Source`."""
         asking = Asking(self.client, self.stands, await self.people.us(), project)
-        return ProjectLook(asking, self.client.account.name, self.engine, names, project, known, hints, whole, again)
+        connection = self.client.account.name
+        look = ProjectLook(asking, connection, self.engine, names, project, known, hints, whole, again)
+        look.protection = asking.protection
+        return look
 
     def refused(self, project: str) -> None:
         """See `forges.watching.Source`: it is asked whether the token still is one, which git says badly."""
@@ -79,6 +84,17 @@ class Asking:
         if was is None and request.state not in OPEN:
             return None
         return await self.stands.of(request, was, self.us, heads, first=first)
+
+    async def protection(self) -> Guarded:
+        """See `forges.looking.ProjectLook`: the list of branches says it of each; none is locked."""
+        found: set[str] = set()
+        path, count = f"{self.client.account.path(self.project)}/repository/branches", 0
+        async for page in self.client.pages(self.client.key, path, urgent=False):
+            found |= {str(one["name"]) for one in page if one["protected"]}
+            count += len(page)
+        if count >= BRANCHES_MAX:
+            return None, f"it has {BRANCHES_MAX} branches or more, too many to ask which are protected"
+        return Protection(frozenset(found), frozenset()), ""
 
     def forget_rules(self) -> None:
         """See `forges.looking.Asking`: GitLab applies them itself, each time it is asked."""
