@@ -11,6 +11,7 @@ from headgate.adapters.forges.rest import Query
 from headgate.config.tenants import Protection
 from headgate.gate.change import EventKind
 from headgate.ports.forge import Hint
+from headgate.ports.reporter import ReporterAway
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.mail import Delivery
 from headgate.testing.forges.gitlab.state import DEVELOPER, Protected
@@ -211,6 +212,41 @@ async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypa
         await gate.until(lambda: (gate.known[f"{PROJECT}#1"].details or details).mergeable is True)
     asked = [one for one in here.hub.door.log if one.template == M and one.method == "GET"]
     assert len(asked) == 3
+
+
+async def test_a_pipeline_that_ends_is_seen_whatever_deliveries_do(here: Ground) -> None:
+    """No time of a merge request moves by that."""
+    here.project.only_if_pipeline_succeeds = True
+    one = opened(here)
+    here.eve.status(one, "lint", "running")
+
+    def lacking() -> list[tuple[bool | None, tuple[str, ...]]]:
+        details = gate.known[f"{PROJECT}#1"].details
+        return [(rule.met, rule.missing) for rule in details.rules or ()] if details is not None else []
+
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.known)
+        assert lacking() == [(None, ("lint",))]
+        here.eve.status(one, "lint", "failed")
+        await here.settled()
+        assert lacking() == [(False, ("lint",))]
+        here.hub.mail.lose(1)
+        here.eve.status(one, "lint", "success")
+        here.forge.stir(Hint("anywhere"))
+        await gate.until(lambda: lacking() == [])
+
+
+async def test_what_gitlab_says_of_its_limit_is_believed(here: Ground) -> None:
+    here.hub.limits.limit = 20
+    opened(here)
+    assert await here.forge.look_up(f"{PROJECT}#1") is not None
+    budget = here.client.budget(here.client.key)
+    used = here.hub.limits.used["gate"]
+    assert (budget.limit, budget.remaining) == (20, 20 - used) and used > 2
+    with pytest.raises(ReporterAway, match="the limit of requests") as away:
+        for _ in range(30):
+            await here.forge.look_up(f"{PROJECT}#1")
+    assert 0 < away.value.wait_s <= 62 and here.hub.limits.used["gate"] == 20
 
 
 async def test_a_project_under_another_path_is_still_seen(here: Ground) -> None:
