@@ -251,8 +251,14 @@ class Watching:
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
                 look.protection = None
-            async for sighting in look.sightings():
-                await self._tell(sighting)
+            if whole:  # who hints at all of it from now on wants one more
+                one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
+            try:
+                async for sighting in look.sightings():
+                    await self._tell(sighting)
+            except BaseException:
+                one.whole_s = 0.0 if whole else one.whole_s
+                raise
             one.misfits = one.misfits if look.misfits is None else look.misfits
             one.unseen = one.unseen if look.unseen is None else look.unseen
             if look.odd:  # we may be let in no longer
@@ -260,8 +266,6 @@ class Watching:
             one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, one.unseen, *_told(look))))
             one.unsettled = frozenset(look.unsettled)
             one.settling = min(one.settling + 1, 10) if one.unsettled else 0
-            if whole:
-                one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             if look.more:
                 one.whole_s = 0.0
                 return 1.0, trouble
