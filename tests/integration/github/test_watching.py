@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges.github import watching
+from headgate.adapters.forges import watching
 from headgate.gate.change import EventKind
 from headgate.map.telling import Posting
 from headgate.ports.forge import Hint
