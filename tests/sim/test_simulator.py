@@ -334,13 +334,13 @@ AMONG = {
     one_person_is_two: range(6, 200, SEVERAL_EVERY),
     who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),
     a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(3605, 12_000, CLOSED_EVERY),
+    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(4115, 12_000, CLOSED_EVERY),
     the_server_does_not_hold_the_approval: range(602, 3000, SEVERAL_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
     what_a_cut_turn_left_is_not_cancelled: range(97, 900, CUT_EVERY),
     builds_are_told_to_go_on_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
-    semaphores_are_written_blindly: range(450, 1000, CHECKED_EVERY),
+    semaphores_are_written_blindly: range(780, 1200, CHECKED_EVERY),
     what_is_told_of_refs_is_not_kept: range(4, 800, TAGGED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(45, 700, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(0, 800, SERVED_EVERY),
@@ -351,7 +351,7 @@ AMONG = {
 
 OF_CIRCLES: dict[Mutant, range] = {
     a_part_is_taken_for_the_whole: range(100),
-    who_goes_on_forgets_what_has_landed: range(600),
+    who_goes_on_forgets_what_has_landed: range(80, 600),
 }
 """Mutants of worlds where changes need each other, and their seeds."""
 
