@@ -29,7 +29,7 @@ from headgate.store.zookeeper.wire.link import Identity, Link, Lost, Traffic
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
-from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
+from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_r
 async def test_who_is_cut_off_loses_its_lease_and_its_guard(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
 ) -> None:
-    lease = await ours.grant(SESSION_LEAST_S)
+    lease = await ours.grant(2)
     (mine,) = await ours.commit([], [Append("/lock", b"me", lease)])
     assert mine is not None
     line.refuse()

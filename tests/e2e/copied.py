@@ -12,8 +12,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 BIN = Path(sys.executable).parent
 SHELL = r"""
 set -eu
-until_up() { for _ in $(seq 600); do curl -sfo /dev/null "$1" && return; sleep 0.1; done; echo "$1 is not up"; exit 1; }
-until_said() { for _ in $(seq 600); do grep -q "$2" "$1" && return; sleep 0.1; done; cat "$1"; echo "no $2"; exit 1; }
+until_up() { for _ in $(seq 999); do curl -sfo /dev/null "$1" && return; sleep 0.1; done; echo "$1 is not up"; exit 1; }
+until_said() { for _ in $(seq 999); do grep -q "$2" "$1" && return; sleep 0.1; done; cat "$1"; echo "no $2"; exit 1; }
 """
 
 
@@ -53,6 +53,6 @@ def run(script: str, root: Path, *, hosts: str = "", **environment: str) -> str:
         (root / "hosts").write_text(f"127.0.0.1 localhost {hosts}\n")
         cell += ["--bind", str(root / "hosts"), "/etc/hosts"]
     cell += ["--unshare-pid", "--die-with-parent", "bash", "-c", SHELL + script]
-    done = subprocess.run(cell, cwd=root, env=names, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(cell, cwd=root, env=names, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

@@ -88,7 +88,7 @@ etcd --data-dir etcd > etcd.log 2>&1 & until_up http://127.0.0.1:2379/health
 {on_etcd} > serve.log 2>&1 & until_said serve.log "HTTP is at"; kill $!; wait $! || true
 {compatible} > old.log 2>&1 & until_said old.log "is served"
 until_said old.log "gRPC"
-for _ in $(seq 100); do etcdctl get --prefix gsr/ --keys-only | tee keys; test -s keys && break; sleep 0.1; done
+for _ in $(seq 1800); do etcdctl get --prefix gsr/ --keys-only | tee keys; test -s keys && break; sleep 0.1; done
 """,
         tmp_path,
         hosts="etcd1 etcd2 etcd3",

@@ -151,7 +151,7 @@ def test_the_silence_of_a_store_is_said_within_two_seconds(tmp_path: Path, schem
     text = f"[qdo-worker]\njob = os:getcwd\n[queuey]\napp_key = x\n[store]\nurl = {scheme}\n"
     (tmp_path / "worker.conf").write_text(text)
     (tmp_path / "mute.py").write_text(
-        "import socket, time\ns = socket.create_server(('127.0.0.1', 2181))\nprint('up', flush=True)\ntime.sleep(60)\n"
+        "import socket, time\ns = socket.create_server(('127.0.0.1', 2181))\nprint('up', flush=True)\ntime.sleep(600)\n"
     )
     run(
         """

@@ -62,7 +62,8 @@ async def test_a_build_says_that_it_could_not_start_all_it_wanted(tmp_path: Path
     bench = Bench(tmp_path, bounds=Bounds(processes_max=40))
     if not bench.runner.limiter.groups.complete:
         pytest.skip("no control group can be made here")
-    outcome = await bench.build(run=(bench.script("bomb", f"{BOMB} {end}"),), timeout_s=5)
+    time_s = 12 if end == "sleep 600" else 180
+    outcome = await bench.build(run=(bench.script("bomb", f"{BOMB} {end}"),), timeout_s=time_s)
     assert bench.log.count("| limit of 40 processes reached: no further process can be started\n") == 1
     why = "" if result == "SUCCESS" else "run: bomb: limit of 40 processes reached"
     assert (outcome.result, outcome.error) == (result, why)
@@ -73,9 +74,11 @@ async def test_groups_end_with_their_builds(tmp_path: Path) -> None:
     groups = bench.runner.limiter.groups
     if not groups.parents:
         pytest.skip("no control group can be made here")
-    building = bench.start(run=(bench.script("run", "echo begun; sleep 1"),))
+    go = tmp_path / "go"
+    building = bench.start(run=(bench.script("run", f"echo begun; until test -e {go}; do sleep 0.05; done"),))
     await bench.says("begun")
     assert any(list(parent.glob(f"{bench.id}-*")) for parent in groups.parents.values())
+    go.touch()
     await building
     assert not any(list(parent.glob("*/")) for parent in groups.parents.values())
     await bench.runner.close()

@@ -78,8 +78,8 @@ async def test_a_job_that_says_nothing_of_time_has_the_sites_limit(tmp_path: Pat
 
 async def test_pre_run_and_run_share_their_time(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    half = bench.script("half", "sleep 0.7")
-    assert (await bench.build(pre_run=(half,), run=(half,), timeout_s=1)).result == "TIMED_OUT"
+    half = bench.script("half", "sleep 3")
+    assert (await bench.build(pre_run=(half,), run=(half,), timeout_s=5)).result == "TIMED_OUT"
 
 
 async def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ async def test_a_playbook_runs_while_it_holds_its_semaphores(tmp_path: Path) -> 
 async def test_waiting_for_a_semaphore_is_part_of_the_time(tmp_path: Path) -> None:
     bench, cancel = Bench(tmp_path), asyncio.Event()
     run = replace(bench.script("run", SAYS), semaphores=("printer",))
-    outcome = await bench.build(run=(run,), timeout_s=1, contact=Alone(busy=True))
+    outcome = await bench.build(run=(run,), timeout_s=3, contact=Alone(busy=True))
     assert outcome.result == "TIMED_OUT" and "while it waited for printer" in outcome.error and said(bench) == []
     building = bench.start(cancel, run=(run,), contact=Alone(busy=True))
     await bench.says("WAITING")
