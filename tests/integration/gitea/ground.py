@@ -72,9 +72,9 @@ class Ground:
             self.ignored.append(found.why)
         return web.json_response({"ignored": found.why if isinstance(found, Ignored) else ""})
 
-    def watch(self, *projects: str) -> None:
+    def watch(self, *projects: str, **more: bool) -> None:
         names = projects or ("acme/rocket",)
-        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False) for n in names})
+        self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False, **more) for n in names})  # type: ignore[arg-type]
 
     async def settled(self) -> None:
         """Wait until what was delivered is answered."""
@@ -100,9 +100,9 @@ async def ground(hub: Gitea, root: Path) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def watched(found: Ground, *projects: str) -> AsyncIterator[Gate]:
-    """Provide the gate while the driver looks, after its first look."""
-    found.watch(*projects)
+async def watched(found: Ground, *projects: str, **more: bool) -> AsyncIterator[Gate]:
+    """Provide the gate while the driver looks, after its first look; `more`: as the tenant file says of projects."""
+    found.watch(*projects, **more)
     found.forge.stir(Hint("begin", PROJECT, ref="refs/heads/main"))
     task = asyncio.ensure_future(found.gate.run())
     try:

@@ -24,7 +24,7 @@ _KIND = many(one_of(*CONFIG_PROJECT_KINDS))
 _ENTRIES = many(either(text, mapping))
 _TEXTS = many(text)
 
-_PROTECTED = "untrusted projects; GitHub says which are: rules or a ruleset apply to it. Elsewhere all branches are"
+_PROTECTED = "untrusted projects; GitHub and Gitea say which are, by their rules. Elsewhere all branches are"
 _LOCKED = "untrusted projects; GitHub says which are: read-only ones. Elsewhere no branch is"
 
 LABEL: Keys = {

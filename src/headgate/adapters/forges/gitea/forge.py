@@ -35,7 +35,14 @@ class GiteaForge:
     """One Gitea or Forgejo; see `ports.forge.Forge`."""
 
     can = Abilities(
-        lands="merge", votes=True, labels=True, statuses=True, drafts=True, file_comments=True, webhooks=True
+        lands="merge",
+        votes=True,
+        labels=True,
+        statuses=True,
+        drafts=True,
+        file_comments=True,
+        webhooks=True,
+        protection=True,
     )
 
     def __init__(self, client: Client, engine: Callable[[], GitEngine], every_s: float = EVERY_S) -> None:

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.gitea.protection import protection
 from headgate.adapters.forges.gitea.pull import look
 from headgate.adapters.forges.gitea.standing import GiteaStands
 from headgate.adapters.forges.happenings import OLD_MS, Mark
-from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words
+from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words
 from headgate.adapters.forges.rest import Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
@@ -47,7 +48,10 @@ class Source:
     ) -> ProjectLook:
         """See `forges.watching.Source`."""
         asking = Asking(self.client, self.stands, await self.client.us(), project, self.turns)
-        return ProjectLook(asking, self.client.account.name, self.engine, names, project, known, hints, whole, again)
+        at = self.client.account.name
+        look = ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
+        look.protection = asking.protection
+        return look
 
     def refused(self, project: str) -> None:
         """See `forges.watching.Source`."""
@@ -91,6 +95,10 @@ class Asking:
         if was is None and pull.state != "OPEN":
             return None
         return await self.stands.of(self.client.key, self.project, pull, was, self.us, heads, first=first)
+
+    async def protection(self) -> Guarded:
+        """See `forges.looking.ProjectLook`."""
+        return await protection(self.client, self.client.account.short(self.project))
 
     def forget_rules(self) -> None:
         """See `forges.looking.Asking`."""

@@ -207,6 +207,11 @@ def _status(call: Call) -> Answered:
     return 201, call.shows.status(call.repository, sha, one)
 
 
+def _branches(call: Call) -> Answered:
+    names = sorted(hosting.heads(call.repository))
+    return 200, [call.shows.branch(call.repository, name, call.asker) for name in call.page(names)]
+
+
 def _branch(call: Call) -> Answered:
     if call.path["branch"] not in hosting.heads(call.repository):
         raise Refused(404, GONE)
@@ -258,6 +263,7 @@ ROUTES = [
     Route("POST", f"{_REPO}/labels", _make_label),
     Route("GET", f"{_REPO}/commits/{{ref}}/status", _combined),
     Route("POST", f"{_REPO}/statuses/{{sha}}", _status),
+    Route("GET", f"{_REPO}/branches", _branches),
     Route("GET", f"{_REPO}/branches/{{branch}}", _branch),
     Route("GET", f"{_REPO}/branch_protections", _protections),
     Route("GET", f"{_REPO}/git/commits/{{sha}}", _commit),

@@ -1,0 +1,51 @@
+"""Which branches are protected, as the driver tells it to whoever wants only those."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.adapters.forges.gitea import protection
+from headgate.config.tenants import Protection
+from tests.integration.gitea.ground import PROJECT, Ground, watched
+
+
+@pytest.fixture
+def here(here: Ground) -> Ground:
+    for branch in ("release/1", "release/2", "topic"):
+        here.ada.push(here.repository, branch, {"b.txt": f"{branch}\n"})
+    return here
+
+
+def said(*protected: str) -> Protection:
+    return Protection(frozenset(protected), frozenset())
+
+
+async def test_what_is_protected_is_told_and_what_people_change_of_it(here: Ground) -> None:
+    """Gitea delivers nothing when a protection changes: the next look at everything finds it."""
+    here.hub.world.page_max = 2  # of three pages, so that none is the last for being short
+    here.hub.protect(here.repository, "release/*")
+    _, here.forge = here.driver("often", every_s=0.3)
+    here.gate.forge = here.forge
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: gate.protections)
+        assert gate.protections[0] == said("release/1", "release/2")
+        assert gate.heads[PROJECT].keys() == {f"refs/heads/{n}" for n in ("main", "topic", "release/1", "release/2")}
+        here.hub.protect(here.repository, "main")
+        await gate.until(lambda: gate.protections[-1] == said("main", "release/1", "release/2"))
+    await here.forge.close()
+
+
+async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
+    here.hub.protect(here.repository)
+    async with watched(here) as gate:
+        pass
+    assert gate.protections == []
+    assert "/repos/{owner}/{repo}/branches" not in [one.template for one in here.hub.door.log]
+
+
+async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protection, "BRANCHES_MAX", 3)
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: "too many to ask" in gate.troubles.get(PROJECT, ""))
+        assert "refs/heads/topic" in gate.heads[PROJECT]
+    assert gate.protections == []
