@@ -203,7 +203,7 @@ async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, ur
     async with Queues(url, KEY) as queues:
         await queues.post("ends", "a")
         await queues.post("slow", "b")
-    worker = Worker(url, KEY, [ends, slow])
+    worker = Worker(url, KEY, [ends, slow], ttl_s=3.0)
     async with asyncio.timeout(DEADLINE_S):
         if isinstance(wish, StopWorker):
             await worker.run(asyncio.Event())
