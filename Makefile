@@ -32,6 +32,7 @@ gerrit:
 sim: .venv/.dev
 	$(BIN)/python -m headgate.testing.sim $(SEEDS)
 	HOSTILE=1 $(BIN)/python -m headgate.testing.sim $(SEEDS)
+	HUB=1 $(BIN)/python -m headgate.testing.sim $(SEEDS)
 
 soak: .venv/.dev sim
 	$(BIN)/python -m tests.soak $(CHANGES)

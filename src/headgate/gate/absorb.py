@@ -81,6 +81,9 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     parted: tuple[Change, ...] = ()
     """Those that were tested as one with an older patchset."""
     if event.kind is EventKind.ABANDONED:
+        own = world.standings.get(change.key)
+        if own is not None and own.open and own.change.commit == change.commit:
+            return state  # it is proposed again, as it was: the look that says so came before this was read
         state = dequeued(state, change.key, world, asked, withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, asked)

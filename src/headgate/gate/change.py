@@ -185,6 +185,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """What pipelines said of it that other pipelines ask for."""
     details: Details | None = None
     """What its forge says of it; plain git says all of it above."""
+    looked_up: bool = False
+    """Another change needs it, and its connection has not told of it: what happened to it is still to be told."""
 
     @property
     def is_approved(self) -> bool:

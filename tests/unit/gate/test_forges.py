@@ -165,3 +165,15 @@ def test_a_retargeted_change_is_the_same_one() -> None:
     play.standings[change.key] = Standing(moved, details=Details())
     play.event(EventKind.PROPOSED, moved)
     assert play.queue == [] and play.ended == {"A": "DEQUEUED"}, "what was tested is no patchset of it any more"
+
+
+def test_what_is_proposed_again_as_it_was_stays() -> None:
+    """That it was withdrawn in between is read only then."""
+    play, change = hub(), pull("a")
+    told(play, change, LABELED, votes=(APPROVED,), labels=("gate",))
+    assert [item.change.key for _, item in play.state.items()] == [change.key]
+    play.act(TriggerEvent(EventKind.ABANDONED, change, "gone", happening=Happening("pull_request", "closed")))
+    assert [item.change.key for _, item in play.state.items()] == [change.key]
+    play.standings[change.key] = replace(play.standings[change.key], open=False)
+    play.act(TriggerEvent(EventKind.ABANDONED, change, "gone for good", happening=Happening("pull_request", "closed")))
+    assert not [*play.state.items()]

@@ -170,6 +170,8 @@ class ConnectionRunner:
         for standing in needed_first(sighting.standings):
             own = events.pop(standing.change.key, ())
             was = shown(context.map, context.mirror, standing.change)
+            if was is not None and was.looked_up:  # what needs it was tested with it
+                own = [replace(event, fresh=False) for event in own]
             if was is not None and was.change.commit == standing.change.commit:
                 standing = replace(standing, checks=was.checks)
                 if standing.landed and not standing.approvals:  # the landing has removed what they said
@@ -236,19 +238,22 @@ class ConnectionRunner:
 
 
 class _Known(Mapping[str, Standing]):
-    """The standings, always as they are now."""
+    """The standings that the connection has told of, always as they are now: what was only looked up is new to it."""
 
     def __init__(self, standings: Standings) -> None:
         self._standings = standings
 
     def __getitem__(self, key: str) -> Standing:
-        return self._standings.now()[key]
+        found = self._standings.now()[key]
+        if found.looked_up:
+            raise KeyError(key)
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._standings.now())
+        return (key for key, one in self._standings.now().items() if not one.looked_up)
 
     def __len__(self) -> int:
-        return len(self._standings.now())
+        return sum(1 for _ in self)
 
 
 def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:

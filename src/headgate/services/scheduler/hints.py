@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from headgate.base.ids import fresh
+from headgate.map.hints import Hint
 from headgate.ports.forge import Watch
 from headgate.services.context import Context
 from headgate.store.types import Op
 
+WAITING_MAX = 500
+"""Hints that wait for one connection; with more, all of it is looked at once."""
 TAKEN_MAX = 1_000
 """That wait for a look at a time."""
+
+
+async def kept(context: Context, connection: str, hint: Hint) -> bool:
+    """Keep a hint for who watches the connection; one that waits already is kept once.  Of too many, one says that all
+    of it is to be looked at; return False where even of those too many wait.  Raise StoreError."""
+    stream = context.map.events.connection(connection).events.hints.stream
+    waiting = stream.waiting(context.mirror, limit=WAITING_MAX)
+    if stream.length(context.mirror) >= 2 * WAITING_MAX:
+        return False
+    if len(waiting) >= WAITING_MAX:
+        hint = Hint(fresh())
+    if hint.id not in {one.event.id for one in waiting}:
+        await context.store.commit([], stream.append(hint))
+    return True
 
 
 class Hints:

@@ -89,7 +89,7 @@ class Needed:
                 if isinstance(error, ReporterAway):
                     away.add(forge.name)
                 continue
-            if standing is not None and standing != known.get(key):
+            if standing is not None and (standing := replace(standing, looked_up=True)) != known.get(key):
                 found.append(standing)
         return found
 

@@ -18,7 +18,7 @@ from headgate.base.subject import about
 from headgate.base.texts import line
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
-from headgate.gate.actions import Action, Land, Merge, Record
+from headgate.gate.actions import Action, Land, Merge, Record, Report
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
@@ -203,13 +203,14 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
             yield _Said("enqueue", item, "", text)
         if item.started and not (was is not None and was.started):
             yield _Said("start", item, "", filled(pipeline.start_message, item, world))
+    texts = {action.id for action in asked if isinstance(action, Report)}
     announced, merging = bool(pipeline.reports.get("enqueue")), frozenset(world.merging)
     for action in ended:
         kind, item = kind_of(action.result, world), action.item
         if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
             landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
-            entered = item.id in here or earlier(item) is not None  # what is refused is told in a text of its own
-            told = merging if landed else frozenset() if entered else frozenset(pipeline.drivers)
+            refused = derived(item.id, "refused") in texts  # told in a text of its own
+            told = merging if landed else frozenset(pipeline.drivers) if refused else frozenset()
             yield _Said(kind, item, action.result, action.message, told)
 
 

@@ -363,9 +363,9 @@ class PipelineRunner:
             outboxes=context.outboxes(partial(before_merging, world)),
             remembers=context.remembers(),
         )
-        news, answers = self._news(after, asked, world)
+        news, reported = self._news(after, asked, world)
         ends = [*news, *(Piece(event.consume()) for event in events)]
-        pieces = turn.pieces(self._state, after, asked, ends, answers)
+        pieces = turn.pieces(self._state, after, asked, ends, reported)
         for piece in pieces:
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
@@ -385,16 +385,16 @@ class PipelineRunner:
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, asked: list[Action], world: World) -> tuple[list[Piece], list[Piece]]:
-        """What others are told of the turn, and answers.  When it cannot be put in words, nobody is told; the turn
-        goes on."""
-        context, found, answers = self._context, list[list[Op]](), list[list[Op]]()
+        """What is published of the turn, and what is reported.  When it cannot be put in words, nobody is told; the
+        turn goes on."""
+        context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
         try:
             if context.publishing:
                 told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms())
                 found += [context.published(*some) for some in batched(told)]
             for connection, posting in reports(self._state, after, asked, world, self._configuration.tenant):
-                (found if posting.report.answers is None else answers).append(context.reported(connection, posting))
+                reported.append(context.reported(connection, posting))
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)
-        return [Piece(ops) for ops in found], [Piece(ops) for ops in answers]
+        return [Piece(ops) for ops in found], [Piece(ops) for ops in reported]

@@ -81,11 +81,12 @@ class Turn:
         after: State,
         asked: Sequence[Action],
         ends: Sequence[Piece],
-        answers: Sequence[Piece] = (),
+        reported: Sequence[Piece] = (),
     ) -> list[Piece]:
-        """What to commit, in order.  `ends`: of the events, and what is told of it all; `answers`: what somebody waits
-        for, told before an item is gone, as it can be told again."""
+        """What to commit, in order.  `ends`: of the events, and what is published of it all; `reported`: what people
+        wait for, told before an item is gone, as it can be told again."""
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
+        asked = _lasting(asked)
         diff = writes(place, before, after)
         runs = {action.id: action for action in asked if isinstance(action, Run)}
         cancelled = {action.id for action in asked if isinstance(action, Cancel)}
@@ -99,7 +100,7 @@ class Turn:
         }
         items = {id: Piece(ops, item=id) for id, ops in diff.items.items()}
         of = by_buildset(after)
-        told, unwanted = [*answers], list[Piece]()
+        told, unwanted = [*reported], list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
@@ -164,7 +165,7 @@ class Turn:
             case Run():
                 pass  # goes with its build's record
             case Merge(id, work, precedence):
-                if id not in cancelled:
+                if id not in cancelled and id not in self.told:
                     item = work.chain[-1].item if work.chain else ""
                     piece = items.setdefault(item or work.buildset, Piece(item=item))
                     meta = {"item": item, "buildset": work.buildset}
@@ -227,6 +228,13 @@ class Turn:
             return Piece(ops, checks)
         check, op = Requests.resume(found)
         return Piece([op], [check])
+
+
+def _lasting(asked: Sequence[Action]) -> list[Action]:
+    """Return it without the cancelling of merges that are wanted again: a turn that was cut short left an item there,
+    and the same events have it leave and come in once more."""
+    last = {action.id: action for action in asked if isinstance(action, Merge | Cancel)}
+    return [one for one in asked if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
 
 
 def _moved(before: State, after: State) -> bool:

@@ -1,4 +1,5 @@
-"""A long run: `python -m headgate.testing.sim SEEDS [FIRST]`, on all processors; HOSTILE=1 is with an intruder."""
+"""A long run: `python -m headgate.testing.sim SEEDS [FIRST]`, on all processors; HOSTILE=1 is with an intruder,
+HUB=1 at a forge."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from functools import partial
 from rich.console import Console
 from rich.progress import track
 
+from headgate.testing.sim.hubbed import simulate_hub
 from headgate.testing.sim.simulation import simulate
 
 CHUNK = 20
@@ -22,7 +24,10 @@ def broken(first: int, count: int) -> list[str]:
     found = []
     for seed in range(first, first + count):
         try:
-            simulate([seed], hostile=bool(os.environ.get("HOSTILE")))
+            if os.environ.get("HUB"):
+                simulate_hub([seed])
+            else:
+                simulate([seed], hostile=bool(os.environ.get("HOSTILE")))
         except Exception as error:  # whatever breaks is a finding; the run goes on
             found.append(
                 str(error) if f"seed {seed}" in str(error) else f"seed {seed}: {type(error).__name__}: {error}"

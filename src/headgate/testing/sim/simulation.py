@@ -141,17 +141,17 @@ class Simulation:
     async def _run(self, store: MemoryBackend) -> World:
         chance = random.Random(self.seed)
         asyncio.get_running_loop().set_exception_handler(_unless_dead)
-        world, notes, stop = self.kind.world(chance), Notes(), asyncio.Event()
-        judge = Judge(store, world, notes)
+        world, notes, stop = self.world(chance), Notes(), asyncio.Event()
+        judge = self.judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
-        troubled = _Processes(self, world, judge, notes, chance, stop, ops_max)
+        troubled = self.processes(self, world, judge, notes, chance, stop, ops_max)
         if self.seed % WHOLE_EVERY % 2:
             kinds = list(WHOLE)
         else:
             kinds = [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(troubled.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
-        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self._people(world, chance, judge))
+        story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self.people(world, chance, judge))
         try:
             await _until_quiet(world, judge, story, tasks)
             await self._idle()
@@ -161,7 +161,19 @@ class Simulation:
         judge.verify()
         return world
 
-    async def _people(self, world: World, chance: random.Random, judge: Judge) -> None:
+    def world(self, chance: random.Random) -> World:
+        """Return what there is at the start."""
+        return self.kind.world(chance)
+
+    def judge(self, store: MemoryBackend, world: World, notes: Notes) -> Judge:
+        """Return who looks at every commit, and at the end."""
+        return Judge(store, world, notes)
+
+    def processes(self, *of: Any) -> Processes:
+        """Return those that live in it."""
+        return Processes(*of)
+
+    async def people(self, world: World, chance: random.Random, judge: Judge) -> None:
         stories = [self._honest(world, chance, judge)]
         if self.seed % DOUBTED_EVERY == DOUBTED_EVERY - 2:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
@@ -257,7 +269,7 @@ async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], ta
 
 
 @dataclass(slots=True)
-class _Processes:
+class Processes:
     simulation: Simulation
     world: World
     judge: Judge
@@ -300,7 +312,8 @@ class _Processes:
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or Broken(str(unlawful))
 
-    def _scheduler(self, context: Context) -> Scheduler:
+    def scheduler(self, context: Context) -> Scheduler:
+        """Return one that watches what there is."""
         text = self.simulation.kind.tenants
         if self.simulation.seed % JUDGED_EVERY == 1:
             context.judging = Judging(SimJudge(self.world), at_once_max_bytes=0)
@@ -309,6 +322,13 @@ class _Processes:
             chance = random.Random(f"messages {self.simulation.seed}")
             watched = {"bus": WatchedQueues("bus", SimMessages(self.world.posts, chance), 1)}
         return Scheduler.of(context, text, parsed(text), "tenants.yaml", forges, _PARSED, watched=watched)
+
+    def beside(self, context: Context) -> list[Body]:
+        """Return what the web does beside keeping the history."""
+        if not self.simulation.posted:
+            return []
+        taker = SimTaker(self.world.posts, random.Random(f"answers {self.simulation.seed}"))
+        return [Courier(context, "bus", taker).run]
 
     @staticmethod
     def _telling(*bodies: Body) -> Body:
@@ -322,14 +342,13 @@ class _Processes:
         context.ops_max = self.ops_max
         builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {
-            "scheduler": lambda: self._scheduler(context).run,
+            "scheduler": lambda: self.scheduler(context).run,
             "web": lambda: Recorder(context, self.notes).run,
             "executor": lambda: Executor(context, SimRunner(self.world), builds_max=builds_max).run,
             "merger": lambda: Merger(context, SimGit(self.world)).run,
         }
-        if self.simulation.posted:
-            taker = SimTaker(self.world.posts, random.Random(f"answers {self.simulation.seed}"))
-            bodies["web"] = lambda: self._telling(Recorder(context, self.notes).run, Courier(context, "bus", taker).run)
+        if beside := self.beside(context):
+            bodies["web"] = lambda: self._telling(Recorder(context, self.notes).run, *beside)
         works = [serve(context, kind, body(), stop) for kind, body in bodies.items() if kind in components]
         await run_until(stop, context.mirror.run(), *works)
 

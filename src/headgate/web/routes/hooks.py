@@ -10,9 +10,8 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 
-from headgate.base.ids import fresh
-from headgate.map.hints import Hint
 from headgate.ports.forge import Ignored, Misdelivered
+from headgate.services.scheduler.hints import kept
 from headgate.store.types import StoreError
 from headgate.web.site import HttpRequest, site_of
 
@@ -20,8 +19,6 @@ log = logging.getLogger("headgate.web")
 
 BODY_MAX_BYTES = 25_000_000
 """The most that any forge sends."""
-WAITING_MAX = 500
-"""Hints that wait for one connection; with more, all of it is looked at once."""
 
 
 @post("/api/connection/{name:str}/payload", status_code=200, request_max_body_size=BODY_MAX_BYTES)
@@ -39,18 +36,11 @@ async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> di
         raise HTTPException(str(wrong), status_code=wrong.status) from wrong
     if isinstance(found, Ignored):
         return {"ignored": found.why}
-    stream = site.context.map.events.connection(name).events.hints.stream
-    waiting = stream.waiting(site.context.mirror, limit=WAITING_MAX)
-    ids = {one.event.id for one in waiting}
-    if stream.length(site.context.mirror) >= 2 * WAITING_MAX:
-        raise HTTPException("too many deliveries wait to be looked at; deliver it again later", status_code=503)
-    if len(waiting) >= WAITING_MAX:
-        found = Hint(fresh())
-    if found.id not in ids:
-        try:
-            await site.context.store.commit([], stream.append(found))
-        except StoreError as error:
-            raise HTTPException("the store cannot be reached just now; deliver it again", status_code=503) from error
+    try:
+        if not await kept(site.context, name, found):
+            raise HTTPException("too many deliveries wait to be looked at; deliver it again later", status_code=503)
+    except StoreError as error:
+        raise HTTPException("the store cannot be reached just now; deliver it again", status_code=503) from error
     return {"hint": {"project": found.project, "number": found.number, "ref": found.ref}}
 
 

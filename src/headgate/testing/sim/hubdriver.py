@@ -1,0 +1,222 @@
+"""A driver of the modelled forge, written against the port alone.  It is asked, late, and does not always answer.
+
+Hints only say where it looks; what happened is what the forge has and nobody was told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.config.forges.facts import Happening
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
+from headgate.gate.work import Landing, LandRequest
+from headgate.map.telling import Posting
+from headgate.ports.forge import (
+    Abilities,
+    Hint,
+    Ignored,
+    Landed,
+    NotLanded,
+    ReporterAway,
+    ReportPutOff,
+    Sighting,
+    is_tested_on,
+)
+from headgate.testing.sim.hub import NAME, Hub, Pull, named
+from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, Broken, World
+
+EVERY_S = 30.0
+"""How often all of it is looked at, whatever is hinted."""
+SILENT, UNHEARD = 0.05, 0.1
+"""Chances that a call is not answered, and that the answer to a merge is lost."""
+
+
+class Still:
+    """A connection with the configuration, where nothing happens."""
+
+    name = "sim"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """The world has those it has."""
+
+    def stir(self, hint: Hint) -> None:
+        """Nobody hints at anything."""
+
+    async def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        yield Sighting(heads={CONFIG: {HEAD: self._world.heads[CONFIG]}})
+        await asyncio.Event().wait()
+
+
+class SimHub:
+    """See `ports.forge.Forge`; of one process, which forgets what it was told when it dies."""
+
+    name = NAME
+    can = Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
+
+    def __init__(self, hub: Hub, chance: random.Random) -> None:
+        self._hub, self._chance = hub, chance
+        self._projects: set[str] = set()
+        self._hints: list[Hint] = []
+        self._stirred = asyncio.Event()
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        self._projects = set(projects)
+
+    def stir(self, hint: Hint) -> None:
+        self._hints.append(hint)
+        self._stirred.set()
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+        said = json.loads(body)
+        if said["number"]:
+            return Hint(said["id"], said["project"], str(said["number"]))
+        return Hint(said["id"], said["project"], ref=HEAD)
+
+    def named(self, url: str) -> str:
+        return named(url)
+
+    async def look_up(self, key: str) -> Standing | None:
+        await self._ask()
+        pull = self._hub.pulls.get(key)
+        return self._hub.standing(pull, 0)[0] if pull is not None else None
+
+    # --- looking
+
+    async def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        loop, whole_s = asyncio.get_running_loop(), 0.0
+        while True:
+            self._stirred.clear()
+            hints, self._hints = self._hints, []
+            whole = loop.time() >= whole_s
+            try:
+                async for sighting in self._look(known, heads, hints, whole=whole):
+                    yield sighting
+                if hints:
+                    yield Sighting(answered=tuple(hint.id for hint in hints))
+            except ReporterAway as away:
+                self._hints = [*hints, *self._hints]
+                await asyncio.sleep(max(away.wait_s, 1.0))
+                continue
+            if whole:
+                whole_s = loop.time() + EVERY_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(whole_s - loop.time()):
+                    await self._stirred.wait()
+
+    async def _look(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        hints: list[Hint],
+        *,
+        whole: bool,
+    ) -> AsyncIterator[Sighting]:
+        if whole or any(hint.ref for hint in hints):
+            await self._ask()
+            now = {project: refs for project, refs in self._hub.heads().items() if project in self._projects}
+            moved = {project: refs for project, refs in now.items() if heads.get(project) != refs}
+            told = [self._updated(project, heads[project], refs) for project, refs in moved.items() if project in heads]
+            if moved:
+                yield Sighting(heads=moved, events=tuple(told))
+        hinted = {(hint.project, hint.number) for hint in hints}
+        for pull in list(self._hub.pulls.values()):
+            if pull.project in self._projects and (whole or (pull.project, str(pull.number)) in hinted):
+                await self._ask()
+                sighting = self._seen(pull, known.get(pull.key))
+                if sighting is not None:
+                    yield sighting
+
+    def _seen(self, pull: Pull, was: Standing | None) -> Sighting | None:
+        """Return what is new of one pull request."""
+        told = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
+        now, happened = self._hub.standing(pull, told)
+        if was is not None:
+            now = _carrying(now, was)
+        if now == was and not happened:
+            return None
+        return Sighting((now,), tuple(_event(now.change, *one) for one in happened))
+
+    def _updated(self, project: str, before: Mapping[str, str], now: Mapping[str, str]) -> TriggerEvent:
+        old, new = before.get(HEAD, ZEROS), now[HEAD]
+        change = Change(NAME, project, BRANCH, commit=new, old_commit=old, ref=HEAD, files=("x",))
+        happening = Happening("push")
+        return TriggerEvent(EventKind.REF_UPDATED, change, derived(project, old, new), happening=happening)
+
+    # --- telling and merging
+
+    async def report(self, posting: Posting) -> None:
+        await self._ask()
+        change, state = posting.change, posting.how.get("status")
+        if change is None or posting.key in self._hub.pulls[change.key].said:
+            return
+        if state is not None:
+            self._hub.statuses[change.commit, f"{posting.report.tenant}/{posting.report.pipeline}"] = state
+        self._hub.pulls[change.key].said.add(posting.key)
+        self._late()
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        await self._ask()
+        hub, change = self._hub, part.change
+        pull = hub.pulls[change.key]
+        if pull.merged and pull.head == change.commit:
+            return Landed(pull.merged)
+        hub.meddles(pull)
+        if why := hub.refuses(pull, change.commit):
+            return NotLanded(why)
+        if pull.undecided:
+            pull.undecided -= 1
+            raise ReportPutOff("whether it can be merged is not known yet")
+        if not is_tested_on(work, change, hub.world.heads[pull.project]):
+            return NotLanded(f"{BRANCH} has moved", moved=True)
+        try:
+            merged = hub.land(pull, work, part)
+        except Broken as broken:
+            hub.world.broken = hub.world.broken or broken
+            raise
+        self._late(UNHEARD)
+        return Landed(merged)
+
+    async def _ask(self) -> None:
+        """Raise ReporterAway while it does not answer."""
+        await asyncio.sleep(self._chance.random() * 0.2)
+        left_s = self._hub.away_until_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            raise ReporterAway("the limit is used up", left_s)
+        self._late(SILENT)
+        self._hub.calls += 1
+
+    def _late(self, chance: float = SILENT) -> None:
+        """The answer is lost, whatever was done."""
+        if not self._hub.faithful and self._chance.random() < chance:
+            raise ReporterAway("no answer")
+
+
+def _carrying(now: Standing, was: Standing) -> Standing:
+    """Return it with what others than the driver say of it."""
+    change = replace(now.change, needs=was.change.needs, ignored=was.change.ignored)
+    return replace(now, change=change)
+
+
+def _event(change: Change, number: int, kind: EventKind, happening: Happening) -> TriggerEvent:
+    return TriggerEvent(kind, change, derived(change.key, str(number)), 1, number == 0, happening=happening)

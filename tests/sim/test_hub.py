@@ -1,0 +1,100 @@
+"""A gate at a forge that loses, doubles and delays what it tells; and proof that the simulator would notice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.gate import readiness
+from headgate.gate.change import Standing
+from headgate.gate.world import World
+from headgate.services.scheduler import connection
+from headgate.testing.sim.hub import Hub, Pull
+from headgate.testing.sim.hubbed import HubSimulation, simulate_hub
+from headgate.testing.sim.hubdriver import SimHub
+from headgate.testing.sim.world import Broken
+
+SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 8
+CHUNK = 25
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_it_ends_up_where_a_gate_does_that_saw_everything_in_order(first: int) -> None:
+    assert simulate_hub(range(first, min(first + CHUNK, SEEDS))) > 0, "nobody died"
+
+
+def test_so_does_one_at_a_forge_that_tells_everything_at_once() -> None:
+    assert simulate_hub(range(10), calm=True) == 0
+
+
+def test_the_forge_did_lose_and_double_and_the_gate_did_land() -> None:
+    """What the seeds are for does happen in them."""
+    landed = died = by_people = 0
+    for seed in range(10):
+        simulation = HubSimulation(seed)
+        simulation.run()
+        hub = simulation.hub
+        landed, died = landed + len(hub.ours), died + simulation.deaths
+        by_people += sum(bool(pull.merged) for pull in hub.pulls.values()) - len(hub.ours)
+    assert landed and died and by_people
+
+
+def a_delivery_tells_of_one_thing_alone(patch: pytest.MonkeyPatch) -> None:
+    real = Hub.standing
+
+    def last(self: Hub, pull: Pull, told: int) -> Any:
+        now, happened = real(self, pull, told)
+        return now, happened[-1:]
+
+    patch.setattr(Hub, "standing", last)
+
+
+def what_happened_while_nobody_looked_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    real = SimHub._look
+
+    def hinted(self: SimHub, known: Any, heads: Any, hints: Any, *, whole: bool) -> Any:
+        return real(self, known, heads, hints, whole=whole and not heads)
+
+    patch.setattr(SimHub, "_look", hinted)
+
+
+def whatever_head_is_there_is_merged(patch: pytest.MonkeyPatch) -> None:
+    real = Hub.refuses
+    patch.setattr(Hub, "refuses", lambda self, pull, wanted: real(self, pull, ""))
+
+
+def what_is_not_known_yet_is_a_no(patch: pytest.MonkeyPatch) -> None:
+    real = readiness.ruled_out
+
+    def hasty(world: World, standing: Standing) -> str:
+        details = standing.details
+        return real(world, standing) or ("" if details is None or details.mergeable else "it conflicts")
+
+    patch.setattr(readiness, "ruled_out", hasty)
+
+
+def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(connection, "_Known", lambda standings: dict(standings.now()))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seeds"),
+    [
+        (a_delivery_tells_of_one_thing_alone, range(20)),
+        (what_happened_while_nobody_looked_is_not_looked_for, range(20)),
+        (whatever_head_is_there_is_merged, range(30)),
+        (what_is_not_known_yet_is_a_no, range(40)),
+        (what_was_told_is_told_again, range(10)),
+    ],
+)
+def test_what_is_broken_is_seen(
+    mutant: Callable[[pytest.MonkeyPatch], None], seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    HubSimulation(0).run()
+    mutant(monkeypatch)
+    with pytest.raises(Broken):
+        for seed in seeds:
+            HubSimulation(seed).run()

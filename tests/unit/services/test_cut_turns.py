@@ -1,0 +1,83 @@
+"""What a turn asks for that begins with what one before left, which was cut short."""
+
+from __future__ import annotations
+
+from headgate.gate.actions import Cancel, Merge
+from headgate.gate.change import Change, Standing
+from headgate.gate.model import Item, Queue, State
+from headgate.gate.work import MergeRequest
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Open, Request
+from headgate.services.context import Context
+from headgate.services.scheduler.connection import _Known
+from headgate.services.scheduler.standings import Standings
+from headgate.services.scheduler.turn import Piece, Turn
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import Delete, Entry, Op, Put
+
+
+def written(*asked: Cancel | Merge, there: bool = False) -> list[Op]:
+    """What a turn that asks for this writes; `there`: the merge was asked for before, and nobody does it yet."""
+    store = Store(MemoryBackend())
+    context = Context(store, Mirror(store, Map().path), lambda: 0)
+    merges = context.merges
+    told = {}
+    if there:
+        before = merges.submit(Request("m"), b"{}")[-1]
+        assert isinstance(before, Put)
+        told = {"m": Open(Entry(before.path, before.value, version=1, born=1), Request("m"), False, merges.places)}
+    turn = Turn(context.map, "t", "gate", lambda job: context.builds, merges, told, context.mirror, 0)
+    return [op for piece in turn.pieces(State(), State(), asked, []) for op in piece.ops]
+
+
+MERGE = Merge("m", MergeRequest(buildset="b", chain=(), projects={}), 0)
+CANCEL = Cancel("m", build=False)
+
+
+def test_what_is_asked_for_and_not_wanted_any_more_is_not_written() -> None:
+    assert not written(MERGE, CANCEL)
+
+
+def test_what_is_not_wanted_any_more_goes() -> None:
+    assert all(isinstance(op, Delete) for op in written(CANCEL, there=True)) and written(CANCEL, there=True)
+
+
+def test_what_is_wanted_again_is_asked_for() -> None:
+    assert any(isinstance(op, Put) and op.path.endswith("/m") for op in written(CANCEL, MERGE))
+
+
+def test_what_is_wanted_again_and_is_there_stays() -> None:
+    """An item came in, left and came in, as the same events say once more."""
+    assert not written(CANCEL, MERGE, there=True)
+
+
+def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
+    """Who takes over in between reports it again; nobody else knows of it once it is gone."""
+    store = Store(MemoryBackend())
+    context = Context(store, Mirror(store, Map().path), lambda: 0)
+    turn = Turn(context.map, "t", "gate", lambda job: context.builds, context.merges, {}, context.mirror, 0)
+    item = Item("i", Change("local", "p", "master", commit="c"), "e", 0)
+    before = State((Queue("q", "q", (item,), 1),))
+    ends, reported = [Piece([Delete("/event")])], [Piece([Delete("/report")])]
+    order = [
+        op for piece in turn.pieces(before, State((Queue("q", "q", (), 1),)), [], ends, reported) for op in piece.ops
+    ]
+    places = [getattr(op, "path", "") for op in order]
+    queue = next(n for n, path in enumerate(places) if "/queue/" in path)
+    assert places.index("/report") < queue < places.index("/event")
+
+
+def test_what_was_only_looked_up_is_new_to_its_connection() -> None:
+    seen, heard = (Standing(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
+
+    class Both(Standings):
+        def __init__(self) -> None:
+            """Two changes, of which one was looked up."""
+
+        def now(self) -> dict[str, Standing]:
+            return {one.change.key: one for one in (seen, heard)}
+
+    known = _Known(Both())
+    assert dict(known) == {seen.change.key: seen} and len(known) == 1 and known.get(heard.change.key) is None
