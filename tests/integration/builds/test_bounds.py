@@ -91,6 +91,20 @@ async def test_a_limit_in_pre_run_is_a_failure_and_not_tried_again(tmp_path: Pat
     assert (outcome.result, outcome.error) == ("FAILURE", "pre-run: noise: output limit of 1 MB reached")
 
 
+def test_builds_together_leave_the_processors_to_headgate_where_they_are_scarce() -> None:
+    limiter = Limiter()
+    if "cpu" not in limiter.groups.parents:
+        pytest.skip("no control group for processors can be made here")
+    parent = limiter.groups.parents["cpu"]
+    parts = {file.name: file.read_text().strip() for file in parent.glob("cpu.[ws]*") if file.name in USUAL}
+    limiter.close()
+    assert parts and all(int(part) * 2 == USUAL[name] for name, part in parts.items())
+
+
+USUAL = {"cpu.weight": 100, "cpu.shares": 1_024}
+"""What the kernel gives whoever asks for nothing."""
+
+
 def weights(*watches: Watch) -> list[int]:
     """Of their groups, as the kernel has them."""
     files = [Path(directory) / name for w in watches for directory in w.groups for name in ("cpu.weight", "cpu.shares")]

@@ -24,6 +24,9 @@ _SELF = "headgate"
 """Where the processes of a delegated unit go: a group that is divided holds none itself."""
 MACHINE_SHARE = 0.9
 """Of the machine's memory, for all builds together: the rest is for Headgate and its neighbours."""
+BUILDS_PART = {"cpu.weight": "50", "cpu.shares": "512"}
+"""Of the processors, relative to others: for all builds together half of what Headgate itself has, whose answers many
+wait for; a build takes all that nobody else wants."""
 PART_MIN, PART = 2, 1_000
 """Of the processors, relative to others: for all builds of one project together."""
 _CONTROLLERS = ("memory", "pids", "cpu")
@@ -187,6 +190,8 @@ def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -
             total = str(int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MACHINE_SHARE))
             for file in ("memory.max", "memory.limit_in_bytes"):
                 _write(made / file, total)
+            for file, part in BUILDS_PART.items():
+                _write(made / file, part)
             return usable, made, lock
     return None
 
