@@ -82,9 +82,10 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     """Those that were tested as one with an older patchset."""
     if event.kind is EventKind.ABANDONED:
         own = world.standings.get(change.key)
-        if own is not None and own.open and own.change.commit == change.commit:
-            return state  # it is proposed again, as it was: the look that says so came before this was read
-        state = dequeued(state, change.key, world, asked, withdrawn=True)
+        again = own is not None and own.open  # the look that says so came before this was read
+        if own is not None and again and own.change.commit == change.commit:
+            return state
+        state = dequeued(state, change.key, world, asked, commit=change.commit if again else "", withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, asked)
     if triggers(world.pipeline, event, world.standings.get(change.key)):
@@ -149,7 +150,9 @@ def _without_old_patchset(
     """And what was tested as one with it."""
     found = state.find(change.key)
     own = found[1].of(change.key) if found is not None else None
-    if found is None or own is None or own.commit == change.commit:
+    known = world.standings.get(change.key)
+    newer = known is not None and own is not None and known.change.commit == own.commit
+    if found is None or own is None or own.commit == change.commit or newer:
         return state, ()
     after = dequeued(state, change.key, world, asked)
     return after, tuple(one for one in found[1].left if one != own) if after is not state else ()

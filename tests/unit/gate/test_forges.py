@@ -177,3 +177,13 @@ def test_what_is_proposed_again_as_it_was_stays() -> None:
     play.standings[change.key] = replace(play.standings[change.key], open=False)
     play.act(TriggerEvent(EventKind.ABANDONED, change, "gone for good", happening=Happening("pull_request", "closed")))
     assert not [*play.state.items()]
+
+
+@pytest.mark.parametrize("kind", [EventKind.STIRRED, EventKind.PROPOSED, EventKind.ABANDONED])
+def test_what_is_said_late_of_an_older_patchset_leaves_the_newer_one(kind: EventKind) -> None:
+    """Events of several changes are read in turn: those of this one may wait until its next head is in the queue."""
+    play, old = hub(), pull("a")
+    new = replace(old, commit="d" * 40)
+    told(play, new, LABELED, votes=(APPROVED,), labels=("gate",))
+    play.act(TriggerEvent(kind, old, "late", happening=LABELED))
+    assert [item.change.commit for _, item in play.state.items()] == [new.commit] and play.ended == {}

@@ -241,7 +241,9 @@ class HubJudge(Judge):
             raise Broken(f"set aside: {aside}")
 
     def _checked_no_more_than_asked(self, pull: Pull) -> None:
-        asked = sum(one.action in ("opened", "changed", "reopened", "comment") for _, one in pull.happened)
+        news = ("opened", "changed", "reopened")
+        asked = sum(one.action in (*news, "comment") for _, one in pull.happened)
+        asked += sum(one.action in news for needed in self._hub.needs(pull) for _, one in needed.happened)
         done = [f for f in self._notes.told("check") if f.change.key == pull.key and _has_result(f)]
         if len(done) > asked:
             raise Broken(f"{pull.key} was checked {len(done)} times and asked for {asked} times")
