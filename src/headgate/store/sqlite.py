@@ -44,8 +44,7 @@ TOGETHER_MAX = 3_000
 """Entries made durable together, but for the last portion."""
 PAGES_KIB = 32_000
 """Of the file, kept by SQLite while it writes: what one transaction touches.  What does not fit is written twice."""
-LOG_PAGES = 8_000
-"""Of the write-ahead log, until it is copied into the file: a page that changes often is copied once."""
+_SETTINGS = ("journal_mode = wal", "synchronous = full", f"cache_size = -{PAGES_KIB}")
 
 _SCHEMA = """
 create table entry (path text primary key, value blob not null, version integer not null, born integer not null,
@@ -138,10 +137,8 @@ class SqliteBackend:
             connection = _connect(file, read_only=False)
             if file.stat().st_size and next(connection.execute("pragma quick_check"))[0] != "ok":
                 raise Corrupt(f"{file}: this file is damaged; move it away and restore a copy, or start without it")
-            connection.execute(
-                f"pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -{PAGES_KIB}"
-            )
-            connection.execute(f"pragma wal_autocheckpoint = {LOG_PAGES}")
+            for setting in _SETTINGS:
+                connection.execute(f"pragma {setting}").fetchall()  # one by one: a row left unread ends a series
             if _format(connection, file) == 0:
                 connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
             connection.execute("delete from entry where lease is not null")  # their owners are gone

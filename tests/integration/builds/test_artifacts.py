@@ -18,7 +18,7 @@ print("URLS", *(one["url"] for one in artifacts))
 host = artifacts[0]["url"].split("/")[2]
 
 def asked(method, path):
-    connection = http.client.HTTPConnection(host, timeout=DEADLINE_S)
+    connection = http.client.HTTPConnection(host, timeout=180)
     connection.request(method, path)
     answer = connection.getresponse()
     print(method, path, answer.status, answer.read()[:40], flush=True)
