@@ -8,14 +8,17 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from headgate.store import sqlite
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import Locked, SqliteBackend, SqliteReader
 from headgate.store.types import Append, Backend, Corrupt, Delete, Lease, Put, StoreError
 from headgate.testing.conformance import Conformance, Gap
+from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.loop import VirtualLoop
 from headgate.testing.stores.machine import Run, Subject, machine
 
@@ -130,3 +133,46 @@ async def test_leases_of_an_earlier_life_are_gone(tmp_path: Path) -> None:
     again = await SqliteBackend.open(tmp_path / "s")
     assert await again.get("/mine") is None
     await again.close()
+
+
+async def test_what_was_on_its_way_for_a_lease_goes_when_that_ends(tmp_path: Path) -> None:
+    backend = await SqliteBackend.open(tmp_path / "s")
+    for revoked in (True, False):
+        lease = await backend.grant(60)
+        coming = asyncio.ensure_future(backend.commit([], [Put("/lock", b"", lease), Append("/line", b"", lease)]))
+        await asyncio.sleep(0)
+        if revoked:
+            await backend.revoke(lease)
+        else:
+            backend._leases.revoke(lease)
+            backend._expired(lease)
+        await asyncio.gather(coming, return_exceptions=True)
+        await backend.commit([], [Put("/later", b"")])
+        assert [one.path for one in await backend.list("")] == ["/later"], "its owner is gone: nobody else deletes it"
+    await backend.close()
+
+
+async def test_what_ended_leases_hold_goes_once_the_disk_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "AGAIN_S", 0.01)
+    backend = await SqliteBackend.open(tmp_path / "s")
+    leases = [await backend.grant(60) for _ in range(2)]
+    for number, lease in enumerate(leases):
+        await backend.commit([], [Put(f"/lock{number}", b"", lease)])
+
+    def full(_: object) -> None:
+        raise apsw.FullError
+
+    with monkeypatch.context() as disk:
+        disk.setattr(backend, "_persist", full)
+        with pytest.raises(StoreError, match="the disk is full"):
+            await backend.revoke(leases[0])
+        backend._leases.revoke(leases[1])
+        backend._expired(leases[1])
+        with pytest.raises(StoreError, match="the disk is full"):
+            await backend.commit([], [Put("/a", b"")])
+    async with asyncio.timeout(DEADLINE_S):
+        while await backend.list(""):
+            await asyncio.sleep(0.01)
+    await backend.close()

@@ -44,6 +44,8 @@ TOGETHER_MAX = 3_000
 """Entries made durable together, but for the last portion."""
 PAGES_KIB = 32_000
 """Of the file, kept by SQLite while it writes: what one transaction touches.  What does not fit is written twice."""
+AGAIN_S = 1.0
+"""Until what ended leases hold is tried to be deleted again, when the disk did not take that."""
 _SETTINGS = ("journal_mode = wal", "synchronous = full", f"cache_size = -{PAGES_KIB}")
 
 _SCHEMA = """
@@ -119,6 +121,8 @@ class SqliteBackend:
         self._lock, self._connection = lock, connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._leases = Leases(self._expired)
+        self._ended = set[Lease]()
+        """Of which something may still be there: what was on its way when it ended, or what could not be deleted."""
         self._waiting: _Queue = []
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
@@ -167,8 +171,7 @@ class SqliteBackend:
                 raise SessionLost(f"the lease {op.lease} has run out")
         waiting = _Waiting(checks, ops, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.ensure_future(self._write())
+        self._go_on()
         return await asyncio.shield(waiting.done)
 
     async def grant(self, ttl_s: float) -> Lease:
@@ -179,6 +182,7 @@ class SqliteBackend:
 
     async def revoke(self, lease: Lease) -> None:
         self._leases.revoke(lease)
+        self._ended.add(lease)
         held = [Delete(path) for path in self.tree.held(lease)]
         for start in range(0, len(held), 100):
             await self.commit([], held[start : start + 100])
@@ -196,18 +200,32 @@ class SqliteBackend:
         self._lock.close()
 
     def _expired(self, lease: Lease) -> None:
-        """On the loop's timer: the deletion is queued like any commit."""
-        held = [Delete(path) for path in self.tree.held(lease)]
-        loop = asyncio.get_running_loop()
-        for start in range(0, len(held), 100):
-            self._waiting.append(_Waiting([], held[start : start + 100], loop.create_future()))
-        if held and not self._closed and (self._writer is None or self._writer.done()):
+        """On the loop's timer."""
+        self._ended.add(lease)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._closed and (self._writer is None or self._writer.done()):
             self._writer = asyncio.ensure_future(self._write())
+
+    def _leave(self) -> None:
+        """Let what is held by leases that ended go before all that waits; nothing is being written."""
+        if not self._ended:
+            return
+        coming = {op.lease for one in self._waiting for op in one.ops if not isinstance(op, Delete)}
+        held = {lease: self.tree.held(lease) for lease in self._ended}
+        self._ended = {lease for lease, paths in held.items() if paths or lease in coming}
+        gone = [Delete(path) for paths in held.values() for path in paths]
+        loop = asyncio.get_running_loop()
+        self._waiting[:0] = [
+            _Waiting([], gone[start : start + 100], loop.create_future()) for start in range(0, len(gone), 100)
+        ]
 
     async def _write(self) -> None:
         """Until nobody waits: stage what waits, make it durable in one transaction, show it."""
         loop = asyncio.get_running_loop()
-        while self._waiting:
+        while self._waiting or self._ended:
+            self._leave()
             staged, good, refused = await self._stage()
             try:
                 if good:
@@ -226,6 +244,9 @@ class SqliteBackend:
                     waiting.done.set_exception(why)
                     waiting.done.exception()  # its caller may be gone: that is no fault
             await asyncio.sleep(0)  # who waits for the tree to settle looks at it now
+            if self._ended and not good and not self._waiting:
+                loop.call_later(AGAIN_S, self._go_on)
+                return
 
     async def _stage(self) -> tuple[Staged, _Staged, _Refused]:
         """Take what waits, and what comes meanwhile, a portion at a time."""
