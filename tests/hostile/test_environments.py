@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import os
 import shlex
 from pathlib import Path
 
 from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
+from headgate.adapters.ansible.supply import Supply
+from headgate.testing.deadline import DEADLINE_S
 from tests.integration.builds.bench import Bench
 
 PROGRAM = """#!/bin/sh
@@ -38,3 +43,32 @@ async def test_a_job_reads_the_ansible_that_it_asks_for_and_changes_nothing_of_i
     assert program.read_text() == text and (place / MARK).exists() and here.find("9") is not None
     assert {one.name for one in here.root.iterdir()} == {place.name, other.name}
     await bench.runner.close()
+
+
+async def test_who_holds_the_lock_of_a_version_holds_up_builds_that_want_it_and_nothing_else(tmp_path: Path) -> None:
+    here = Environments(tmp_path)
+    place = here.place("9")
+    place.mkdir()
+    (place / MARK).write_text(f'{{"version": "9", "core": "0", "python": "{PYTHON}"}}')
+    supply = Supply(here, manages=False)
+
+    async def taken() -> str:
+        async with supply.taken("9", asked=True, say=print) as found:
+            return found.name if found else ""
+
+    fd = os.open(place, os.O_RDONLY)  # as everybody may
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        building = asyncio.ensure_future(taken())
+        for _ in range(3):
+            await asyncio.sleep(0.01)  # others have their turns
+        assert not building.done()
+        cancelled = asyncio.ensure_future(taken())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        assert isinstance((await asyncio.gather(cancelled, return_exceptions=True))[0], asyncio.CancelledError)
+    finally:
+        os.close(fd)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await building == "Ansible 9 (ansible-core 0)"
+    await supply.close()

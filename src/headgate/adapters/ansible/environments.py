@@ -125,10 +125,10 @@ def beside() -> str | None:
 
 @contextmanager
 def used(environment: Environment) -> Iterator[bool]:
-    """Keep it from being removed, and tell whether it is still there."""
+    """Keep it from being removed, and tell whether it is still there.  Raise OSError."""
     try:
         fd = os.open(environment.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         yield False
         return
     try:

@@ -16,6 +16,8 @@ from headgate.adapters.ansible.installing import CannotInstall, Say, install
 from headgate.base.tasks import end
 
 _SAID_MAX_BYTES = 4_000
+REMOVED_S = 0.2
+"""Between two looks at one that is being removed."""
 
 
 class Supply:
@@ -35,9 +37,10 @@ class Supply:
                 yield None
                 return
             with used(found) as there:
-                if there:  # else a newer one is
+                if there:
                     yield found
                     return
+            await asyncio.sleep(REMOVED_S)  # whoever removes it, or holds its lock for nothing, holds up this build alone
 
     async def _chosen(self, version: str, asked: bool, say: Say) -> Environment | None:
         if self._environments is None:
@@ -62,7 +65,7 @@ class Supply:
     async def _install(self, version: str) -> None:
         """In a process, which can be ended.  Raise CannotInstall."""
         assert self._environments is not None, "asked by who looked into them"
-        words = [sys.executable, "-m", __name__, *map(str, self._environments.places), version]
+        words = [sys.executable, "-P", "-m", __name__, *map(str, self._environments.places), version]
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, start_new_session=True)
         try:
             said, _ = await process.communicate()
