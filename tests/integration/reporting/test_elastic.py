@@ -7,7 +7,7 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.reporting.elastic import Elastic, ElasticReporter, ElasticUnusable, elastic_client, index_of
+from headgate.adapters.reporting.webhook import Webhook, WebhookReporter, webhook_client
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
@@ -163,6 +164,32 @@ async def test_another_server_is_asked_while_one_is_away() -> None:
     async with reporting("http://127.0.0.1:1,http://127.0.0.1:1") as reporter:
         with pytest.raises(ReporterAway):
             await reporter.tell(posting())
+    busy = Server(busy="503 Busy")
+    async with listener(busy.answer) as (first, _), listener(server.answer) as (second, calls):
+        async with reporting(f"{first},{second}") as reporter:
+            await reporter.tell(posting("k3"))
+            assert len(calls) == 1, "the first one is there, and takes nothing"
+
+
+async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trickles(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+
+    for where in ("elastic", "webhook"):
+        monkeypatch.setattr(f"headgate.adapters.reporting.{where}.WHOLE_MAX_S", 0.3)
+    server = await asyncio.start_server(trickles, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with asyncio.timeout(DEADLINE_S), reporting(url) as reporter, webhook_client() as client:
+        for told in (reporter, WebhookReporter(client, Webhook(url))):
+            with pytest.raises(ReporterAway, match="TimeoutError"):
+                await told.tell(posting())
+    server.close()
 
 
 def test_how_servers_are_spoken_to_is_as_the_settings_say(tmp_path: Path) -> None:

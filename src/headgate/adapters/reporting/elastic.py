@@ -6,6 +6,7 @@ Names that pipelines and jobs choose stand in the body alone, never in an addres
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from headgate.adapters.reporting.webhook import TIMEOUT_S, beginning, judged
+from headgate.adapters.reporting.webhook import TIMEOUT_S, WHOLE_MAX_S, beginning, judged
 from headgate.map.telling import BuildTold, Posting, QueueReport
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
@@ -99,11 +100,13 @@ class ElasticReporter:
         for number in range(len(self._servers)):
             at = (self._first + number) % len(self._servers)
             try:
-                await self._told(self._servers[at] + _BULK, body)
-            except httpx.HTTPError as error:
-                away = ReporterAway(str(error) or type(error).__name__)
+                async with asyncio.timeout(WHOLE_MAX_S):
+                    await self._told(self._servers[at] + _BULK, body)
+            except (httpx.HTTPError, TimeoutError, ReporterAway) as error:
                 if number + 1 == len(self._servers):
-                    raise away from error
+                    if isinstance(error, ReporterAway):
+                        raise
+                    raise ReporterAway(str(error) or type(error).__name__) from error
             else:
                 self._first = at
                 return

@@ -6,6 +6,7 @@ chooses what this machine talks to; and nothing of the environment (proxies, `.n
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ssl
@@ -20,6 +21,8 @@ from headgate.map.telling import Posting
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
 TIMEOUT_S = 20.0
+WHOLE_MAX_S = 120.0
+"""For a request and all of its answer, however slowly that comes."""
 ANSWER_MAX_BYTES = 2_000
 """Of an answer that is read."""
 WAIT_MAX_S = 3_600.0
@@ -67,11 +70,14 @@ class WebhookReporter:
         if self._hook.secret:
             headers["X-Headgate-Signature"] = signature(self._hook.secret, at_s, body)
         try:
-            async with self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer:
+            async with (
+                asyncio.timeout(WHOLE_MAX_S),
+                self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer,
+            ):
                 if answer.is_success:
                     return
                 said = await beginning(answer)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise ReporterAway(str(error) or type(error).__name__) from error
         judged(answer, said)
 
