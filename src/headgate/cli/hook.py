@@ -84,7 +84,7 @@ def install(
             text = _telling(where) if where is not None else _text("post-receive")
             click.echo(f"installed {install_hook(at, 'post-receive', text)}")
         if telling:
-            tried(at)
+            tried(at, telling)
         if where is None:
             missing = "" if people or telling else "post-receive is not installed, so "
             click.echo(

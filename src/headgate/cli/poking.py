@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -70,24 +71,34 @@ def install_poke(at: Path, text: str) -> Path:
     try:
         file.parent.mkdir(exist_ok=True)
         new.unlink(missing_ok=True)
-        new.touch(mode=0o600, exist_ok=False)
-        new.write_text(text)
-        owner = at.stat()
-        if os.geteuid() == 0:
-            os.chown(new, owner.st_uid, owner.st_gid)
-        new.chmod(0o500 | (owner.st_mode & 0o020 and 0o050))
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as made:
+            owner, mode = at.stat(), 0o500
+            if os.geteuid() == 0:
+                os.fchown(made.fileno(), owner.st_uid, -1)
+            if owner.st_mode & 0o020:
+                with suppress(PermissionError):  # then who installs it is not of those who push
+                    os.fchown(made.fileno(), -1, owner.st_gid)
+                    mode = 0o550
+            made.write(text)
+            os.fchmod(made.fileno(), mode)
         new.replace(file)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error}") from error
     return file
 
 
-def tried(at: Path) -> None:
-    """Poke once for a repository, and say what came of it."""
+def tried(at: Path, text: str) -> None:
+    """Poke once for a repository with the text of the hook, and say what came of it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GL_")}
     try:
-        done = subprocess.run(
-            ["sh", f"hooks/{NAME}", "try"], cwd=at, env=environment, capture_output=True, text=True, timeout=_TRY_MAX_S
+        done = subprocess.run(  # the text itself, as what is there now may be another's
+            ["sh", "-s", "try"],
+            input=text,
+            cwd=at,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_TRY_MAX_S,
         )
     except subprocess.TimeoutExpired:
         click.echo(f"{at}: Headgate did not answer within {_TRY_MAX_S} s; pushes are seen at its next poll", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import subprocess
 import threading
 import time
@@ -158,6 +159,55 @@ def test_the_hook_tells_of_each_push_and_of_no_note(
     run_git("push", "-q", "origin", ":refs/for/master/one", "HEAD:refs/tags/v1", at=work)
     again = door.of(3)[2]
     assert again["repository"] == 'code/a"b\\c' and again != pushed
+
+
+def test_only_who_may_push_reads_the_hook(
+    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, hook_file = repositories.hub / "code", repositories.hub / "code/hooks/headgate-poke"
+    door.open.set()
+    ours = at.stat().st_gid
+    theirs = next((group for group in (*os.getgroups(), 54321) if group != ours and os.geteuid() == 0), ours)
+    os.chown(at, -1, theirs)
+    with in_a_directory_without_settings(tmp_path, monkeypatch):
+        for mode, wanted in ((0o755, 0o500), (0o775, 0o550)):
+            at.chmod(mode)
+            assert installed(tmp_path, door.port, at).exit_code == 0
+            found = hook_file.stat()
+            assert found.st_mode & 0o777 == wanted and found.st_gid in (theirs, ours)
+        assert found.st_gid == theirs, "of the group that pushes, not of who installs it"
+
+        def refused(fd: int, uid: int, gid: int) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "fchown", refused)
+        monkeypatch.setattr(os, "geteuid", lambda: 1)
+        assert installed(tmp_path, door.port, at).exit_code == 0
+    assert hook_file.stat().st_mode & 0o777 == 0o500, "no group at all, rather than another one"
+
+
+def test_nothing_in_a_repository_chooses_what_is_written_or_run(
+    repositories: Repositories, tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, evil = repositories.hub / "code", tmp_path / "evil"
+    door.open.set()
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (at / "hooks/.headgate-poke.new").symlink_to(precious)
+    replace = Path.replace
+
+    def replaced(self: Path, target: Path) -> Path:
+        found = replace(self, target)
+        if target.name == "headgate-poke":  # whose directory it is comes in between
+            found.unlink()
+            found.write_text(f"touch {evil}\n")
+        return found
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    with in_a_directory_without_settings(tmp_path, monkeypatch):
+        said = installed(tmp_path, door.port, at)
+    assert "Headgate looks at it" in said.output, said.output
+    assert precious.read_text() == "precious" and not evil.exists()
 
 
 def test_a_push_waits_for_no_answer_and_fails_for_none(
