@@ -54,17 +54,25 @@ def paths_of(handler: HTTPRouteHandler | WebsocketRouteHandler) -> list[str]:
 
 
 class CompleteJson(JsonRenderPlugin):
-    """Serves the completed description as JSON."""
+    """Serves the completed description of its application as JSON."""
+
+    _made: bytes | None = None
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: Json) -> bytes:
-        return super().render(request, completed(openapi_schema, request.app))
+        if self._made is None:
+            self._made = super().render(request, completed(openapi_schema, request.app))
+        return self._made
 
 
 class CompleteYaml(YamlRenderPlugin):
-    """Serves the completed description as YAML."""
+    """Serves the completed description of its application as YAML, which takes long to make."""
+
+    _made: bytes | None = None
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: Json) -> bytes:
-        return super().render(request, completed(openapi_schema, request.app))
+        if self._made is None:
+            self._made = super().render(request, completed(openapi_schema, request.app))
+        return self._made
 
 
 def completed(schema: Json, app: Litestar) -> Json:
