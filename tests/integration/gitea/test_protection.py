@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.gitea import protection
+from headgate.adapters.forges.gitea import client
 from headgate.config.tenants import Protection
 from tests.integration.gitea.ground import PROJECT, Ground, watched
 
@@ -44,8 +44,11 @@ async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
 
 
 async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protection, "BRANCHES_MAX", 3)
+    """Whoever may push could make so many that protected ones are on no page that is asked for."""
+    monkeypatch.setattr(client, "PAGES_MAX", 1)
+    here.hub.world.page_max = 2
+    here.hub.protect(here.repository, "topic")
     async with watched(here, exclude_unprotected_branches=True) as gate:
-        await gate.until(lambda: "too many to ask" in gate.troubles.get(PROJECT, ""))
+        await gate.until(lambda: "too many branches to ask" in gate.troubles.get(PROJECT, ""))
         assert "refs/heads/topic" in gate.heads[PROJECT]
     assert gate.protections == []

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.adapters.forges import watching
+from headgate.adapters.forges import rest, watching
+from headgate.adapters.forges.gitlab.client import Client
 from headgate.adapters.forges.rest import Query
 from headgate.config.tenants import Protection
 from headgate.gate.change import EventKind, Standing
@@ -334,6 +335,22 @@ async def test_which_branches_are_protected_is_told_where_somebody_asks(here: Gr
         here.project.protected["release"] = Protected("release")
         here.forge.stir(Hint("anywhere"))
         await gate.until(lambda: gate.protections[-1] == Protection(frozenset({"main", "release"}), frozenset()))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["cut", "elsewhere"])
+async def test_of_a_list_of_branches_that_is_not_whole_nothing_is_told(
+    here: Ground, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Whoever may push could make so many that protected ones are on no page that is asked for."""
+    here.ada.push(here.project, "another", {"r": "1\n"})
+    monkeypatch.setattr(Client, "page_size", {"per_page": 1})
+    if elsewhere:
+        monkeypatch.setattr(rest, "_next", lambda link, api: None)
+    else:
+        monkeypatch.setattr(rest, "PAGES_MAX", 1)
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: "too many branches to ask" in gate.troubles.get(PROJECT, ""))
+    assert gate.protections == []
 
 
 async def test_names_of_changes(here: Ground) -> None:

@@ -27,6 +27,7 @@ ANSWER_MAX_S = 120.0
 """For a whole answer, however it comes."""
 ANSWER_MAX_BYTES = 32 * 2**20
 PAGES_MAX = 200
+_NEXT = 'rel="next"'
 REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
 """Answers that are kept, to be asked for again only when they changed."""
@@ -36,6 +37,10 @@ AGAIN_S = 1.0
 
 Query = Mapping[str, str | int]
 NO_QUERY: Query = MappingProxyType({})
+
+
+class TooLong(Exception):
+    """A list has more pages than are asked for, or the next one is elsewhere."""
 
 
 class NotThere(Exception):
@@ -118,15 +123,22 @@ class Rest(ABC):
         Raise NotThere, Denied, Rejected, ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
-    async def pages(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> AsyncIterator[Any]:
-        """Yield the pages of a list.  Raise as `get`."""
+    async def pages(
+        self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
+    ) -> AsyncIterator[Any]:
+        """Yield the pages of a list.  Raise as `get`; if it is to be the `whole` one, TooLong."""
         url: str | None = _with(path, {**self.page_size, **query})
         for _ in range(PAGES_MAX):
             if url is None:
                 return
             answer = await self._get(key, url, urgent)
             yield answer.said
-            url = _next(answer.headers.get("link", ""), self._api)
+            link = answer.headers.get("link", "")
+            url = _next(link, self._api)
+            if whole and url is None and _NEXT in link:
+                raise TooLong
+        if whole and url is not None:
+            raise TooLong
 
     async def write(self, method: str, key: Key, path: str, said: Any = None) -> Answer:
         """Do something, one after the other for each account.  Raise as `get`."""
@@ -266,7 +278,7 @@ def _next(link: str, api: str) -> str | None:
     for part in link.split(","):
         address, _, rel = part.partition(";")
         place = address.strip().strip("<>")
-        if 'rel="next"' in rel and urlsplit(place)[:2] == urlsplit(api)[:2]:
+        if _NEXT in rel and urlsplit(place)[:2] == urlsplit(api)[:2]:
             return place
     return None
 

@@ -12,7 +12,7 @@ import httpx
 
 from headgate.adapters.forges.budget import Budget
 from headgate.adapters.forges.gitea.account import GiteaAccount
-from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Heard, Key, Query, Rest
+from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Heard, Key, Query, Rest, TooLong
 from headgate.ports.reporter import ReporterAway
 
 REFUSED_S = 60.0
@@ -48,7 +48,9 @@ class Client(Rest):
             raise Broken(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
         return super().taken(answer, budget)
 
-    async def pages(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> AsyncIterator[Any]:
+    async def pages(
+        self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
+    ) -> AsyncIterator[Any]:
         """See `Rest`.  Pages are counted: links to the next one have the address that the server believes it has."""
         seen, before = 0, None
         for page in range(1, PAGES_MAX + 1):
@@ -60,6 +62,8 @@ class Client(Rest):
             total = answer.headers.get("x-total-count", "")
             if total.isdecimal() and seen >= int(total[:12]):
                 return
+        if whole:
+            raise TooLong
 
     # --- who asks
 

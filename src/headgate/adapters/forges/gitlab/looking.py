@@ -12,7 +12,7 @@ from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.gitlab.request import look
 from headgate.adapters.forges.gitlab.standing import OPEN, Stands
 from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words
-from headgate.adapters.forges.rest import PAGES_MAX, Query
+from headgate.adapters.forges.rest import Query, TooLong
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
 from headgate.config.forges.facts import Happening
@@ -20,7 +20,6 @@ from headgate.config.tenants import Protection
 from headgate.gate.change import Standing
 from headgate.ports.forge import Hint
 
-BRANCHES_MAX = 100 * PAGES_MAX
 WORDS = Words("merge request", Happening(EVENT, "merged"), Happening("gl_push"), settles=True)
 
 
@@ -88,12 +87,12 @@ class Asking:
     async def protection(self) -> Guarded:
         """See `forges.looking.ProjectLook`: the list of branches says it of each; none is locked."""
         found: set[str] = set()
-        path, count = f"{self.client.account.path(self.project)}/repository/branches", 0
-        async for page in self.client.pages(self.client.key, path, urgent=False):
-            found |= {str(one["name"]) for one in page if one["protected"]}
-            count += len(page)
-        if count >= BRANCHES_MAX:
-            return None, f"it has {BRANCHES_MAX} branches or more, too many to ask which are protected"
+        path = f"{self.client.account.path(self.project)}/repository/branches"
+        try:
+            async for page in self.client.pages(self.client.key, path, urgent=False, whole=True):
+                found |= {str(one["name"]) for one in page if one["protected"]}
+        except TooLong:
+            return None, "it has too many branches to ask which are protected: what was known before holds"
         return Protection(frozenset(found), frozenset()), ""
 
     def forget_rules(self) -> None:
