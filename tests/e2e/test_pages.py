@@ -21,6 +21,11 @@ def shoot(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
 
 
+MANY_COLOURS = """async () => {
+  const { coloured } = await import("/static/colours.js"), line = document.createElement("pre");
+  line.append(coloured("\\x1b[1mred\\x1b[m and plain".repeat(100000)));
+  return line.childNodes.length;
+}"""
 SLOW = """#!/bin/sh
 printf '\033[1;31mred\033[0m and plain\033[2J\n'
 for n in $(seq 3000); do echo "tick $n"; sleep 0.1; done
@@ -57,6 +62,7 @@ def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> No
     expect(log).to_contain_text("tick 12")
     expect(log.locator(".ink1.bold")).to_have_text("red")
     expect(log).to_contain_text("red and plain")
+    assert page.evaluate(MANY_COLOURS) == 200_000, "more than a call may have arguments"
     page.get_by_label("Find in log").fill("RED AND")
     expect(log.locator("mark")).to_have_text("red and")
     page.get_by_label("Find in log").fill("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
@@ -57,7 +58,8 @@ def _listed(root: Path, url: str) -> list[LogFile]:
                 waiting.append(Path(entry.path))
             elif entry.is_file(follow_symlinks=False):
                 name = _plain(str(Path(entry.path).relative_to(root)))
-                found.append(LogFile(name, entry.stat(follow_symlinks=False).st_size, f"{url}/{quote(name)}"))
+                with suppress(FileNotFoundError):
+                    found.append(LogFile(name, entry.stat(follow_symlinks=False).st_size, f"{url}/{quote(name)}"))
     return sorted(found[:FILES_MAX], key=lambda file: file.path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from litestar.exceptions import NotFoundException
 
+from headgate.web import logfiles
 from headgate.web.logfiles import FILES_MAX, inside, listed
 
 
@@ -32,6 +33,18 @@ async def test_a_list_has_an_end_and_follows_no_link(tmp_path: Path) -> None:
     for n in range(3 * FILES_MAX):
         (many / f"{n:06}").touch()
     assert len(await listed(root, "/logs")) == FILES_MAX
+
+
+async def test_what_is_removed_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gone", "kept"):
+        (tmp_path / name).touch()
+
+    def quoted(name: str) -> str:
+        (tmp_path / "kept").unlink()  # those that are old go, one by one
+        return name
+
+    monkeypatch.setattr(logfiles, "quote", quoted)
+    assert [file.path for file in await listed(tmp_path, "/logs")] == ["gone"]
 
 
 @pytest.mark.parametrize(

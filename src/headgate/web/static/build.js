@@ -29,7 +29,7 @@ function add(text) {
     const some = fresh.splice(0, PIECE_LINES - last.lines.length);
     last.lines.push(...some);
     lines += some.length;
-    if (search.value) paint(last); else last.node.append(...coloured(`${some.join("\n")}\n`));
+    if (search.value) paint(last); else last.node.append(coloured(`${some.join("\n")}\n`));
   }
   while (lines > LINES_MAX && pieces.length > 1) {
     const gone = pieces.shift();
@@ -45,7 +45,7 @@ log.addEventListener("scroll", () => { follow.checked = log.scrollHeight - log.s
 
 function paint(piece) {
   const whole = `${piece.lines.join("\n")}\n`, wanted = search.value.toLowerCase(), found = [];
-  if (!wanted) return piece.node.replaceChildren(...coloured(whole));
+  if (!wanted) return piece.node.replaceChildren(coloured(whole));
   const text = plain(whole);
   const lower = text.toLowerCase();
   let from = 0;

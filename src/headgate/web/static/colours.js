@@ -38,11 +38,11 @@ function shown(text, look) {
 }
 
 export function coloured(text) {
-  if (!text.includes("\x1b")) return [text];
+  const made = document.createDocumentFragment();  // and no list, which would be too long to be arguments
   let look = {};
-  return text.split(SEQUENCE).map((part, n) => {
-    if (n % 2 === 0) return shown(part, look);
-    look = changed(look, part.split(";").map(Number));
-    return "";
-  }).filter((part) => part !== "");
+  text.split(SEQUENCE).forEach((part, n) => {
+    if (n % 2) look = changed(look, part.split(";").map(Number));
+    else if (part) made.append(shown(part, look));
+  });
+  return made;
 }

@@ -18,9 +18,9 @@ async function read() {
   for (let piece = await pieces.read(); !piece.done; piece = await pieces.read()) {
     const lines = (rest + piece.value).split("\n");
     rest = lines.pop();
-    log.append(...coloured(lines.map((line) => `${line}\n`).join("")));
+    log.append(coloured(lines.map((line) => `${line}\n`).join("")));
   }
-  log.append(...coloured(rest));
+  log.append(coloured(rest));
 }
 
 read().catch(trouble);
