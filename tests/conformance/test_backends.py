@@ -173,6 +173,7 @@ async def test_what_ended_leases_hold_goes_once_the_disk_takes_it(
         with pytest.raises(StoreError, match="the disk is full"):
             await backend.commit([], [Put("/a", b"")])
     async with asyncio.timeout(DEADLINE_S):
-        while await backend.list(""):
-            await asyncio.sleep(0.01)
+        async for _ in backend.watch(""):
+            if not await backend.list(""):
+                break
     await backend.close()

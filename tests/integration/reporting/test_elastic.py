@@ -165,10 +165,13 @@ async def test_another_server_is_asked_while_one_is_away() -> None:
         with pytest.raises(ReporterAway):
             await reporter.tell(posting())
     busy = Server(busy="503 Busy")
-    async with listener(busy.answer) as (first, _), listener(server.answer) as (second, calls):
-        async with reporting(f"{first},{second}") as reporter:
-            await reporter.tell(posting("k3"))
-            assert len(calls) == 1, "the first one is there, and takes nothing"
+    async with (
+        listener(busy.answer) as (first, _),
+        listener(server.answer) as (second, calls),
+        reporting(f"{first},{second}") as reporter,
+    ):
+        await reporter.tell(posting("k3"))
+        assert len(calls) == 1, "the first one is there, and takes nothing"
 
 
 async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ class Supply:
                 if there:
                     yield found
                     return
-            await asyncio.sleep(REMOVED_S)  # whoever removes it, or holds its lock for nothing, holds up this build alone
+            await asyncio.sleep(REMOVED_S)  # whoever holds its lock for nothing holds up this build alone
 
     async def _chosen(self, version: str, asked: bool, say: Say) -> Environment | None:
         if self._environments is None:
