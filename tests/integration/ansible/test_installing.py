@@ -59,6 +59,7 @@ def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_i
     ran = subprocess.run([first.program], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert ran.stdout == f"stand-in 2.16.1 {first.place}\n"
     assert first.place.stat().st_mode & 0o777 == 0o755 and not (first.place / "tmp").exists()
+    assert (here.root / ".9.lock").stat().st_mode & 0o077 == 0, "nobody else can hold it"
     assert said(here, house) == [], "it is there"
     house.offers("9", "2.16.2")
     assert here.find("9") is not None, "until it is renewed"

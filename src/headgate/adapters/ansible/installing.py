@@ -84,7 +84,7 @@ def _current(environments: Environments, version: str) -> Environment | None:
 @contextmanager
 def _alone(path: Path, say: Say) -> Iterator[int]:
     """Raise OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # who can read it could hold it
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
