@@ -32,6 +32,8 @@ log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
 """Events moved on in one commit."""
+TOLD_OPS_MAX, TOLD_MAX_BYTES = 40, 250_000
+"""Of what happened to one change, in one commit: anybody may say something of it, and much."""
 LOOK_UP_EVERY_S = 60.0
 """How old what is known of a change may be that others need and nobody watches."""
 ATTEMPTS_MAX = 10
@@ -179,7 +181,9 @@ class ConnectionRunner:
             if (again or not own) and known.get(standing.change.key) == standing:
                 continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())
-            pieces.append(Piece([*ops, *self._told_of(own)], [check]))
+            *flood, last = self._in_parts(own)
+            pieces += [Piece(part, [check]) for part in flood]
+            pieces.append(Piece([*ops, *last], [check]))
         told = [Piece(self._told_of([event])) for rest in events.values() for event in rest]
         if sighting.heads:
             self._heads.update(sighting.heads)
@@ -195,6 +199,20 @@ class ConnectionRunner:
             entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
+
+    def _in_parts(self, events: Iterable[TriggerEvent]) -> list[list[Op]]:
+        """As many as a commit holds with what is known of the change, which goes with the last: who takes over in
+        between tells the others again, by the same ids."""
+        parts, size_bytes = list[list[Op]]([[]]), 0
+        for event in events:
+            ops = self._told_of([event])
+            more_bytes = sum(len(op.value) for op in ops if not isinstance(op, Delete))
+            if parts[-1] and (len(parts[-1]) + len(ops) > TOLD_OPS_MAX or size_bytes + more_bytes > TOLD_MAX_BYTES):
+                parts.append([])
+                size_bytes = 0
+            parts[-1] += ops
+            size_bytes += more_bytes
+        return parts
 
     def _told_of(self, events: Iterable[TriggerEvent]) -> list[Op]:
         return [op for event in events for op in self._events.stream.append(event)]

@@ -1,0 +1,60 @@
+"""Whoever may only say something of a change: as much as they like, as long as they like."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from headgate.config.forges.facts import Account, Happening
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.map.places import Map
+from headgate.ports.forge import Sighting
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.scheduler.connection import ConnectionRunner
+from headgate.services.scheduler.standings import Standings
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.loop import run_virtual
+from tests.unit.services.test_forgetting import Scripted
+
+PROJECT = "git.example/code"
+
+
+@pytest.mark.parametrize(("count", "size", "tenants"), [(250, 20, 1), (100, 16_000, 1), (3, 90_000, 15)])
+def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, size: int, tenants: int) -> None:
+    """All that was said between two looks is told, in order, and what comes after it as well."""
+    flooded = Change("local", PROJECT, "master", commit="1" * 40, ref="refs/pull/1/head", number="1")
+    other = beside(flooded)
+
+    async def play() -> None:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: 0)
+        said = tuple(
+            TriggerEvent(EventKind.STIRRED, flooded, f"{n}", happening=Happening("x", "comment", Account(), ("x" * size,)))
+            for n in range(count)
+        )  # fmt: skip
+        last = TriggerEvent(EventKind.PROPOSED, other, "last", fresh=True)
+        forge = Scripted([Sighting((Standing(flooded),), said), Sighting((Standing(other),), (last,))])
+        names = [f"t{n}" for n in range(tenants)]
+        keeping = asyncio.ensure_future(context.mirror.run())
+        await context.mirror.ready()
+        async with store.session("scheduler") as session:
+            runner = ConnectionRunner(context, forge, dict.fromkeys(names, frozenset({PROJECT})))
+            running = asyncio.ensure_future(runner.run(session))
+            await asyncio.wait({running}, timeout=60)
+            assert not running.done(), "nothing that is said ends the look at the connection"
+            running.cancel()
+        streams = [context.map.events.tenant(name).trigger.stream for name in names]
+        told = [[one.event.id for one in stream.waiting(context.mirror, limit=1_000)] for stream in streams]
+        known = Standings(context.map, context.mirror, ("local",)).now()
+        keeping.cancel()
+        assert told == [[*map(str, range(count)), "last"]] * tenants
+        assert known.keys() == {flooded.key, other.key}
+
+    run_virtual(play())
+
+
+def beside(change: Change) -> Change:
+    return Change(change.connection, change.project, "master", commit="2" * 40, ref="refs/pull/2/head", number="2")
