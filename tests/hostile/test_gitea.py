@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.adapters.forges import rest
 from headgate.adapters.forges.gitea import pull as pulls
+from headgate.adapters.forges.rest import NO_QUERY, Answer, Key, Query
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.asking import Seen, triggered, unmet
 from headgate.config.forges.gitea import GITEA
 from headgate.gate.returned.shape import Comment
+from headgate.ports.forge import Landed
 from headgate.testing.forges.gitea.people import gitea
 from tests.integration.gitea.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.gitea.test_landing import as_tested
 from tests.integration.gitea.test_telling import posting
 
 
@@ -83,3 +88,57 @@ async def test_a_gitea_that_sends_git_elsewhere_sends_no_token_there(here: Groun
     engine = GitEngine(here.root / "elsewhere", {"hub": connection})
     with pytest.raises(GitError, match="301"):
         await engine.mirror(PROJECT, "hub").remote.refs("refs/heads/main")
+
+
+async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    pull = opened(here)
+    here.eve.comment(pull, "x" * 500_000)
+    monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 400_000)
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known)
+        here.hub.world.clock.advance(5)
+        here.bob.comment(pull, "recheck")
+        await here.settled()
+        assert gate.told.count("pull_request.comment") == 1
+    await here.forge.report(posting(pull, "success"))
+    assert len(pull.comments) == 3
+
+
+async def test_a_list_with_holes_holds_up_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gitea shows nothing of what it cannot read."""
+    whole = here.client.get
+
+    async def get(key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> Answer:
+        found = await whole(key, path, query, urgent=urgent)
+        return found._replace(said=[None, {"number": 7}, *found.said]) if path.endswith("/pulls") else found
+
+    monkeypatch.setattr(here.client, "get", get)
+    opened(here)
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known)
+
+
+async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.hub.world.mergeability_asks = 0
+    here.ada.push(here.repository, "release", {"b.txt": "1\n"})
+    pull, whole = opened(here), here.client.write
+
+    async def write(method: str, key: Key, path: str, said: Any = None) -> Answer:
+        here.ada.edit(pull, base="release")
+        return await whole(method, key, path, said)
+
+    asked = as_tested(here, pull)
+    monkeypatch.setattr(here.client, "write", write)
+    assert await here.forge.land(*asked) == Landed(differs=True)
+    assert pull.merged
+
+
+async def test_a_review_in_our_words_is_not_ours(here: Ground) -> None:
+    pull = opened(here)
+    said = posting(pull, "failure", how={"review": "request-changes", "comment": False})
+    here.eve.review(pull, "COMMENT", f"<!-- headgate {said.report.id} -->")
+    await here.forge.report(said)
+    await here.forge.report(said)
+    assert [one.state for one in pull.reviews] == ["COMMENT", "REQUEST_CHANGES"]

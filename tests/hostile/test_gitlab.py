@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.forges import rest
+from headgate.adapters.forges.gitlab import request
 from headgate.adapters.forges.gitlab.account import account
-from headgate.adapters.forges.rest import Answer, Key, Query
+from headgate.adapters.forges.rest import AGAIN_S, Answer, Key, Query
 from headgate.config.forges.asking import Seen, triggered
 from headgate.config.forges.table import DIALECTS
 from headgate.gate.change import TriggerEvent
 from headgate.map.telling import Posting
-from headgate.ports.forge import Hint, Misdelivered
+from headgate.ports.forge import Hint, Misdelivered, ReporterAway
 from headgate.testing.forges.gitlab.people import gitlab
 from tests.integration.github.test_telling import report
 from tests.integration.gitlab.ground import PATH, PROJECT, SECRET, Ground, change_of, ground, opened, watched
@@ -86,7 +88,7 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
 
 async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
     one = opened(here)
-    text = "/merge\n/approve\n  /label ~owned\nsaid\r/merge\n```\n/close\n```\n/close\nhttps://x/merge @all"
+    text = "/merge\n/approve\n  /label ~owned\nsaid\r/merge\n```\n/close\n```\n/close\nhttps://x/merge @all `@all"
     said = Posting("", report("failure", text), key="k", change=change_of(one))
     await here.forge.report(said)
     await here.forge.report(said)
@@ -142,3 +144,59 @@ async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, mon
     ):
         assert here.forge.named(text) == "", text[:60]
     assert one.state == "opened"
+
+
+@pytest.mark.parametrize("empty", [True, False])
+async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
+    here: Ground, monkeypatch: pytest.MonkeyPatch, empty: bool
+) -> None:
+    """Without commits, as they stay when their branches go at once, or such as GitLab breaks at."""
+    whole, odd = here.client.get, [f"/merge_requests/{number}" for number in range(1, 6)]
+
+    async def get(key: Key, path: str, query: Query = {}, *, urgent: bool = True) -> Answer:  # noqa: B006
+        found = await whole(key, path, query, urgent=urgent)
+        if path.endswith(tuple(odd)) and not empty:
+            raise ReporterAway("it answers 500", AGAIN_S)
+        return found._replace(said={**found.said, "sha": None}) if path.endswith(tuple(odd)) else found
+
+    monkeypatch.setattr(here.client, "get", get)
+    for number in range(6):
+        here.ada.propose(here.project, f"topic{number}", {f"{number}.txt": "1\n"})
+    async with watched(here) as gate:
+        await gate.until(
+            lambda: f"{PROJECT}#6" in gate.known and "merge request 5 can" in gate.troubles.get(PROJECT, "")
+        )
+        odd.clear()
+        for number in range(1, 6):
+            here.forge.stir(Hint(f"again{number}", PROJECT, str(number)))
+        await gate.until(lambda: len(gate.known) == 6)
+
+
+async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = opened(here)
+    for _ in range(60):
+        here.eve.comment(one, "x" * 20_000)
+    here.ada.comment(one, "recheck")
+    for _ in range(20):
+        here.eve.comment(one, "x" * 20_000)
+    monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 400_000)
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known)
+    said = [event.happening.comments[0] for event in gate.events if event.happening and event.happening.comments]
+    assert said.count("recheck") == 1 and len(said) == 81
+    assert max(map(len, said)) < 17_000, "what is told is stored"
+    await here.forge.report(Posting("", report("success"), key="k", change=change_of(one)))
+    assert one.notes[-1].author.username != "eve"
+
+
+async def test_jobs_without_end_in_a_fork_are_not_all_kept(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "JOBS_MAX", 5)
+    here.project.only_if_pipeline_succeeds = True
+    one = opened(here)
+    for number in range(9):
+        here.ada.status(one, f"job {number}", "failed")
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known)
+    details = gate.known[f"{PROJECT}#1"].details
+    assert details is not None and len(details.statuses or ()) == 5
+    assert details.rules is not None and details.rules[0].met is False

@@ -31,10 +31,8 @@ def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, siz
     async def play() -> None:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)
-        said = tuple(
-            TriggerEvent(EventKind.STIRRED, flooded, f"{n}", happening=Happening("x", "comment", Account(), ("x" * size,)))
-            for n in range(count)
-        )  # fmt: skip
+        what = Happening("pull_request", "comment", Account("eve"), ("x" * size,))
+        said = tuple(TriggerEvent(EventKind.STIRRED, flooded, f"{n}", happening=what) for n in range(count))
         last = TriggerEvent(EventKind.PROPOSED, other, "last", fresh=True)
         forge = Scripted([Sighting((Standing(flooded),), said), Sighting((Standing(other),), (last,))])
         names = [f"t{n}" for n in range(tenants)]

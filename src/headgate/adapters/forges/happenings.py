@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.adapters.forges.pulls import AnyPull, Report
+from headgate.adapters.forges.pulls import AnyPull, Report, cut
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Account, Details, Happening, Vote
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
@@ -106,7 +106,7 @@ def _said(
             yield Happening("pull_request", "unlabeled", removed=(name,)), (name, pull.updated)
     for remark in pull.remarks:
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
-            yield Happening("pull_request", "comment", remark.who, (remark.text,)), (remark.id,)
+            yield Happening("pull_request", "comment", remark.who, (cut(remark.text),)), (remark.id,)
     yield from _reviewed(pull, before, mark, us)
     told = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:

@@ -4,9 +4,10 @@ For forges whose changes have numbers, and that say of an open one whether anyth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -90,7 +91,7 @@ class ProjectLook:
     whole: bool
     """All of it is looked at, not only what is hinted at."""
     again: frozenset[int] = frozenset()
-    """Changes that could not be looked at before."""
+    """Changes that could not be looked at before: they come last, and are no more than odd."""
     more: bool = False
     odd: dict[int, str] = field(default_factory=dict)
     """Changes that cannot be looked at -> why; the others are all the same."""
@@ -164,7 +165,7 @@ class ProjectLook:
                 found = await self._one(number, was, first)
             except (Denied, Rejected, ReporterAway) as error:
                 self.odd[number] = str(error)
-                failed += not isinstance(error, Rejected)
+                failed += not isinstance(error, Rejected) and number not in self.again
                 if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
                     raise
                 continue
@@ -191,7 +192,7 @@ class ProjectLook:
             found |= {int(s.change.number) for s in own.values() if s.open}
         if self.whole:
             found |= await self._moved(own)
-        return sorted(found)
+        return sorted(found, key=lambda number: (number in self.again, number))
 
     async def _moved(self, own: Mapping[str, Standing]) -> set[int]:
         """Return those that are open there and are not as known, and those that are known to be open and are not."""
@@ -210,6 +211,19 @@ class ProjectLook:
 
     def _in_words(self, event: TriggerEvent) -> TriggerEvent:
         return replace(event, happening=self.asking.words.pushed) if event.kind is EventKind.REF_UPDATED else event
+
+
+def listed(
+    page: Iterable[Any], number: str, known: Mapping[int, Standing], differs: Callable[[Any, Standing | None], bool]
+) -> dict[int, bool]:
+    """Return the numbers that a page of a list shows, and whether each has moved; one of another form is asked for by
+    itself, where it is known."""
+    found: dict[int, bool] = {}
+    for one in page:
+        with suppress(LookupError, TypeError, ValueError):
+            found[int(one[number])] = True
+            found[int(one[number])] = differs(one, known.get(int(one[number])))
+    return found
 
 
 def _unsettled(standing: Standing) -> bool:

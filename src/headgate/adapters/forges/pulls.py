@@ -11,6 +11,9 @@ import msgspec
 
 from headgate.config.forges.facts import Account, Status, Vote
 
+MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
+"""Of a longer message the middle is left out."""
+
 
 class Remark(msgspec.Struct, frozen=True):
     """A comment on the whole of it."""
@@ -101,3 +104,10 @@ def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed]
 def ms(at: str) -> int:
     """Return milliseconds since the epoch of a time as forges write it."""
     return int(datetime.fromisoformat(at).timestamp() * 1000)
+
+
+def cut(message: str) -> str:
+    """Return what fits: what is told of a change is stored many times over; its footers are at the end."""
+    if len(message) <= MESSAGE_MAX_CHARS:
+        return message
+    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

@@ -63,6 +63,10 @@ class Rejected(Exception):
         self.status, self.message = status, message
 
 
+class TooMuch(Rejected):
+    """It answers more than is read."""
+
+
 class Answer(NamedTuple):
     status: int
     said: Any
@@ -202,12 +206,12 @@ class Rest(ABC):
                 asyncio.timeout(ANSWER_MAX_S),
                 self._http.stream(method, url, content=body, headers=said) as answer,
             ):
-                found = b""
+                found = bytearray()
                 async for chunk in answer.aiter_bytes():
                     found += chunk
                     if len(found) > ANSWER_MAX_BYTES:
-                        raise Rejected(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
-                return Heard(answer.status_code, answer.headers, found)
+                        raise TooMuch(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
+                return Heard(answer.status_code, answer.headers, bytes(found))
         except TimeoutError as error:
             raise ReporterAway(f"{self._host} has not answered within {ANSWER_MAX_S:.0f} s", AGAIN_S) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -13,7 +13,7 @@ import pygit2
 from msgspec.structs import replace
 
 from headgate.adapters.forges.happenings import Mark, events
-from headgate.adapters.forges.pulls import AnyPull
+from headgate.adapters.forges.pulls import AnyPull, cut
 from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, Rest
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
@@ -23,8 +23,6 @@ from headgate.base.texts import line
 from headgate.config.forges.facts import Details, Happening
 from headgate.gate.change import Change, Standing, TriggerEvent
 
-MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
-"""Of a longer message the middle is left out."""
 LABELS_MAX, STATUSES_MAX, TITLE_MAX = 100, 500, 500
 FRESH_S = 600.0
 """For so long what somebody may do, and whether we may bypass a ruleset, is taken as it was."""
@@ -137,10 +135,3 @@ class Stands(ABC, Generic[Pull]):
         while len(self._permissions) > KNOWN_MAX:
             self._permissions.popitem(last=False)
         return known
-
-
-def cut(message: str) -> str:
-    """Return what fits: what is told of a change is stored many times over; its footers are at the end."""
-    if len(message) <= MESSAGE_MAX_CHARS:
-        return message
-    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

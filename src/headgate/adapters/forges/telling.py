@@ -23,7 +23,7 @@ BODY_MAX, TITLE_MAX, DESCRIPTION_MAX = 65_000, 200, 139
 """Characters; GitHub takes 65,536 in a body and 140 in a description."""
 KNOWN_MAX = 5_000
 _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
-_MENTION = re.compile(r"(?<![\w`])@(?=[A-Za-z0-9])")
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
 
 
 class Who(Protocol):
@@ -93,8 +93,9 @@ class Teller(ABC):
     async def review(self, key: Key, path: str, report: QueueReport, said: Mapping[str, Any]) -> None:
         """Review it, once for each report: a mark in its `body` says which."""
         mark = f"<!-- headgate {report.id} -->"
+        us = await self._who.us()
         async for reviews in self._rest.pages(key, path):
-            if any(mark in (one.get("body") or "") for one in reviews):
+            if any(mark in (one.get("body") or "") and (one.get("user") or {}).get("login") in us for one in reviews):
                 return
         await self._rest.write("POST", key, path, {**said, "body": f"{said['body']}\n\n{mark}"})
 

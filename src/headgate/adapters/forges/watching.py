@@ -258,6 +258,7 @@ class Watching:
                     await self._tell(sighting)
             except BaseException:
                 one.whole_s = 0.0 if whole else one.whole_s
+                one.odd |= frozenset(look.odd)
                 raise
             one.misfits = one.misfits if look.misfits is None else look.misfits
             one.unseen = one.unseen if look.unseen is None else look.unseen

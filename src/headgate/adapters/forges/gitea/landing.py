@@ -86,7 +86,9 @@ class Lander:
         except (Denied, NotThere, Rejected) as error:
             return await self._refused(work, change, error)
         self._waiting.pop(_waits(change), None)
-        return await self._merged(work, change, await self._there(change)) or Landed()
+        there = await self._there(change)
+        # Merged, and not so: who proposed it has chosen another branch at the last moment.
+        return await self._merged(work, change, there) or Landed(differs=bool(there["merged"]))
 
     async def _refused(self, work: LandRequest, change: Change, error: Exception) -> Landed | NotLanded:
         there = await self._there(change)

@@ -12,7 +12,7 @@ from headgate.adapters.forges.gitea.protection import protection
 from headgate.adapters.forges.gitea.pull import look
 from headgate.adapters.forges.gitea.standing import GiteaStands
 from headgate.adapters.forges.happenings import OLD_MS, Mark
-from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words
+from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words, listed
 from headgate.adapters.forges.rest import Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
@@ -75,7 +75,7 @@ class Asking:
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}
         async for page in self.client.pages(self.client.key, path, query, urgent=False):
-            found |= {int(one["number"]): _differs(one, known.get(int(one["number"]))) for one in page}
+            found |= listed(page, "number", known, _differs)
         last = self.turns.get(self.project, 0)
         rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
         for number in rest[:IN_TURN_MAX]:

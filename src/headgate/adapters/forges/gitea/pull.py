@@ -11,7 +11,8 @@ import msgspec
 
 from headgate.adapters.forges.gitea.client import Client
 from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, ms, newest_of_each
-from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected
+from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected, TooMuch
+from headgate.adapters.forges.standing import LABELS_MAX
 from headgate.config.forges.facts import Account, Status, Vote
 
 LISTED_MAX = 2_000
@@ -71,7 +72,10 @@ async def look(client: Client, project: str, number: int, since: str, *, urgent:
         head, base = str(said["head"]["sha"]), str(said["base"]["ref"])
     except (LookupError, TypeError) as error:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
-    remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).said or []
+    try:
+        remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).said or []
+    except TooMuch:  # they come all at once, and strangers write them: the change goes on without
+        remarks = []
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
     branch = None
@@ -142,7 +146,7 @@ def _pull(
         author=_account(said["user"]),
         mergeable=True if said["mergeable"] else None,  # false is also said while it is worked out
         merge_commit=str(said.get("merge_commit_sha") or "") if merged else "",
-        labels=tuple(str(one["name"]) for one in said["labels"] or ()),
+        labels=tuple(str(one["name"]) for one in (said["labels"] or ())[:LABELS_MAX]),
         reviews=tuple(_review(one) for one in there if one["state"] in _STATES),
         remarks=tuple(_remark(one) for one in remarks),
         reports=tuple(_report(one) for one in statuses),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from headgate.adapters.forges.gitea.client import Broken, Client
-from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected
+from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, TooMuch
 from headgate.adapters.forges.telling import Teller, heading
 from headgate.base.texts import visible
 from headgate.config.reading.check import as_list
@@ -53,8 +53,11 @@ class GiteaTeller(Teller):
             await self.comment(key, repo, change, report, name, trouble)
 
     async def comments(self, key: Key, path: str) -> AsyncIterator[Any]:
-        """See `Teller`: Gitea shows them all at once."""
-        yield (await self._client.get(key, path)).said or []
+        """See `Teller`: Gitea shows them all at once; of too many none is ours, and it is said anew."""
+        try:
+            yield (await self._client.get(key, path)).said or []
+        except TooMuch:
+            yield []
 
     # --- labels
 

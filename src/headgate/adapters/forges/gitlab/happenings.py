@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headgate.adapters.forges.gitlab.request import Request
+from headgate.adapters.forges.pulls import cut
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Account, Details, Happening
 from headgate.gate.change import EventKind, Standing, TriggerEvent
@@ -102,4 +103,4 @@ def _said(
         yield Happening(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
     for remark in request.remarks:
         if remark.at_ms >= since_ms and remark.who.name not in us:
-            yield Happening(EVENT, "comment", Account(remark.who.name), (remark.text,)), (remark.id,)
+            yield Happening(EVENT, "comment", Account(remark.who.name), (cut(remark.text),)), (remark.id,)

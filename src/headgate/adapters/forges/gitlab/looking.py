@@ -11,8 +11,8 @@ from headgate.adapters.forges.gitlab.happenings import EVENT, Mark
 from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.gitlab.request import look
 from headgate.adapters.forges.gitlab.standing import OPEN, Stands
-from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words
-from headgate.adapters.forges.rest import Query, TooLong
+from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words, listed
+from headgate.adapters.forges.rest import PAGES_MAX, Query, TooLong
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
 from headgate.config.forges.facts import Happening
@@ -71,14 +71,14 @@ class Asking:
         found: dict[int, bool] = {}
         query: Query = {"state": "opened", "order_by": "created_at", "sort": "asc"}
         async for page in self.client.pages(self.client.key, path, query, urgent=False):
-            found |= {int(one["iid"]): _differs(one, known.get(int(one["iid"]))) for one in page}
+            found |= listed(page, "iid", known, _differs)
         return found
 
     async def one(
         self, number: int, was: Standing | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
         """See `forges.looking.Asking`."""
-        after = Mark.of(was.details.mark).remark if was is not None and was.details is not None else 0
+        after = max(Mark.of(was.details.mark).remark, 1) if was is not None and was.details is not None else 0
         request = await look(self.client, self.project, number, after, urgent=urgent)
         if was is None and request.state not in OPEN:
             return None

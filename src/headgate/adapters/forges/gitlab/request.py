@@ -10,11 +10,15 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.forges.gitlab.client import Client
-from headgate.adapters.forges.rest import AGAIN_S, Denied, NotThere, Query, Rejected
+from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected, TooMuch
 from headgate.config.forges.facts import Status
-from headgate.ports.reporter import ReporterAway
 
 NOTE_PAGES_MAX = 10
+LABELS_MAX, APPROVALS_MAX = 100, 100
+JOBS_MAX = 500
+"""Of a pipeline, which is in the fork of whoever proposes: it may have any number of them."""
+LONG_NOTES = 5
+"""As many of the longest as fit into one answer."""
 NOTES_AT_FIRST = 1
 """Pages of comments that are read of what was not known."""
 CI = frozenset({"ci_must_pass", "ci_still_running"})
@@ -99,8 +103,10 @@ async def look(client: Client, project: str, number: int, after: int = 0, *, urg
     path = f"{client.account.path(project)}/merge_requests/{number}"
     said = (await client.get(client.key, path, urgent=urgent)).said
     try:
-        if not said["sha"]:
-            raise ReporterAway(f"{project}!{number}: GitLab has not taken in its commits yet", AGAIN_S)
+        if not said["sha"]:  # so it stays when its branch goes at once
+            if said["state"] != "opened":
+                raise NotThere(f"{project}!{number} has no commits")
+            raise Rejected(200, f"{project}!{number}: GitLab has not taken in its commits yet")
         approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
         if said["state"] == "opened":
             approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).said
@@ -114,16 +120,24 @@ async def look(client: Client, project: str, number: int, after: int = 0, *, urg
 
 
 async def _remarks(client: Client, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
-    """Return the newest comments down to the one that is known: strangers can push none of them away."""
+    """Return the newest comments down to the one that is known: strangers can push none of them away, nor hold up the
+    change with long ones."""
+    try:
+        return await _newest(client, path, after, urgent, 100)
+    except TooMuch:
+        return await _newest(client, path, after, urgent, LONG_NOTES)
+
+
+async def _newest(client: Client, path: str, after: int, urgent: bool, size: int) -> tuple[Remark, ...]:
     found: list[Remark] = []
-    query: Query = {"sort": "desc", "order_by": "created_at"}
+    query: Query = {"sort": "desc", "order_by": "created_at", "per_page": size}
     pages = 0
     async for page in client.pages(client.key, f"{path}/notes", query, urgent=urgent):
         notes = [one for one in page if not one["system"]]
         fresh = [_remark(one) for one in notes if int(one["id"]) > after]
         found += fresh
         pages += 1
-        if len(fresh) < len(notes) or pages >= (NOTE_PAGES_MAX if after else NOTES_AT_FIRST):
+        if len(fresh) < len(notes) or pages * size >= 100 * (NOTE_PAGES_MAX if after else NOTES_AT_FIRST):
             break
     return tuple(sorted(found, key=lambda one: one.id))
 
@@ -139,10 +153,12 @@ async def _jobs(client: Client, project: str, said: Mapping[str, Any], urgent: b
     try:
         async for page in client.pages(client.key, path, query, urgent=urgent):
             found += [_job(one) for one in page]
+            if len(found) >= JOBS_MAX:  # GitLab itself counts them all
+                break
     except (NotThere, Denied):
         state = str(pipeline.get("status") or "failed")
         return (Job(Status("", f"its pipeline in the fork, which is {state}", state), False),)
-    return tuple(found)
+    return tuple(found[:JOBS_MAX])
 
 
 def _job(said: Mapping[str, Any]) -> Job:
@@ -177,8 +193,8 @@ def _request(
         mergeable=mergeable,
         approved=not left if left is not None else bool(approvals.get("approved")),
         approvals_left=int(left) if left is not None else None,
-        approvals=tuple(_approval(one) for one in approvals.get("approved_by") or ()),
-        labels=tuple(map(str, said["labels"])),
+        approvals=tuple(_approval(one) for one in (approvals.get("approved_by") or ())[:APPROVALS_MAX]),
+        labels=tuple(map(str, said["labels"][:LABELS_MAX])),
         remarks=remarks,
         jobs=jobs,
     )

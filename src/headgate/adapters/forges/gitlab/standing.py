@@ -13,7 +13,7 @@ from headgate.adapters.forges.gitlab.happenings import Mark, events, marked
 from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.gitlab.request import Request
 from headgate.adapters.forges.gitlab.rules import rule_book
-from headgate.adapters.forges.standing import cut
+from headgate.adapters.forges.pulls import cut
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import HEADS
@@ -22,7 +22,7 @@ from headgate.base.texts import line
 from headgate.config.forges.facts import Account, Details, Vote
 from headgate.gate.change import Change, Standing, TriggerEvent
 
-LABELS_MAX, TITLE_MAX, APPROVALS_MAX = 100, 500, 100
+TITLE_MAX = 500
 OPEN = frozenset({"opened", "locked"})
 
 
@@ -96,7 +96,7 @@ def _details(request: Request, us: Collection[str], was: Details | None) -> Deta
     mark = marked(request, Mark.of(was.mark if was is not None else ""))
     if request.state not in OPEN:
         return replace(was or Details(), us=tuple(us), state=request.state.upper(), mark=mark.text)
-    votes = (Vote(Account(one.who.name), "review", "approved", one.at_ms) for one in request.approvals[:APPROVALS_MAX])
+    votes = (Vote(Account(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)
     return Details(
         us=tuple(us),
         state=request.state.upper(),
@@ -104,7 +104,7 @@ def _details(request: Request, us: Collection[str], was: Details | None) -> Deta
         votes=tuple(votes),
         approved=request.approved,
         statuses=tuple(one.status for one in request.jobs) or None,
-        labels=request.labels[:LABELS_MAX],
+        labels=request.labels,
         mergeable=request.mergeable,
         rules=rule_book(request),
         mark=mark.text,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from headgate.adapters.forges.gitlab.client import Client, Unauthorized
 from headgate.adapters.forges.gitlab.landing import TOKEN_AGAIN_S
 from headgate.adapters.forges.gitlab.people import People
-from headgate.adapters.forges.rest import Denied, NotThere, Rejected
+from headgate.adapters.forges.rest import Denied, NotThere, Rejected, TooMuch
 from headgate.adapters.forges.telling import body, mark_of
 from headgate.adapters.reporting.wording import WORDS, page
 from headgate.config.reading.check import as_list
@@ -167,11 +167,12 @@ class Teller:
         """Find those of all pipelines, once."""
         us = await self._people.us()
         where = self._client.account.path(change.project) + path
-        async for notes in self._client.pages(self._client.key, where, {"sort": "asc"}):
-            for one in notes:
-                found = _MARK.search(one.get("body") or "")
-                if found is not None and (one.get("author") or {}).get("username") in us:
-                    self._remember(place, found[0], int(one["id"]))
+        with suppress(TooMuch):  # ours are among the first, or it is said anew
+            async for notes in self._client.pages(self._client.key, where, {"sort": "asc"}):
+                for one in notes:
+                    found = _MARK.search(one.get("body") or "")
+                    if found is not None and (one.get("author") or {}).get("username") in us:
+                        self._remember(place, found[0], int(one["id"]))
         self._remember(place, "", 0)
 
     def _remember(self, place: str, mark: str, id: int) -> None:
