@@ -39,10 +39,6 @@ from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At,
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
 
-def _size_bytes(op: Put | Append) -> int:
-    return len(op.parent if isinstance(op, Append) else op.path) + len(op.value) + 200
-
-
 @dataclass(slots=True)
 class Piece:
     """Operations, and the checks under which they hold, that must not be torn apart."""
@@ -55,7 +51,7 @@ class Piece:
     @property
     def fits(self) -> bool:
         """Into any commit at all, with its guards."""
-        size_bytes = sum(_size_bytes(op) for op in self.ops if not isinstance(op, Delete))
+        size_bytes = sum(len(op.path) + len(op.value) for op in self.ops if isinstance(op, Put))
         return max(len(self.ops), len(self.checks)) <= COMMIT_OPS_MAX and size_bytes < COMMIT_SIZE_MAX_BYTES
 
 
