@@ -12,7 +12,7 @@ from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.gitlab.request import look
 from headgate.adapters.forges.gitlab.standing import OPEN, Stands
 from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words, listed
-from headgate.adapters.forges.rest import PAGES_MAX, Query, TooLong
+from headgate.adapters.forges.rest import Query, TooLong
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
 from headgate.config.forges.facts import Happening
