@@ -1,4 +1,4 @@
-"""Where the versions of Ansible are that jobs ask for, and which one runs the playbooks of a job.
+"""Find the versions of Ansible that jobs ask for, and which one runs the playbooks of a job.
 
 Each is an environment: a directory with a Python of its own, named after the version and a digest of the list of
 packages that it is made of.  It counts once the file MARK is in it, which is written last: what a killed installation
@@ -40,7 +40,7 @@ class NotInstalled(Exception):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What an environment says of itself."""
+    """Holds what an environment says of itself."""
 
     version: str
     core: str
@@ -69,7 +69,7 @@ class Environment:
 
 
 class Environments:
-    """Those below `root`, made of the lists of packages in `locks`."""
+    """Knows the environments below `root`, made of the lists of packages in `locks`."""
 
     def __init__(self, root: Path, locks: Path = LOCKS) -> None:
         self.root, self._locks = root, locks

@@ -63,7 +63,7 @@ class Supply:
         await asyncio.shield(running)
 
     async def _install(self, version: str) -> None:
-        """In a process, which can be ended.  Raise CannotInstall."""
+        """Install in a process, which can be ended.  Raise CannotInstall."""
         assert self._environments is not None, "asked by who looked into them"
         words = [sys.executable, "-P", "-m", __name__, *map(str, self._environments.places), version]
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, start_new_session=True)

@@ -1,4 +1,4 @@
-"""How much a forge may be asked by one account, as its answers tell.  Pure: moments are given."""
+"""Count how much a forge may be asked by one account, as its answers tell.  Pure: moments are given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDARY = ("secondary rate limit", "abuse detection")
 
 @dataclass(slots=True)
 class Budget:
-    """Of one account and kind of call.  The forge counts for all processes: each learns what the others use."""
+    """Counts the calls of one account and kind.  The forge counts those of all processes, and tells each."""
 
     limit: int = 0
     """0: nothing is known yet."""

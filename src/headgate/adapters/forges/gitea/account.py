@@ -14,7 +14,7 @@ TRUE = frozenset({"true", "yes", "on", "1"})
 
 @dataclass(frozen=True, slots=True)
 class GiteaAccount:
-    """Where it is, and who Headgate is there."""
+    """Says where a Gitea is, and who Headgate is there."""
 
     name: str
     web: str

@@ -1,4 +1,4 @@
-"""What the settings say of a Gitea, put together."""
+"""Put together what the settings say of a Gitea."""
 
 from __future__ import annotations
 

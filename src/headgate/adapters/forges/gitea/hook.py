@@ -45,7 +45,7 @@ class _Numbered(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """What is read of a delivery."""
+    """Holds what is read of a delivery."""
 
     repository: _Named | None = None
     action: str = ""

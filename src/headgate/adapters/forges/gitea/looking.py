@@ -1,4 +1,4 @@
-"""How Gitea is looked at: what is open, and one pull request after the other."""
+"""Look at a Gitea: at what is open, and at one pull request after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which branches of a project are protected; Gitea locks none."""
+"""Tell which branches of a project are protected; Gitea locks none."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMM
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """What a review means to the protection of a branch."""
+    """Says what a review means to the protection of a branch."""
 
     who: str
     state: str
