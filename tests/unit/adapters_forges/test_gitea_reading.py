@@ -19,7 +19,7 @@ def test_a_section_says_where_everything_is() -> None:
     assert (plain.web, plain.api) == ("https://git.example:3000", "https://git.example:3000/api/v1")
     assert (plain.canonical_hostname, plain.clone) == ("git.example", "https://git.example:3000")
     below = account("hub", {**SECTION, "baseurl": "https://example.org/code/", "sshkey": "/key"})
-    assert (below.api, below.path, below.host) == ("https://example.org/code/api/v1", "/code", "example.org")
+    assert (below.api, below.root, below.host) == ("https://example.org/code/api/v1", "/code", "example.org")
     assert (below.canonical_hostname, below.clone) == ("git.example", "ssh://git@example.org")
     assert below.short(below.canonical("a/b")) == "a/b"
     assert "secret" not in repr(account("hub", {**SECTION, "api_token": "secret", "webhook_token": "secret"}))

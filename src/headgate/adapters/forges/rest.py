@@ -67,6 +67,10 @@ class TooMuch(Rejected):
     """It answers more than is read."""
 
 
+class Broken(ReporterAway):
+    """It failed inside at one request; others may be answered."""
+
+
 class Answer(NamedTuple):
     status: int
     said: Any
@@ -110,6 +114,10 @@ class Rest(ABC):
     @abstractmethod
     def headers(self, key: Key) -> Mapping[str, str]:
         """Return what every request has: who asks, and in which form the answer is to be."""
+
+    def encoded(self, said: Any) -> bytes:
+        """Return what is written, in the form that `headers` name."""
+        return msgspec.json.encode(said)
 
     async def close(self) -> None:
         """Talk with nobody any more."""
@@ -167,7 +175,7 @@ class Rest(ABC):
     ) -> Answer:
         budget = self.budget(key)
         self.may(budget, key, urgent)
-        body = None if said is None else msgspec.json.encode(said)
+        body = None if said is None else self.encoded(said)
         place = url if "://" in url else self._api + url
         for _ in range(REDIRECTS_MAX):
             answer = await self.sent(method, place, key, headers, body)
@@ -271,6 +279,26 @@ def _message(said: Any, status: int) -> str:
     for error in said.get("errors") or [] if isinstance(said.get("errors"), list) else []:
         parts.append(str(error.get("message") or error.get("code") or "") if isinstance(error, dict) else str(error))
     return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it answers {status}"
+
+
+def in_one_form(body: bytes) -> bytes:
+    """Return what is wrong as a `message` of text, however a forge puts it: as text, as lists by member, as `error`."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body
+    if not isinstance(said, dict):
+        return body
+    parts = [said.get("message"), said.get("error_description") or said.get("error"), said.get("errors")]
+    return msgspec.json.encode({"message": "; ".join(text for part in parts if (text := _text(part)))})
+
+
+def _text(part: object) -> str:
+    if isinstance(part, dict):
+        return "; ".join(f"{name} {_text(value)}" if name != "base" else _text(value) for name, value in part.items())
+    if isinstance(part, list):
+        return ", ".join(_text(one) for one in part)
+    return str(part) if part is not None else ""
 
 
 def _with(path: str, query: Query) -> str:

@@ -12,15 +12,11 @@ import httpx
 
 from headgate.adapters.forges.budget import Budget
 from headgate.adapters.forges.gitea.account import GiteaAccount
-from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Heard, Key, Query, Rest, TooLong
+from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Broken, Heard, Key, Query, Rest, TooLong
 from headgate.ports.reporter import ReporterAway
 
 REFUSED_S = 60.0
 """How long nobody asks after the token was refused: somebody has to make another one."""
-
-
-class Broken(ReporterAway):
-    """It failed inside at one request; others may be answered."""
 
 
 class Client(Rest):

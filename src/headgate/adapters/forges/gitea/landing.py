@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from typing import Any
 
+from headgate.adapters.forges.branches import Branches
 from headgate.adapters.forges.gitea.client import Client
 from headgate.adapters.forges.rest import Denied, NotThere, Rejected
 from headgate.gate.change import Change
@@ -27,15 +27,12 @@ PATIENCE_S = 45.0
 WAITING_MAX = 1_000
 MESSAGE_MAX = 60_000
 
-HeadOf = Callable[[str, str], Awaitable[str]]
-"""Project and branch -> the commit that the branch is at now, empty: it is not there; raise ReporterAway."""
-
 
 class Lander:
     """Merges at one Gitea."""
 
-    def __init__(self, client: Client, head_of: HeadOf) -> None:
-        self._client, self._head_of = client, head_of
+    def __init__(self, client: Client, branches: Branches) -> None:
+        self._client, self._branches = client, branches
         self._waiting: OrderedDict[str, float] = OrderedDict()
         """Key and head of a change -> since when Gitea asks to try again later."""
 
@@ -49,7 +46,7 @@ class Lander:
                 "merge, squash-merge or rebase"
             )
         try:
-            head = await self._head_of(change.project, change.branch)
+            head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             if there["merged"]:
                 return await self._merged(work, change, there) or NotLanded(

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from headgate.adapters.forges.gitea.client import Broken, Client
-from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, TooMuch
+from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.rest import Broken, Denied, Key, NotThere, Rejected, TooMuch
 from headgate.adapters.forges.telling import Teller, heading
 from headgate.base.texts import visible
 from headgate.config.reading.check import as_list

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
+from headgate.adapters.forges.accounts import LOOPBACK, TRUE, OnTheWeb, host_of
 from headgate.base.errors import UserError
 
 PUBLIC = "gitlab.com"
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-TRUE = frozenset({"true", "yes", "on", "1"})
 SIGNING = "whsec_"
 
 
 @dataclass(frozen=True, slots=True)
-class GitLabAccount:
+class GitLabAccount(OnTheWeb):
     """Where it is, and who Headgate is there."""
 
     name: str
@@ -37,22 +36,9 @@ class GitLabAccount:
     verify_ssl: bool = True
 
     @property
-    def host(self) -> str:
-        """Return the host with its port, as in URLs."""
-        return urlsplit(self.web).netloc
-
-    @property
     def api(self) -> str:
         """Return where REST is."""
         return f"{self.web}/api/v4"
-
-    def short(self, project: str) -> str:
-        """Return the path with namespace of a canonical name."""
-        return project.removeprefix(f"{self.canonical_hostname}/")
-
-    def canonical(self, short: str) -> str:
-        """Return the canonical name of a path with namespace."""
-        return f"{self.canonical_hostname}/{short}"
 
     def path(self, project: str) -> str:
         """Return where the API has a project, by canonical name."""
@@ -64,14 +50,12 @@ def account(name: str, said: Mapping[str, str]) -> GitLabAccount:
     server = said.get("server") or PUBLIC
     web = _web(said, server)
     clone = said.get("cloneurl") or web
-    named = said.get("server") or web
-    host = urlsplit(named if "://" in named else f"//{named}").hostname
     if not said.get("api_token"):
         raise UserError("it needs an api_token: a token of an account of its own, with the scope api")
     return GitLabAccount(
         name,
         web,
-        said.get("canonical_hostname") or host or "",
+        said.get("canonical_hostname") or host_of(said.get("server") or web),
         said["api_token"],
         said.get("api_token_name") or "headgate",
         said.get("webhook_token", ""),

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
-import msgspec
 
 from headgate.adapters.forges.budget import Budget
 from headgate.adapters.forges.gitlab.account import GitLabAccount
-from headgate.adapters.forges.rest import Answer, Denied, Heard, Key, Rejected, Rest
+from headgate.adapters.forges.rest import Answer, Denied, Heard, Key, Rejected, Rest, in_one_form
 
 _LIMITS = {
     "ratelimit-limit": "x-ratelimit-limit",
@@ -48,7 +47,7 @@ class Client(Rest):
             **answer.headers,
             **{new: answer.headers[old] for old, new in _LIMITS.items() if old in answer.headers},
         }
-        body = answer.body if answer.status < 400 else _in_one_form(answer.body)
+        body = answer.body if answer.status < 400 else in_one_form(answer.body)
         try:
             return super().taken(Heard(answer.status, headers, body), budget)
         except Denied as error:
@@ -67,23 +66,3 @@ class Client(Rest):
                 raise
         id = (await self.get(self.key, place)).said["id"]
         return await self.write(method, self.key, f"/projects/{int(id)}{path}", said)
-
-
-def _in_one_form(body: bytes) -> bytes:
-    """Return what is wrong as a `message` of text, however GitLab puts it: as text, as lists by member, as `error`."""
-    try:
-        said = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return body
-    if not isinstance(said, dict):
-        return body
-    parts = [said.get("message"), said.get("error_description") or said.get("error")]
-    return msgspec.json.encode({"message": "; ".join(text for part in parts if (text := _text(part)))})
-
-
-def _text(part: object) -> str:
-    if isinstance(part, dict):
-        return "; ".join(f"{name} {_text(value)}" if name != "base" else _text(value) for name, value in part.items())
-    if isinstance(part, list):
-        return ", ".join(_text(one) for one in part)
-    return str(part) if part is not None else ""

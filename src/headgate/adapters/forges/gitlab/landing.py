@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pygit2
-
+from headgate.adapters.forges.branches import Branches
 from headgate.adapters.forges.gitlab.client import Client, Unauthorized
 from headgate.adapters.forges.gitlab.request import WAITS, look
 from headgate.adapters.forges.gitlab.rules import rule_book
 from headgate.adapters.forges.rest import Denied, NotThere, Rejected
-from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.looking.names import HEADS
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest
 from headgate.ports.forge import Landed, NotLanded, ReporterAway, ReportPutOff, is_tested_on, merge_mode, tested_tree
@@ -35,7 +32,7 @@ class Lander:
     """Merges at one GitLab."""
 
     def __init__(self, client: Client, engine: Callable[[], GitEngine]) -> None:
-        self._client, self._engine = client, engine
+        self._client, self._branches = client, Branches(engine, client.account.name)
 
     async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
@@ -49,7 +46,7 @@ class Lander:
             done = await self._done(work, change, said)
             if done is not None:
                 return done
-            head = await self._head(change)
+            head = await self._branches.head(change.project, change.branch)
             if not is_tested_on(work, change, head):
                 why = f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested"
                 return NotLanded(why, moved=True)
@@ -116,26 +113,9 @@ class Lander:
 
     # --- what came of it
 
-    async def _head(self, change: Change) -> str:
-        """Return where the branch is now; empty: it is not there.  Raise ReporterAway."""
-        ref, mirror = HEADS + change.branch, self._engine().mirror(change.project, self._client.account.name)
-        try:
-            return (await mirror.remote.refs(ref)).get(ref, "")
-        except (GitError, OSError, pygit2.GitError) as error:
-            raise ReporterAway(f"{change.project} cannot be read: {error}") from error
-
     async def _landed(self, work: LandRequest, change: Change, said: Said) -> Landed:
         """Compare what the branch came to with what was tested: the API tells of no trees, so git does."""
         commit = str(said.get("merge_commit_sha") or said.get("squash_commit_sha") or said["sha"])
         wanted = tested_tree(work, change)
-        if not wanted:
-            return Landed(commit)
-        mirror, head = self._engine().mirror(change.project, self._client.account.name), await self._head(change)
-        try:
-            if head and await mirror.bring({HEADS + change.branch: head}):
-                raise ReporterAway(f"{change.project} cannot be read: {head} cannot be had")
-            if await mirror.missing((commit,)):
-                return Landed(commit, differs=True)  # the branch does not have it any more
-            return Landed(commit, differs=str(mirror.tree(commit).id) != wanted)
-        except (GitError, OSError, KeyError, pygit2.GitError) as error:
-            raise ReporterAway(f"{change.project} cannot be read: {error}") from error
+        differs = bool(wanted) and await self._branches.tree(change.project, change.branch, commit) != wanted
+        return Landed(commit, differs=differs)

@@ -1,0 +1,67 @@
+"""What the sections of forges with REST have in common: where the forge is, and how its projects are called."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from headgate.base.errors import UserError
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+TRUE = frozenset({"true", "yes", "on", "1"})
+
+
+class OnTheWeb:
+    """Names the projects of a forge."""
+
+    __slots__ = ()
+    name: str
+    web: str
+    """Where people look, perhaps with a path, without a slash at the end."""
+    canonical_hostname: str
+
+    @property
+    def host(self) -> str:
+        """Return the host with its port, as in URLs."""
+        return urlsplit(self.web).netloc
+
+    @property
+    def root(self) -> str:
+        """Return what stands between the host and a project in the address of a page."""
+        return urlsplit(self.web).path
+
+    def short(self, project: str) -> str:
+        """Return the name that the forge has for a project, of its canonical one."""
+        return project.removeprefix(f"{self.canonical_hostname}/")
+
+    def canonical(self, short: str) -> str:
+        """Return the canonical name of a project, of the forge's own."""
+        return f"{self.canonical_hostname}/{short}"
+
+    def below(self, url: str) -> str:
+        """Return the path of a page of this forge; empty: the address leads elsewhere, or is none."""
+        try:
+            parts = urlsplit(url)
+            hosts = {self.host, urlsplit(self.web).hostname, self.canonical_hostname}
+            ours = parts.hostname in hosts or parts.netloc in hosts
+        except ValueError:  # anybody can write it: brackets that do not close, letters that stand for a slash
+            return ""
+        return parts.path.removeprefix(self.root) if ours and parts.path.startswith(f"{self.root}/") else ""
+
+
+def host_of(server: str) -> str:
+    """Return the host of a server, which may be given as an address."""
+    return urlsplit(server if "://" in server else f"//{server}").hostname or ""
+
+
+def address(option: str, said: str) -> str:
+    """Return it without a slash at its end.  Raise UserError."""
+    try:
+        parts = urlsplit(said)
+        host = parts.hostname
+    except ValueError:
+        raise UserError(f"{option}: {said!r} is no address; write it as https://git.example.com") from None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
+        raise UserError(f"{option}: {said!r} is no address; write it as https://git.example.com")
+    if parts.scheme == "http" and host not in LOOPBACK:
+        raise UserError(f"{option}: http:// is only taken for this machine, as the token goes over it; write https://")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

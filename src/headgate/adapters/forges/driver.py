@@ -1,0 +1,100 @@
+"""What drivers of forges with numbered changes and REST have in common: see `ports.forge.Forge`."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from headgate.adapters.forges.accounts import OnTheWeb
+from headgate.adapters.forges.rest import Broken, Denied, NotThere, Rejected, Rest
+from headgate.adapters.forges.watching import Watching
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import Standing, numbered
+from headgate.gate.work import Landing, LandRequest
+from headgate.map.telling import Posting
+from headgate.ports.forge import Abilities, Hint, Landed, NotLanded, Sighting
+from headgate.ports.reporter import ReporterAway, ReportPutOff
+
+
+class Tells(Protocol):
+    """Tells of changes."""
+
+    async def tell(self, posting: Posting) -> None: ...
+
+
+class Lands(Protocol):
+    """Merges changes."""
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded: ...
+
+
+class RestDriver(ABC):
+    """Looks, tells and lands at one forge; what a delivery says is its own."""
+
+    can: Abilities
+    page: re.Pattern[str]
+    """The path of the page of a change: the name of its project, its number."""
+
+    def __init__(self, account: OnTheWeb, rest: Rest, watching: Watching, teller: Tells, lander: Lands) -> None:
+        self.name = account.name
+        self._at, self._rest = account, rest
+        self._watching, self._teller, self._lander = watching, teller, lander
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """See `ports.forge.Watch`."""
+        self._watching.look_at(projects)
+
+    def sightings(
+        self,
+        known: Mapping[str, Standing],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """See `ports.forge.Watch`."""
+        return self._watching.sightings(known, heads, refs)
+
+    def stir(self, hint: Hint) -> None:
+        """See `ports.forge.Forge`."""
+        self._watching.stir(hint)
+
+    def named(self, url: str) -> str:
+        """See `ports.forge.Forge`."""
+        found = self.page.fullmatch(self._at.below(url))
+        return numbered(self._at.canonical(found[1]), str(int(found[2]))) if found is not None else ""
+
+    async def look_up(self, key: str) -> Standing | None:
+        """See `ports.forge.Forge`."""
+        project, _, number = key.rpartition("#")
+        if not number.isdecimal() or self._at.short(project) == project:
+            return None
+        try:
+            return await self.now(project, int(number))
+        except (NotThere, Denied):
+            return None
+        except Rejected as error:
+            raise ReporterAway(f"{key} cannot be looked up: {error}") from error
+
+    @abstractmethod
+    async def now(self, project: str, number: int) -> Standing:
+        """Return what a change of a project (canonical name) is now.  Raise NotThere, Denied, Rejected,
+        ReporterAway."""
+
+    async def report(self, posting: Posting) -> None:
+        """See `ports.forge.Forge`."""
+        try:
+            await self._teller.tell(posting)
+        except Broken as error:
+            raise ReportPutOff(str(error)) from error
+
+    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+        """See `ports.forge.Forge`."""
+        try:
+            return await self._lander.land(work, part)
+        except Broken as error:
+            raise ReportPutOff(str(error)) from error
+
+    async def close(self) -> None:
+        """Talk with nobody any more."""
+        await self._rest.close()
