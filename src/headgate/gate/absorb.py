@@ -58,7 +58,9 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
         case Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, asked, exempt=exempt, by_hand=by_hand)
-        case Dequeue(key=key, why=why, commit=commit):
+        case Dequeue(key=key, why=why, commit=commit, event=enqueued):
+            if enqueued and not _has(state, key, commit, enqueued):
+                return state
             if why and not _has(state, key, commit):
                 return dealt_with(state, key)
             return dequeued(state, key, world, asked, why, commit)
@@ -255,12 +257,12 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             if not takes_part(change, world):
                 return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
             return f"{change.key} cannot be tested; its report says why"
-        case Dequeue(key=key, commit=commit):
-            if not _has(before, key, commit) and after.parted != before.parted:
+        case Dequeue(key=key, commit=commit, event=enqueued):
+            if not _has(before, key, commit, enqueued) and after.parted != before.parted:
                 return ""
-            if not _has(before, key, commit):
+            if not _has(before, key, commit, enqueued):
                 return f"{key} is not in the pipeline"
-            return f"{key} is landing already" if _has(after, key, commit) else ""
+            return f"{key} is landing already" if _has(after, key, commit, enqueued) else ""
         case CancelBuild(build=build):
             return "" if running(before, build) is not None else f"the build {build} is not running"
         case Promote(keys=keys):
@@ -276,9 +278,9 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             assert_never(work)
 
 
-def _has(state: State, key: str, commit: str = "") -> bool:
-    """Is the change or ref with this key here; where `commit` says so, as that?"""
-    own = (item.of(key) for _, item in state.items() if item.live)
+def _has(state: State, key: str, commit: str = "", event: str = "") -> bool:
+    """Is the change or ref with this key here; where `commit` or `event` say so, as that, or enqueued by that?"""
+    own = (item.of(key) for _, item in state.items() if item.live and event in ("", item.event))
     return any(change is not None and commit in ("", change.commit) for change in own)
 
 

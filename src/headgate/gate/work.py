@@ -334,6 +334,8 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
     """For its people: who did, and why.  Empty: they are told no reason."""
     commit: str = ""
     """Of a ref: the update to this commit alone."""
+    event: str = ""
+    """The item that this event enqueued alone: asked again, it takes out no later one."""
 
 
 class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):

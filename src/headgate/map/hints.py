@@ -10,6 +10,17 @@ from headgate.map.tree import Dir, place
 from headgate.recipes.stream import Stream, StreamEntry
 
 
+class Order(msgspec.Struct, frozen=True):
+    """What somebody wants who used a button that Headgate has put on a change: that it is taken out of a pipeline."""
+
+    who: str
+    """As the forge's genuine delivery names them; what they may do, the forge is asked."""
+    tenant: str
+    pipeline: str
+    event: str
+    """That enqueued the item: none that comes later is meant."""
+
+
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where something may have happened; nothing else that a delivery says is believed."""
 
@@ -23,6 +34,8 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A branch or tag."""
     commit: str = ""
     """What the driver finds the change by, where the delivery names only that."""
+    order: Order | None = None
+    """With the project and the number of a change; it is not looked at for that."""
 
 
 class HintsQueue(Dir):

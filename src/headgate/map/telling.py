@@ -117,6 +117,8 @@ class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
     pipeline names the connection."""
     ref: str = ""
     """Of what is no change: the ref that was updated."""
+    event: str = ""
+    """What enqueued the item; an item that gives way to another of the same change leaves it that."""
     enqueued_ms: int = 0
     builds: tuple[BuildTold, ...] = ()
     """In the order of the job graph, as they are now."""

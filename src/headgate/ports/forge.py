@@ -16,11 +16,11 @@ import msgspec
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.change import Change, Standing, TriggerEvent
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.hints import Hint
+from headgate.map.hints import Hint, Order
 from headgate.map.telling import Posting
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 
-__all__ = ["Hint", "Protection", "ReportPutOff", "ReportRefused", "ReporterAway"]
+__all__ = ["Hint", "Order", "Protection", "ReportPutOff", "ReportRefused", "ReporterAway"]
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -44,6 +44,8 @@ class Sighting(msgspec.Struct, frozen=True):
     The same may be told again; where it cannot be asked, nothing is told, and what was told holds."""
     troubles: dict[str, str] = {}
     """project -> what is wrong with its repository now, for people; empty: nothing any more."""
+    orders: tuple[tuple[str, Order], ...] = ()
+    """Key of a change, and what somebody wants of it who may write to its project."""
     answered: tuple[str, ...] = ()
     """Ids of the hints that this look has answered: they go with it."""
 

@@ -121,10 +121,14 @@ class Ground:
             return web.Response(status=error.status, text=str(error))
         if isinstance(found, Hint):
             self.hinted.append(found.id)
-            self.forge.stir(found)
+            await self.keep(found)
         else:
             self.ignored.append(found.why)
         return web.json_response({"ignored": found.why if isinstance(found, Ignored) else ""})
+
+    async def keep(self, hint: Hint) -> None:
+        """Hand a hint on to who looks."""
+        self.forge.stir(hint)
 
     def watch(self, *projects: str, **more: bool) -> None:
         names = projects or ("acme/rocket",)

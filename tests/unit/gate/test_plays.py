@@ -278,6 +278,19 @@ def test_enqueue_and_dequeue_by_hand() -> None:
     assert play.queue == [] and play.merging == {}
 
 
+def test_what_is_taken_out_as_what_one_event_enqueued_is_no_later_item() -> None:
+    play = Play()
+    play.propose(play.change("A"))
+    play.act(Enqueue(play.change("A"), "first", unapproved=True))
+    play.act(Dequeue("p/master/A", "by bob", event="another"))
+    assert play.queue == ["A"]
+    play.act(Dequeue("p/master/A", "by bob", event="first"))
+    assert play.queue == []
+    play.act(Enqueue(play.change("A"), "second", unapproved=True))
+    play.act(Dequeue("p/master/A", "by bob", event="first"))
+    assert play.queue == ["A"]
+
+
 def test_what_was_enqueued_unapproved_is_so_as_that_patchset_alone() -> None:
     play = Play()
     play.propose(play.change("A"))

@@ -4,6 +4,7 @@ For forges whose changes have numbers, and that say of an open one whether anyth
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,10 +18,13 @@ from headgate.adapters.git.looking.look import Look
 from headgate.adapters.git.looking.misfits import Misfits
 from headgate.adapters.git.looking.names import HEADS, Names
 from headgate.base.ids import derived
+from headgate.base.texts import line
 from headgate.config.forges.facts import Happening
 from headgate.gate.change import TAGS, EventKind, Standing, TriggerEvent, numbered
-from headgate.ports.forge import Hint, Protection, Sighting
+from headgate.ports.forge import Hint, Order, Protection, Sighting
 from headgate.ports.reporter import ReporterAway
+
+log = logging.getLogger("headgate.forges")
 
 ODD_MAX = 3
 """Changes in a row that the forge does not tell of now; with more, it is not they that are odd."""
@@ -103,10 +107,16 @@ class ProjectLook:
     """Asks for its protected and locked branches; None: nobody wants to know, or the forge does not say."""
     unseen: str | None = None
     """What the forge does not say of its branches, where it was asked."""
+    may_write: Callable[[str], Awaitable[bool]] | None = None
+    """Says of somebody, as the forge names them, whether they may write to the project; None: nothing can be ordered
+    at this forge.  Raise ReporterAway."""
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:
         """Yield what is new, and at last which hints that answers.  Raise what client and git do."""
+        if any(hint.order for hint in self.hints):
+            yield await self._orders()
+            self.hints = [hint for hint in self.hints if hint.order is None]
         old = self.known.heads.get(self.project)
         self._heads = dict(old or {})
         seen = await self._refs(old) if self.whole or any(hint.ref for hint in self.hints) else None
@@ -128,6 +138,19 @@ class ProjectLook:
         answered = tuple(hint.id for hint in self.hints)
         if standings or told or answered:
             yield Sighting(tuple(standings), tuple(told), answered=answered)
+
+    async def _orders(self) -> Sighting:
+        """Take what those want who may write, which the forge is asked; who wants it, and what, its hints say."""
+        found, answered = list[tuple[str, Order]](), list[str]()
+        for hint in self.hints:
+            if hint.order is None:
+                continue
+            answered.append(hint.id)
+            if self.may_write is not None and await self.may_write(hint.order.who):
+                found.append((numbered(self.project, hint.number), hint.order))
+            else:
+                log.info("%s: %s may not take anything out there", self.project, line(hint.order.who, 100))
+        return Sighting(orders=tuple(found), answered=tuple(answered))
 
     @property
     def _rules_moved(self) -> bool:

@@ -99,6 +99,7 @@ class Term(NamedTuple):
 
 
 Terms = Mapping[str, Term]
+_Hows = Sequence[Mapping[str, Any]]
 
 
 def forms(terms: Terms) -> Keys:
@@ -124,6 +125,9 @@ class Dialect(NamedTuple):
     """Kind of event -> what it is in the words of triggers, where no more is known of it."""
     sets: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
     """Of one reporter: the labels and contexts that it sets."""
+    closes: Callable[[_Hows, _Hows], _Hows] = lambda _begun, _said: ()
+    """Reporters of the beginning, and of the end of an item that is taken out -> what has to be said besides, so that
+    nothing stays open at the forge."""
     of_change: frozenset[str] = OF_CHANGE
     """Keys of a trigger that ask something of the change."""
     refs_too: bool = False

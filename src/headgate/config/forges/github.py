@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.config.forges.asking import Dialect, Seen, Term
@@ -44,6 +44,12 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _closes(begun: Sequence[Mapping[str, Any]], said: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """A check run that nobody ends would run for ever."""
+    runs = any(how.get("check") in ("queued", "in_progress") for how in begun)
+    return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in said) else ()
+
+
 GITHUB = Dialect(
     trigger={
         **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _ACTIONS),
@@ -74,4 +80,5 @@ GITHUB = Dialect(
         "ref-updated": (Happening("push"),),
     },
     sets=sets,
+    closes=_closes,
 )

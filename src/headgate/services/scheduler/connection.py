@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
 from headgate.gate.change import HEADS, Standing, TriggerEvent, whose
-from headgate.map.records import BranchCache, Reconfigure, Trouble, Troubles
-from headgate.ports.forge import Sighting, Watch
+from headgate.gate.work import Dequeue
+from headgate.map.records import BranchCache, ForPipeline, Reconfigure, Trouble, Troubles
+from headgate.ports.forge import Order, Sighting, Watch
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
 from headgate.recipes.stream import Reader, Stream, Waiting
@@ -190,6 +191,7 @@ class ConnectionRunner:
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
             told += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
         pieces += [*together(told), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
+        pieces += map(Piece, self._ordered(sighting.orders))
         pieces += map(Piece, self._hints.answered(sighting.answered))
         if sighting.troubles:
             pieces.append(Piece([self._troubled(sighting.troubles)]))
@@ -216,6 +218,15 @@ class ConnectionRunner:
 
     def _told_of(self, events: Iterable[TriggerEvent]) -> list[Op]:
         return [op for event in events for op in self._events.stream.append(event)]
+
+    def _ordered(self, orders: Iterable[tuple[str, Order]]) -> Iterator[list[Op]]:
+        """To tenants that have the project; whether they have the pipeline, they know."""
+        for key, one in orders:
+            if key.rpartition("#")[0] in self._tenants.get(one.tenant, ()):
+                log.info("%s takes %s out of %s of %s", one.who, key, one.pipeline, one.tenant)
+                wanted = Dequeue(key, f"taken out at the forge by {one.who}", event=one.event)
+                stream = self._context.map.events.tenant(one.tenant).management.stream
+                yield stream.append(ForPipeline(one.pipeline, wanted))
 
     def _troubled(self, troubles: Mapping[str, str]) -> Op:
         now_ms = self._context.now_ms()

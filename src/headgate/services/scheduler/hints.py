@@ -24,6 +24,8 @@ async def kept(context: Context, connection: str, hint: Hint) -> bool:
     if stream.length(context.mirror) >= 2 * WAITING_MAX:
         return False
     if len(waiting) >= WAITING_MAX:
+        if hint.order is not None:  # a look at everything would not find it
+            return False
         hint = Hint(fresh())
     if hint.id not in {one.event.id for one in waiting}:
         await context.store.commit([], stream.append(hint))

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from headgate.base.ids import derived
 from headgate.base.subject import about
 from headgate.base.texts import line
+from headgate.config.forges.table import DIALECTS
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record, Report
@@ -132,7 +133,7 @@ def reports(
     if not pipeline.posts and not forges:
         return
     for said in _said(before, after, asked, world):
-        for name, hows in pipeline.reports.get(said.kind, {}).items():
+        for name, hows in _hows(said.kind, pipeline.reports, tenant):
             posted, driver = name in pipeline.posts, tenant.driver(name)
             if not posted and name not in forges:
                 continue
@@ -147,6 +148,22 @@ def reports(
                     yield name, Posting(queue, report, how.get("ttl"), options, key)
                 else:
                     yield name, Posting("", report, key=key, change=change, how=dict(how))
+
+
+def _hows(
+    kind: str, named: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], tenant: Tenant
+) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Yield the reporters of one kind by connection.  What is open at a forge since the beginning is ended when the
+    item is taken out, whether the pipeline says so or not."""
+    said = named.get(kind, {})
+    if kind != "dequeue":
+        yield from said.items()
+        return
+    begun = [named.get(one, {}) for one in ("enqueue", "start")]
+    for name in dict.fromkeys([*said, *begun[0], *begun[1]]):
+        dialect, own = DIALECTS.get(tenant.driver(name)), said.get(name, ())
+        more = dialect.closes([how for one in begun for how in one.get(name, ())], own) if dialect is not None else ()
+        yield name, (*own, *more)
 
 
 def before_merging(world: World, work: LandRequest, item: Item) -> list[Posting]:
@@ -225,6 +242,7 @@ def _report(
         **asdict(replace(about, buildset=buildset.id) if buildset is not None else about),
         report=kind,
         ref=change.ref if not change.is_change else "",
+        event=item.event,
         enqueued_ms=item.enqueued_ms,
         builds=tuple(_told(buildset, world)) if buildset is not None else (),
         subject=line(change.message.strip().partition("\n")[0], SUBJECT_MAX),

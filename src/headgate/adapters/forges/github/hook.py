@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.forges.github.account import GitHubAccount
-from headgate.ports.forge import Hint, Ignored, Misdelivered
+from headgate.ports.forge import Hint, Ignored, Misdelivered, Order
 
 BODY_MAX_BYTES = 25 * 2**20
 """GitHub sends no more."""
@@ -43,6 +43,8 @@ _ACTIONS: Mapping[str, frozenset[str] | None] = {
 _SHA = re.compile("[0-9a-f]{40}")
 _NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
 _GUID = re.compile(r"[0-9A-Za-z-]{1,100}")
+ABORT = "abort"
+"""Identifier of the button that takes a change out of the pipeline of its check run."""
 
 
 class _Login(msgspec.Struct, frozen=True):
@@ -69,6 +71,22 @@ class _App(msgspec.Struct, frozen=True):
 class _Run(msgspec.Struct, frozen=True):
     head_sha: str
     app: _App | None = None
+    external_id: str | None = None
+
+
+class _Button(msgspec.Struct, frozen=True):
+    identifier: str = ""
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """What a check run of ours is of, as its `external_id` has it."""
+
+    tenant: str
+    pipeline: str
+    change: str
+    """Its number."""
+    event: str = ""
+    """That enqueued the item."""
 
 
 class _Comment(msgspec.Struct, frozen=True):
@@ -85,6 +103,7 @@ class _Delivered(msgspec.Struct, frozen=True):
     issue: _Numbered | None = None
     check_run: _Run | None = None
     check_suite: _Run | None = None
+    requested_action: _Button | None = None
     comment: _Comment | None = None
     ref: str | None = None
     sha: str = ""
@@ -141,6 +160,8 @@ def place(
     project = account.canonical(said.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
+    if said.action == "requested_action":
+        return _ordered(account, guid, project, said)
     if _ours(event, said, us):
         return Ignored("Headgate did it itself")
     return _named(event, guid, project, said, us)
@@ -171,6 +192,24 @@ def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
         return mine and said.action == "completed"
     told = event in ("status", "issue_comment", "pull_request_review") or said.action in ("labeled", "unlabeled")
     return told and said.sender.login in us
+
+
+def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) -> Hint | Ignored:
+    """Return what who used a button wants; whether they may, is asked later.  GitHub tells the app of a run alone, and
+    only that app says what the run is of."""
+    run, wanted = said.check_run, said.requested_action
+    if run is None or run.app is None or not account.app_id or str(run.app.id) != account.app_id:
+        return Ignored("it is a button of somebody else")
+    if wanted is None or wanted.identifier != ABORT:
+        return Ignored("it is no button of Headgate's")
+    try:
+        meant = msgspec.json.decode(run.external_id or "", type=Meant)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Ignored("the check run does not say what it is of")
+    if not (meant.event and meant.change.isdecimal() and len(meant.change) < 10 and said.sender.login):
+        return Ignored("the check run does not say which item it is of")
+    order = Order(said.sender.login, meant.tenant, meant.pipeline, meant.event)
+    return Hint(guid, project, meant.change, order=order)
 
 
 def _named(event: str, guid: str, project: str, said: _Delivered, us: frozenset[str]) -> Hint | Ignored:

@@ -47,7 +47,7 @@ class Source:
         asking = Asking(self.client, self.stands, key, await self.tokens.us(), project)
         at = self.client.account.name
         look = ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
-        look.protection = asking.protection
+        look.protection, look.may_write = asking.protection, asking.may_write
         return look
 
     def refused(self, project: str) -> None:
@@ -89,6 +89,11 @@ class Asking:
     async def protection(self) -> Guarded:
         """See `forges.looking.ProjectLook`."""
         return await protection(self.client, self.key, self.client.account.short(self.project))
+
+    async def may_write(self, who: str) -> bool:
+        """See `forges.looking.ProjectLook`."""
+        project = self.client.account.short(self.project)
+        return await self.stands.permission(self.key, project, who) in ("write", "admin")
 
     def forget_rules(self) -> None:
         """See `forges.looking.Asking`."""

@@ -15,11 +15,12 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.github.hook import ABORT, Meant
 from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected
 from headgate.adapters.forges.telling import BODY_MAX, Teller, body, heading
 from headgate.adapters.reporting.wording import page
-from headgate.base.texts import visible
+from headgate.base.texts import line, visible
 from headgate.config.reading.check import as_list
 from headgate.gate.change import Change
 from headgate.map.telling import QueueReport
@@ -28,6 +29,8 @@ MESSAGE_MAX_BYTES = 60_000
 ANNOTATIONS_MAX, ANNOTATIONS_ALL_MAX = 50, 1_000
 """Of one request; of one check run."""
 CONCLUDED = frozenset({"success", "failure", "cancelled", "skipped", "neutral"})
+DESCRIPTION_MAX = 40
+"""Characters of what a button says of itself."""
 LEVELS = {"info": "notice", "warning": "warning", "error": "failure"}
 REVIEWS = {"approve": "APPROVE", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
 
@@ -83,6 +86,8 @@ class GitHubTeller(Teller):
     async def _check(self, key: Key, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
         """Make or change the check run of this pipeline; return why it cannot be, for people."""
         said = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if self._client.account.webhook_token:  # elsewhere nobody hears of a button that is used
+            said["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
         batches = list(_batches(notes_of(report, change)))
         output = {"title": said["output"]["title"], "summary": said["output"]["summary"]}
         try:
@@ -138,7 +143,7 @@ class GitHubTeller(Teller):
 
 def check_run(report: QueueReport, name: str, change: Change, value: str, now: str) -> dict[str, Any]:
     """Return a check run that says the value of the configuration."""
-    about = {"tenant": report.tenant, "pipeline": report.pipeline, "change": change.number}
+    about = Meant(report.tenant, report.pipeline, change.number, report.event)
     summary = body(report, "")[: BODY_MAX - 1].strip() or heading(report)
     said: dict[str, Any] = {
         "name": name,
@@ -151,6 +156,12 @@ def check_run(report: QueueReport, name: str, change: Change, value: str, now: s
     if value in CONCLUDED:
         return said | {"status": "completed", "conclusion": value, "completed_at": now}
     return said | {"status": value}
+
+
+def button(pipeline: str) -> dict[str, str]:
+    """Return the button of a check run that takes its change out; see `hook`."""
+    description = line(f"Take it out of {pipeline}", DESCRIPTION_MAX)
+    return {"label": "Abort", "description": description, "identifier": ABORT}
 
 
 def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
