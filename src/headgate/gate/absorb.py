@@ -363,6 +363,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         end_ms=outcome.end_ms,
         log_url=checked(outcome.data).log_url or "",
         data=outcome.data,
+        secret=outcome.secret,
     )
     return replace(buildset, builds={**buildset.builds, job.id: ended})
 
@@ -372,7 +373,9 @@ def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
     if build is None or build.id != answer.build or build.result is not None or build.paused:
         return buildset
     data = BuildOutcome(build.id, data=answer.data).fit().data
-    return replace(buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=data)})
+    return replace(
+        buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=data, secret=answer.secret)}
+    )
 
 
 def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:

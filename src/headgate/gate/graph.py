@@ -8,6 +8,7 @@ from typing import NamedTuple
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item
+from headgate.gate.returned.sealed import Sealed
 
 NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
 Past = Callable[[Change], BuildSet | None]
@@ -177,3 +178,10 @@ def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
         if other.id in wanted and build is not None:
             data |= {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars")}
     return data
+
+
+def parent_secrets(job: FrozenJob, buildset: BuildSet) -> tuple[Sealed, ...]:
+    """Return secret data of the same jobs, in the same order."""
+    wanted = parents(buildset, job)
+    builds = (buildset.builds.get(other.id) for other in buildset.jobs if other.id in wanted)
+    return tuple(build.secret for build in builds if build is not None and build.secret is not None)

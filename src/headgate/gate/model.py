@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.change import Change
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
 from headgate.gate.work import ByHand, RepoState
@@ -51,6 +52,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     log_url: str = ""
     data: dict[str, object] = {}
     """What the job returned, and the jobs after it may read; of the shape of `gate.returned`."""
+    secret: Sealed | None = None
+    """Secret data that it returned, for the jobs that depend on it alone."""
     given: tuple[dict[str, object], ...] = ()
     """Artifacts of changes ahead that the job requires."""
     paused: bool = False

@@ -15,7 +15,7 @@ from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.actions import Action, Cancel, Merge, Run
 from headgate.gate.again import work_of
 from headgate.gate.change import Change
-from headgate.gate.graph import parent_data, parents, told
+from headgate.gate.graph import parent_data, parent_secrets, parents, told
 from headgate.gate.model import Build, BuildSet, Item, Phase, State, Unfollowed
 from headgate.gate.refs import ref_at
 from headgate.gate.refs import variables as of_ref
@@ -174,8 +174,8 @@ def run(
         return replace(build, result="SUCCESS")
     build = replace(build, work=work_of(item, buildset, job, world))
     zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)
-    data = parent_data(job, buildset)
-    if len(msgspec.json.encode((data, zuul["artifacts"]))) > HANDED_MAX_BYTES:
+    data, secrets = parent_data(job, buildset), parent_secrets(job, buildset)
+    if len(msgspec.json.encode((data, secrets, zuul["artifacts"]))) > HANDED_MAX_BYTES:
         return replace(build, result="FAILURE", error=TOO_MUCH, given=())
     semaphores = limits(job, world.layouts.landed)
     spec = BuildSpec(
@@ -191,6 +191,7 @@ def run(
         attempt=attempt,
         zuul=zuul,
         parent_data=data,
+        parent_secrets=secrets,
         semaphores=semaphores,
         shared=tuple(name for name in semaphores if name in world.layouts.landed.shared),
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from headgate.base.texts import line
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import checked
 from headgate.gate.returned.values import Unfit
 
@@ -232,6 +233,8 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The `zuul` variable (gating-behaviour §14.5) but for what only the executor knows."""
     parent_data: dict[str, Any] = {}
     """Data returned by the jobs this one depends on, later wins."""
+    parent_secrets: tuple[Sealed, ...] = ()
+    """Secret data of the same jobs, later wins."""
     repo_state: str = ""
     """Path of the buildset's RepoState."""
     semaphores: dict[str, int] = {}
@@ -260,6 +263,8 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
     data: dict[str, Any] = {}
     """What the job returned; `zuul.child_jobs`, `zuul.log_url`, `zuul.artifacts`, `zuul.warnings` are read."""
+    secret: Sealed | None = None
+    """Secret data that it returned."""
     start_ms: int = 0
     end_ms: int = 0
     log_path: str = ""
@@ -286,6 +291,8 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
     outcome: BuildOutcome
     apart: str = ""
     """When what was returned is large: the path it lies at."""
+    both: bool = False
+    """Data and secret data lie there, as a pair; else data alone."""
 
 
 class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
@@ -297,7 +304,9 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
     data: dict[str, Any] = {}
     """What it returned so far."""
     apart: str = ""
-    """As of BuildEnded."""
+    """As of BuildEnded, as are those that follow."""
+    secret: Sealed | None = None
+    both: bool = False
 
 
 class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing"):

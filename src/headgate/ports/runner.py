@@ -7,14 +7,16 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 
 
 class Contact(Protocol):
     """What a build under way may ask of the gate.  Raises nothing; what keeps it from answering is a cancel."""
 
-    async def pause(self, data: dict[str, Any]) -> None:
-        """Asked when the job wants to be paused, with the data returned so far, JSON; answers when it is to go on."""
+    async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
+        """Asked when the job wants to be paused, with the data returned so far, JSON, and the secret data; answers when
+        it is to go on."""
         ...
 
     def begun(self) -> None:

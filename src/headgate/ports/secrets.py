@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from headgate.gate.returned.sealed import Sealed
 from headgate.map.keys import KeyPair
 from headgate.store.types import Op
 
@@ -18,6 +19,15 @@ class Secrets(Protocol):
         """`data` as JSON, with what the project's key encrypted in clear.  `project` is named as in its connection.
 
         An encrypted value is `{"!encrypted/pkcs1-oaep": [piece, ...]}`.  Raises SecretError."""
+        ...
+
+    async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
+        """Return secret data as it may be kept, for `unsealed` alone.  Raises SecretError."""
+        ...
+
+    async def unsealed(self, sealed: Sealed) -> bytes:
+        """Return what was sealed.  What is in it is nobody's secret of a project, whatever it looks like, and is opened
+        no further.  Raises SecretError."""
         ...
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate.base.tasks import unless
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
 from headgate.recipes.requests import Claim, say
 from headgate.recipes.stream import Stream
@@ -27,9 +28,9 @@ Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
 """See `ports.runner.Contact.hold`."""
 
 
-def apart(data: dict[str, Any]) -> bytes | None:
-    """Data that does not go into an event."""
-    plain = msgspec.json.encode(data)
+def apart(data: dict[str, Any], secret: Sealed | None) -> bytes | None:
+    """Data, or both, that do not go into an event."""
+    plain = msgspec.json.encode(data if secret is None else (data, secret))
     return plain if len(plain) > EVENT_DATA_MAX_BYTES else None
 
 
@@ -88,16 +89,16 @@ class Contact:
         """As the runner asks for it."""
         return await self.holds(result, directory, machines) if self.holds is not None else ""
 
-    async def pause(self, data: dict[str, Any]) -> None:
+    async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         """Says so, and waits until it is to go on."""
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         builds, meta = self.context.builds, self.claim.request.meta
         data = self.told(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
-        large, path = apart(data), f"{builds.result_path(self.claim)}.paused"
-        word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data)
+        large, path = apart(data, secret), f"{builds.result_path(self.claim)}.paused"
+        word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data, secret=secret)
         if large is not None:
-            word = msgspec.structs.replace(word, data={}, apart=path)
+            word = msgspec.structs.replace(word, data={}, secret=None, apart=path, both=secret is not None)
         try:
             wanted = await builds.pause(self.claim, results(self.context, meta).append(word), large, path)
         except StoreError as error:

@@ -166,10 +166,12 @@ class Executor:
         if claim.request.waited:
             await requests.complete(claim, [], msgspec.json.encode(outcome))
             return
-        large, told = apart(outcome.data), outcome
+        large, told = apart(outcome.data, outcome.secret), outcome
+        answer = BuildEnded(meta["buildset"], meta["job"], told)
         if large is not None:
-            told = replace(outcome, data={})
-        answer = BuildEnded(meta["buildset"], meta["job"], told, "" if large is None else requests.result_path(claim))
+            told = replace(outcome, data={}, secret=None)
+            both = outcome.secret is not None
+            answer = replace(answer, outcome=told, apart=requests.result_path(claim), both=both)
         await requests.complete(claim, results(self._context, meta).append(answer), large)
         self._context.observer.done(
             Done(

@@ -20,6 +20,7 @@ from headgate.adapters.process.variables import project
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import CheckedOut
 from headgate.ports.secrets import Secrets
@@ -58,7 +59,7 @@ class Alone:
         self.failing = asyncio.Event()
         self.commands_begun = 0
 
-    async def pause(self, data: dict[str, Any]) -> None:
+    async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         assert self._pause is not None, "no job here pauses"
         await self._pause(data)
 

@@ -105,13 +105,6 @@ async def test_failures_are_shown_where_they_happen(tmp_path: Path) -> None:
     assert "localhost | FAILED, exit status 2" in bench.log
 
 
-async def test_secrets_cannot_be_returned_unnoticed(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - zuul_return: {secret_data: {token: x}}\n"
-    outcome = await bench.build(run=(bench.script("play.yaml", play),))
-    assert outcome.result == "FAILURE" and "no option secret_data; what a job returns is kept where others" in bench.log
-
-
 async def test_a_host_out_of_reach_is_a_further_try(tmp_path: Path) -> None:
     nowhere = Machine("nowhere", ("far",), {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_retries": 0})
     bench = Bench(tmp_path, machines=(nowhere,))

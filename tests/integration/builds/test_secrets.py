@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.sandbox import Paths
 from headgate.config.model import Playbook, PlaybookSecret
+from headgate.gate.returned.sealed import Sealed
 from headgate.ports.secrets import SecretError
 
 from .bench import PROJECT, Bench
@@ -30,6 +31,12 @@ class Keys:
         if (connection, project) != ("local", "code"):
             raise SecretError(f"{project} ({connection}) has no key here")
         return {name: TOKEN if value == ENCRYPTED else value for name, value in data.items()}
+
+    async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
+        return Sealed(connection, project, box=plain[::-1].hex())
+
+    async def unsealed(self, sealed: Sealed) -> bytes:
+        return bytes.fromhex(sealed.box)[::-1]
 
 
 def with_secret(book: Playbook, *, project: str = PROJECT, oidc: dict[str, Any] | None = None) -> Playbook:

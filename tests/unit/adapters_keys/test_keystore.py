@@ -92,3 +92,30 @@ async def test_a_wrong_password_makes_no_second_key():
     with pytest.raises(SecretError, match="cannot be opened"):
         await keys.rotate(*APP)
     assert await keys.pairs(*APP) == (pair(),)
+
+
+async def test_secret_data_of_jobs_goes_and_comes_and_is_opened_no_further():
+    keys, plain = await keystore(), json.dumps({"stolen": SECRET, "size": "x" * 60_000}).encode()
+    sealed = await keys.sealed(*APP, plain)
+    assert (sealed.connection, sealed.project) == APP and b"xxxxxxxx" not in msgspec.json.encode(sealed)
+    assert await keys.unsealed(sealed) == plain, "a secret of the project in it is as it was"
+    assert (await keys.sealed(*APP, plain)).box != sealed.box
+
+
+async def test_sealed_data_that_was_changed_or_is_another_project_s_is_not_opened():
+    keys = await keystore()
+    await keys.put("hub", "org/other", (pair(),))
+    sealed = await keys.sealed(*APP, b"{}")
+    other = await keys.sealed(*APP, b"{}")
+    wrong = [
+        msgspec.structs.replace(sealed, project="org/other"),
+        msgspec.structs.replace(sealed, key=other.key),
+        msgspec.structs.replace(sealed, key=()),
+        msgspec.structs.replace(sealed, box="AAAA"),
+        msgspec.structs.replace(sealed, box="no base64"),
+    ]
+    for one in wrong:
+        with pytest.raises(SecretError, match=r"that a job of org/(app|other) .hub. returned cannot be opened"):
+            await keys.unsealed(one)
+    with pytest.raises(SecretError, match="there is no password for the key store"):
+        await (await keystore("", empty=True)).sealed(*APP, b"{}")

@@ -56,14 +56,37 @@ def test_what_is_no_key_is_refused(arguments: list[str]) -> None:
 
 
 def test_nothing_returned_is_nothing_and_too_much_is_said(tmp_path: Path) -> None:
-    assert read(tmp_path / "none") == {}
+    assert read(tmp_path / "none") == ({}, {})
     add(tmp_path / "r", {"a": {"b": 1}})
     add(tmp_path / "r", {"a": {"c": 2}})
-    assert read(tmp_path / "r") == {"a": {"b": 1, "c": 2}}
+    assert read(tmp_path / "r").data == {"a": {"b": 1, "c": 2}}
     for size in (200_000, 300_000):
         with pytest.raises(ReturnError, match="more than 256 kB"):
             add(tmp_path / "r", {"b": "x" * 100_000, "much": "x" * size})
-    assert read(tmp_path / "r") == {"a": {"b": 1, "c": 2}}, "what was refused is not there"
+    assert read(tmp_path / "r").data == {"a": {"b": 1, "c": 2}}, "what was refused is not there"
+
+
+def test_secret_data_is_beside_the_data_and_in_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "r"
+    add(file, {"open": 1})
+    add(file, {}, {"login": {"user": "ada"}})
+    add(file, {"open": 2}, {"login": {"token": "treasure"}})
+    assert read(file) == ({"open": 2}, {"login": {"user": "ada", "token": "treasure"}})
+    assert file.stat().st_mode & 0o777 == 0o600
+    for much in (
+        {"treasure": "x" * 64_000},
+        {"treasure": "\ud800"},
+        {"treasure": float("nan")},
+        {"login": {"a": 2**300}},
+    ):
+        with pytest.raises(ReturnError, match="secret data is no object of JSON, of at most 64 kB") as refused:
+            add(file, {}, much)
+        assert "treasure" not in str(refused.value)
+    assert read(file).secret == {"login": {"user": "ada", "token": "treasure"}}
+    file.write_text('{"data": {}, "secret_data": ["treasure"]}')
+    with pytest.raises(ReturnError, match="secret data is no object") as refused:
+        read(file)
+    assert "treasure" not in str(refused.value)
 
 
 def test_what_was_there_first_is_not_written_over(tmp_path: Path) -> None:

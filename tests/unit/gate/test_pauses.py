@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency
+from headgate.gate.returned.sealed import Sealed
+from headgate.gate.work import BuildEnded, BuildOutcome, BuildPaused
 from headgate.testing.plays import Play
 
 USES = FrozenJob(name="uses", dependencies=(JobDependency("serves"),))
@@ -92,3 +94,16 @@ def test_a_change_that_leaves_takes_its_paused_builds_along() -> None:
     play.pauses("A", "serves")
     play.abandon("A")
     assert play.builds == [] and play.queue == []
+
+
+def test_secret_data_is_for_those_that_depend_on_it_alone() -> None:
+    play = Play(FrozenJob(name="serves"), USES, AFTER, FrozenJob(name="beside"))
+    play.approve("A")
+    play.merges()
+    spec, first, last = play.running_spec("A", "serves"), Sealed(box="first"), Sealed(box="last")
+    play.act(BuildPaused(spec.buildset, "serves", spec.build, {}, secret=first))
+    assert play.running_spec("A", "uses").parent_secrets == (first,)
+    uses = play.running_spec("A", "uses")
+    play.act(BuildEnded(uses.buildset, "uses", BuildOutcome(uses.build, "SUCCESS", secret=last)))
+    assert play.running_spec("A", "after").parent_secrets == (first, last), "through others, later wins"
+    assert play.running_spec("A", "beside").parent_secrets == ()

@@ -31,6 +31,15 @@ def _forms(text: str) -> Iterator[str]:
                 yield whole
 
 
+def _any_of(texts: Iterable[str]) -> str:
+    """Return the pattern of any of these, the longest first.  Those that begin alike are tried together, so that what
+    no secret begins with costs next to nothing."""
+    groups: dict[str, list[str]] = {}
+    for text in sorted(texts, key=len, reverse=True):
+        groups.setdefault(text[0], []).append(re.escape(text[1:]))
+    return "|".join(f"{re.escape(first)}(?:{'|'.join(rests)})" for first, rests in groups.items())
+
+
 class Censor:
     """Finds secrets in what is to be kept and takes them out."""
 
@@ -50,10 +59,9 @@ class Censor:
         for text in texts:
             wholes = (text, text.strip(), *(line.strip() for line in text.splitlines()))
             self._texts.update(form for one in dict.fromkeys(wholes) if len(one) >= SHORT for form in _forms(one))
-        longest = sorted(self._texts, key=len, reverse=True)
-        if longest:
-            self._known = re.compile("|".join(map(re.escape, longest)))
-            self._bytes = re.compile(b"|".join(re.escape(text.encode()) for text in longest))
+        if self._texts:
+            pattern = _any_of(self._texts)
+            self._known, self._bytes = re.compile(pattern), re.compile(pattern.encode())
 
     def line(self, line: bytes) -> bytes:
         if self._bytes is None:

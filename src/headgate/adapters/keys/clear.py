@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from headgate.config.keys.job import RESERVED_VARS
 from headgate.config.model import Playbook
+from headgate.gate.returned.sealed import Sealed
+from headgate.gate.work import BuildSpec
 from headgate.ports.secrets import SecretError, Secrets
+
+SOUGHT_LINES_MAX = 100
+SOUGHT_SIZE_MAX = 8_000
+"""Lines and characters of secret data that are looked for in logs: any job may return some, and each costs time."""
+_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Clear(dict[str, Any]):
@@ -21,6 +32,16 @@ class Clear(dict[str, Any]):
     def texts(self) -> Iterator[str]:
         """Return everything in it that nobody should read."""
         return _texts(dict(self))
+
+    @property
+    def sought(self) -> list[str]:
+        """Return as many of the texts as any job may have looked for."""
+        lines, size, found = SOUGHT_LINES_MAX, SOUGHT_SIZE_MAX, list[str]()
+        for text in self.texts:
+            lines, size = lines - max(1, len(text.splitlines())), size - len(text)
+            if min(lines, size) >= 0:
+                found.append(text)
+        return found
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -46,6 +67,29 @@ async def opened(keys: Secrets | None, book: Playbook) -> Clear:
         short = secret.project.partition("/")[2]
         found[secret.name] = await keys.opened(secret.connection, short, secret.data)
     return found
+
+
+async def handed(keys: Secrets | None, spec: BuildSpec) -> Clear:
+    """Return the secret data of the jobs that this one depends on, as variables.  Raises SecretError."""
+    found = Clear()
+    for sealed in spec.parent_secrets:
+        if keys is None:
+            raise SecretError("secret data of a job before cannot be opened here: this executor has no keys")
+        found.update(msgspec.json.decode(await keys.unsealed(sealed), type=dict[str, Any]))
+    return Clear({n: v for n, v in found.items() if _NAME.fullmatch(n) and n not in RESERVED_VARS})
+
+
+async def sealed(keys: Secrets | None, spec: BuildSpec, secret: Clear) -> Sealed | None:
+    """Return secret data that a job returned as it is handed on.  Raises SecretError."""
+    if not secret:
+        return None
+    if keys is None:
+        raise SecretError("secret data cannot be returned here: this executor has no keys")
+    try:
+        short = spec.change.project.partition("/")[2]
+        return await keys.sealed(spec.change.connection, short, msgspec.json.encode(dict(secret)))
+    except SecretError as error:
+        raise SecretError(f"secret data cannot be kept: {error}") from error
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from msgspec.structs import replace
 
-from headgate.adapters.keys import rsa
+from headgate.adapters.keys import envelope, rsa
 from headgate.adapters.keys.rsa import BadKey, Unopenable
+from headgate.gate.returned.sealed import Sealed
 from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
 from headgate.map.tree import Address, unescape
 from headgate.ports.secrets import SecretError
@@ -105,6 +106,20 @@ class KeyStore:
         """See `ports.secrets`."""
         keys = await self._private(connection, project) if _encrypted(data) else []
         return await asyncio.to_thread(_opened, data, keys, f"of {project} ({connection})")
+
+    async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
+        """See `ports.secrets`."""
+        pem = await self.public(connection, project)
+        return await asyncio.to_thread(envelope.seal, pem, connection, project, plain)
+
+    async def unsealed(self, sealed: Sealed) -> bytes:
+        """See `ports.secrets`."""
+        keys = await self._private(sealed.connection, sealed.project)
+        try:
+            return await asyncio.to_thread(envelope.unseal, keys, sealed)
+        except Unopenable as error:
+            whose = f"{sealed.project} ({sealed.connection})"
+            raise SecretError(f"secret data that a job of {whose} returned cannot be opened: {error}") from error
 
     async def _private(self, connection: str, project: str) -> list[RSAPrivateKey]:
         pairs = await self.pairs(connection, project)

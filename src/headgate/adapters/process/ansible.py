@@ -22,6 +22,7 @@ from headgate.adapters.process.context.values import (
     evaluated,
     for_ansible,
     literal,
+    may_be_told,
     plain,
     templates,
 )
@@ -98,8 +99,9 @@ class Playbooks:
         except (OSError, ValueError, Strange) as error:
             raise Unusable(f"the variables of the job cannot be evaluated: {error}") from error
 
-    def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear) -> Command:
-        """`clear` is in a file until the stage forgets it.  Raises Unusable."""
+    def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
+        """Both secrets are in files until the stage forgets them.  What is `handed` on by other jobs is an inventory of
+        its own, before the one that others may read: so everything else is above it.  Raises Unusable."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
@@ -113,6 +115,11 @@ class Playbooks:
         if clear:
             write_private(stage.secrets, for_ansible(literal(clear)))
             words[1:1] = ["-e", f"@{stage.secrets}"]
+        if handed:
+            careful = stage.context.careful
+            told = {name: value for name, value in handed.items() if not careful or may_be_told(name, value)}
+            write_private(stage.handed, for_ansible({"all": {"vars": literal(told)}}))
+            words[1:1] = ["-i", str(stage.handed)]
         return words, environment
 
     def found(self, stage: Stage, secrets: Iterable[str]) -> list[str]:

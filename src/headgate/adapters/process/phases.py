@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.keys.clear import Clear, opened
+from headgate.adapters.keys.clear import Clear, opened, sealed
 from headgate.adapters.process import ansible, joboutput, variables
 from headgate.adapters.process.bounds.budget import Exceeded
 from headgate.adapters.process.confinement.cell import Cell, Command
@@ -84,6 +85,8 @@ class Phases:
     contact: Contact
     limits: Limits = field(default_factory=Limits)
     keys: Secrets | None = None
+    handed: Clear = field(default_factory=Clear)
+    """Secret data of the jobs before."""
     output: JobOutput = field(init=False)
     _early: Early = field(init=False)
     _counts: bool = field(init=False, default=False)
@@ -97,6 +100,7 @@ class Phases:
             raise Unusable(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
         self.joblog.sieve = self._early.sift
         self.output = JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
+        self._hides(self.handed.sought)
 
     async def whole(self) -> Verdict:
         """Raises OSError."""
@@ -131,13 +135,18 @@ class Phases:
     async def _pause(self, verdict: Verdict) -> None:
         """For as long as the jobs that depend on this one run, when it returned `zuul.pause`."""
         try:
-            data = read(self.workspace.result)
+            data, secret = read(self.workspace.result)
         except ReturnError:
             return  # said when the build has ended
         if not checked(data).pause:
             return
+        try:
+            hidden = await sealed(self.keys, self.workspace.spec, Clear(secret))
+        except SecretError as error:
+            verdict.result, verdict.error = "FAILURE", str(error)
+            return
         self.joblog.say("PAUSED: waiting for the jobs that depend on this one")
-        await unless(self.cancel, self.contact.pause(data))
+        await unless(self.cancel, self.contact.pause(data, hidden))
         if self.cancel.is_set():
             verdict.result = "CANCELED"
         else:
@@ -201,17 +210,16 @@ class Phases:
             return ended
         self._early.begins(counts=self._counts, ansible=stage.is_ansible)
         clear = await opened(self.keys, book)
-        if workspace.spec.job.secret_exposure != "ignore":
-            self.joblog.censor.learn(clear.texts)
+        self._hides(clear.texts)
         more = {"HEADGATE_VARS": str(stage.variables)}
         try:
             if stage.is_ansible:
-                command, more = self.playbooks.command(stage, said, clear)
+                command, more = self.playbooks.command(stage, said, clear, self.handed)
                 more = {**more, TOKEN_VARIABLE: self._early.token}
                 if workspace.spec.job.ansible_split_streams is False:
                     more[ansible.STREAMS_VARIABLE] = "together"
             else:
-                workspace.write_variables(stage, said, clear)
+                workspace.write_variables(stage, said, clear, self.handed)
                 command = _executable(stage.path)
             status = await self._started(
                 stage, command, {**self._environment(stage, said), **more}, end - loop.time(), cancel
@@ -229,14 +237,29 @@ class Phases:
     async def _forget(self, stage: Stage, said: dict[str, Any], clear: Clear) -> None:
         """Keep what it did and found out, and nothing else of it.  Raises OSError."""
         try:
-            secrets = list(clear.texts)
-            problems = await whole(asyncio.to_thread(self.output.add, stage, said, secrets))
+            secrets, returned = list(clear.texts), self._returned
+            self._hides(returned)
+            hidden = [*secrets, *self.handed.sought, *returned]
+            problems = await whole(asyncio.to_thread(self.output.add, stage, said, hidden))
             if stage.is_ansible:
                 problems += await whole(asyncio.to_thread(self.playbooks.found, stage, secrets))
             for line in problems:
                 self.joblog.say(line)
         finally:
             stage.forget()
+
+    def _hides(self, texts: Iterable[str]) -> None:
+        """Keep them out of the log, if the job wants that."""
+        if self.workspace.spec.job.secret_exposure != "ignore":
+            self.joblog.censor.learn(texts)
+
+    @property
+    def _returned(self) -> list[str]:
+        """Texts of the secret data that the job returned so far."""
+        try:
+            return Clear(read(self.workspace.result).secret).sought
+        except ReturnError:  # said when the build has ended
+            return []
 
     async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> Ended | None:
         """What the job's variables come to; how it ended, when that is not known.  Raises Unusable, OSError."""
@@ -272,7 +295,7 @@ class Phases:
             stage.book.trusted,
             workspace.writable(stage),
             [*workspace.readable(stage), *self._installed(stage)],
-            private=(stage.variables, stage.secrets),
+            private=(stage.variables, stage.secrets, stage.handed),
             secret=stage.context.secret,
             begins=self.contact.begun,
         )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headgate.adapters.ansible.environments import Environment, Environments, NotInstalled
 from headgate.adapters.ansible.installing import CannotInstall
 from headgate.adapters.ansible.supply import Supply
+from headgate.adapters.keys.clear import Clear, handed, sealed
 from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
 from headgate.adapters.process.ansible import Playbooks
@@ -38,11 +39,12 @@ from headgate.adapters.work import held
 from headgate.adapters.work.collecting import collect
 from headgate.adapters.work.directory import remove
 from headgate.base.tasks import once, unless, whole
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import checked
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 from headgate.ports.runner import Contact
-from headgate.ports.secrets import Secrets
+from headgate.ports.secrets import SecretError, Secrets
 
 log = logging.getLogger("headgate.executor")
 
@@ -216,7 +218,7 @@ class ProcessRunner:
             if self.room.gone(work.begun_s, str(missing)):
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
-        except (Unusable, NoKey, NotInstalled, CannotInstall) as unusable:
+        except (Unusable, NoKey, NotInstalled, CannotInstall, SecretError) as unusable:
             joblog.say(str(unusable))
             return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
         except NoUser as none:
@@ -263,6 +265,7 @@ class ProcessRunner:
             if prepared is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             hosts, ansible = prepared
+            secret = await handed(self._keys, spec)
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
             cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching))
@@ -271,7 +274,7 @@ class ProcessRunner:
                 hosts = {name: without_keys(found) for name, found in hosts.items()}
             playbooks = Playbooks(workspace, hosts, cell.user_name, ansible)
             phases = Phases(
-                workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys
+                workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys, secret
             )
             try:
                 verdict = await phases.whole()
@@ -296,10 +299,12 @@ class ProcessRunner:
         result, error = verdict.result, verdict.error
         data: dict[str, Any] = {}  # JSON
         retry: bool | None = None
+        hidden: Sealed | None = None
         try:
-            data = read(workspace.result)
+            data, secret = read(workspace.result)
             retry = checked(data).retry
-        except ReturnError as wrong:
+            hidden = await sealed(self._keys, spec, Clear(secret))
+        except (ReturnError, SecretError) as wrong:
             joblog.say(f"What the job returned is lost: {wrong}")
             result, error = ("FAILURE" if result == "SUCCESS" else result), error or str(wrong)
         data, error = joblog.censor.value(data), joblog.censor.value(error)
@@ -310,10 +315,10 @@ class ProcessRunner:
             joblog.say(line)
         await whole(asyncio.to_thread(write_manifest, workspace.logs))
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
-            return replace(self._disk_full(spec, error), data=data)
+            return replace(self._disk_full(spec, error), data=data, secret=hidden)
         if result is None and retry is False:
             result = "FAILURE"
-        return replace(_again(spec, result, error), data=data)
+        return replace(_again(spec, result, error), data=data, secret=hidden)
 
     def _no_place(self, work: Work, error: OSError) -> BuildOutcome:
         log.error("build %s has no place to work in: %s", work.spec.build, error)

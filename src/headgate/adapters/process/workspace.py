@@ -67,13 +67,18 @@ class Stage:
         return self.own / "secrets.yaml"
 
     @property
+    def handed(self) -> Path:
+        """Return the inventory that has secret data of other jobs."""
+        return self.own / "handed.yaml"
+
+    @property
     def facts(self) -> Path:
         """Return the directory in which Ansible has its facts."""
         return self.said / "facts"
 
     def forget(self) -> None:
         """The secrets it was given, and facts, which may have them."""
-        for file in (self.secrets, self.variables):
+        for file in (self.secrets, self.variables, self.handed):
             file.unlink(missing_ok=True)
         remove(self.facts)
 
@@ -314,8 +319,8 @@ class Workspace:
         return dest
 
     def variables(self, stage: Stage | None = None, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what executables are told, the strongest value of each; `clear` are secrets, and nothing that a job
-        says is above those of a trusted one.  JSON."""
+        """Return what executables are told, the strongest value of each, but for what other jobs hand on secretly;
+        `clear` are secrets, and nothing that a job says is above those of a trusted one.  JSON."""
         extra = self.spec.job.extra_vars
         above = {} if stage and stage.book.trusted else extra
         weak = {**JobVariables(self.spec, self.included).everywhere, **extra}
@@ -340,9 +345,9 @@ class Workspace:
             found["artifacts"] = self.artifacts[stage.book.trusted]
         return found
 
-    def write_variables(self, stage: Stage, more: Mapping[str, Any], clear: Clear) -> None:
+    def write_variables(self, stage: Stage, more: Mapping[str, Any], clear: Clear, handed: Clear) -> None:
         """Into the file that an executable reads; with secrets in it, until `forget`."""
-        write_private(stage.variables, _json({**self.variables(stage, clear), **more}))
+        write_private(stage.variables, _json({**handed, **self.variables(stage, clear), **more}))
 
     def forget(self) -> None:
         """What playbooks with secrets left."""

@@ -188,5 +188,7 @@ def _tell(spec: BuildSpec, outcome: BuildOutcome, keep: Path | None) -> None:
         click.echo(outcome.error, err=True)
     if outcome.data:
         click.echo(f"returned {plain_json(msgspec.json.encode(outcome.data).decode())}", err=True)
+    if outcome.secret is not None:
+        click.echo("returned secret data, which is not shown", err=True)
     if keep is not None:
         click.echo(f"logs: {outcome.log_path}", err=True)

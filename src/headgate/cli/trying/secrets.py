@@ -12,6 +12,7 @@ from headgate.config.model import FrozenJob, PlaybookSecret
 from headgate.config.reading.check import deep_plain
 from headgate.config.reading.document import load
 from headgate.config.reading.source import Wrong, nearest
+from headgate.gate.returned.sealed import Sealed
 from headgate.ports.secrets import SecretError
 
 Pieces = tuple[str, ...]
@@ -27,6 +28,14 @@ class GivenSecrets:
     async def opened(self, connection: str, project: str, data: Any) -> Any:
         """See `ports.secrets`."""
         return self._opened(project, data)
+
+    async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
+        """Return nothing of it: no job comes after one that is tried."""
+        return Sealed(connection, project)
+
+    async def unsealed(self, sealed: Sealed) -> bytes:
+        """See `ports.secrets`."""
+        raise SecretError("no job came before one that is tried")
 
     def _opened(self, project: str, data: Any) -> Any:
         if (pieces := _pieces(data)) is not None:

@@ -23,9 +23,9 @@ class Unfit(ValueError):
     """What a job returned cannot be used.  The text is for the job's author."""
 
 
-def parsed(text: bytes) -> object:
+def parsed(text: bytes, size_max_bytes: int = SIZE_MAX_BYTES) -> object:
     """Raises Unfit."""
-    if len(text) > SIZE_MAX_BYTES:
+    if len(text) > size_max_bytes:
         raise Unfit(_LARGE)
     try:
         return msgspec.json.decode(text)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.gate.change import TriggerEvent
+from headgate.gate.returned.sealed import Sealed
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, MergeAnswer
 from headgate.map.records import ForPipeline
 from headgate.recipes import blob
@@ -44,9 +45,18 @@ def _with(event: Apart, plain: bytes) -> Apart:
         case MergeAnswer():
             return decode(plain, MergeAnswer)
         case BuildEnded():
-            return replace(event, outcome=replace(event.outcome, data=decode(plain, dict[str, Any])))
+            data, secret = _returned(event, plain)
+            return replace(event, outcome=replace(event.outcome, data=data, secret=secret))
         case BuildPaused():
-            return replace(event, data=decode(plain, dict[str, Any]))
+            data, secret = _returned(event, plain)
+            return replace(event, data=data, secret=secret)
+
+
+def _returned(event: BuildEnded | BuildPaused, plain: bytes) -> tuple[dict[str, Any], Sealed | None]:
+    """Raise ValueError."""
+    if event.both:
+        return decode(plain, tuple[dict[str, Any], Sealed])
+    return decode(plain, dict[str, Any]), None
 
 
 def _lost(event: Apart) -> BuildEnded | MergeAnswer:

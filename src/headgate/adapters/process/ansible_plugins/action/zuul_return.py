@@ -11,26 +11,32 @@ sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep
 
 from headgate.adapters.process.returning import RESULT_VARIABLE, ReturnError, add
 
-KNOWN = {"data", "file", "path"}
-SECRET = "what a job returns is kept where others can read it, so secrets cannot be returned"
+KNOWN = {"data", "file", "path", "secret_data", "secret_file"}
 
 
 class ActionModule(ActionBase):
-    """Arguments: `data` (a mapping), `file` (JSON to read it from), `path` (where results are kept)."""
+    """Arguments: `data` (a mapping), `file` (JSON to read it from), `secret_data` and `secret_file` (the same, for the
+    jobs that depend on this one alone), `path` (where results are kept)."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = self._task.args
         unknown = sorted(set(arguments) - KNOWN)
         if unknown:
-            why = f"; {SECRET}" if set(unknown) & {"secret_data", "secret_file"} else ""
-            return {**result, "failed": True, "msg": f"zuul_return: there is no option {', '.join(unknown)}{why}"}
-        data = dict(arguments.get("data") or {})
+            return {**result, "failed": True, "msg": f"zuul_return: there is no option {', '.join(unknown)}"}
         try:
-            if arguments.get("file"):
-                data = {**json.loads(Path(arguments["file"]).read_text()), **data}
-            plain = json.loads(json.dumps(data))  # Ansible's own kinds of text and lists are none of JSON's
-            add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), plain)
+            data, secret = _said(arguments, "data", "file"), _said(arguments, "secret_data", "secret_file")
+            add(Path(arguments.get("path") or os.environ[RESULT_VARIABLE]), data, secret)
         except (OSError, ValueError, KeyError, TypeError, RecursionError, ReturnError) as error:
             return {**result, "failed": True, "msg": f"zuul_return: {error}"}
         return {**result, "changed": True}
+
+
+def _said(arguments, data, file):
+    """Plain JSON: Ansible's own kinds of text and lists are none.  Raises ValueError, TypeError, OSError."""
+    found = arguments.get(data) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{data} must be a mapping")
+    if arguments.get(file):
+        found = {**json.loads(Path(arguments[file]).read_text()), **found}
+    return json.loads(json.dumps(found))

@@ -8,13 +8,21 @@ short_description: Return data from a job
 options:
   data: {type: dict, description: The data.}
   file: {type: path, description: JSON file with data.}
+  secret_data: {type: dict, description: Data for the jobs that depend on this one alone.}
+  secret_file: {type: path, description: JSON file with secret data.}
   path: {type: path, description: Where results are kept.}
 """
 
 
 def main():
     AnsibleModule(
-        argument_spec={"data": {"type": "dict"}, "file": {"type": "path"}, "path": {"type": "path"}}
+        argument_spec={
+            "data": {"type": "dict"},
+            "file": {"type": "path"},
+            "secret_data": {"type": "dict", "no_log": True},
+            "secret_file": {"type": "path"},
+            "path": {"type": "path"},
+        }
     ).exit_json()
 
 
