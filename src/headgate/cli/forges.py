@@ -10,6 +10,7 @@ from headgate.adapters.forges.registry import FORGES, Connected, Given, connect
 from headgate.base.errors import UserError
 from headgate.cli.moving.reference import LACKING, SOURCES
 from headgate.cli.settings import Settings
+from headgate.ports.limits import Alone, Limits
 
 if TYPE_CHECKING:
     from headgate.adapters.git.engine import GitEngine
@@ -24,7 +25,15 @@ def _no_engine() -> GitEngine:
     raise AssertionError("a driver looks into no repository while it connects")
 
 
-def connected(settings: Settings, engine: Callable[[], GitEngine] = _no_engine) -> dict[str, Connected]:
+def _alone(_connection: str) -> Limits:
+    return Alone()
+
+
+def connected(
+    settings: Settings,
+    engine: Callable[[], GitEngine] = _no_engine,
+    limits: Callable[[str], Limits] = _alone,
+) -> dict[str, Connected]:
     """Return them by the names of their connections.  Raise UserError for what is wrong with a section."""
     found: dict[str, Connected] = {}
     for name, said in settings.connections.items():
@@ -33,7 +42,7 @@ def connected(settings: Settings, engine: Callable[[], GitEngine] = _no_engine) 
             raise UserError(f"{settings.path}: [connection {name}] driver {driver}: {LACKING[driver].text}")
         if is_forge(driver):
             filled = {key: value for key, value in said.items() if value}
-            given = Given(name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000))
+            given = Given(name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name))
             try:
                 found[name] = connect(driver, given)
             except UserError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from importlib.resources import files
@@ -12,6 +13,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from headgate.base.errors import UserError
+from headgate.cli.hookfiles import hooks_of, put, text_of
 from headgate.cli.poking import install_poke, poke, poke_of, tried
 from headgate.cli.process import connections, tenants
 from headgate.cli.settings import Settings, find, read
@@ -176,18 +178,16 @@ def install_hook(at: Path, name: str, text: str) -> Path:
     """Write a hook where none is, or in place of an earlier one of ours.  Raise UserError where it is another's."""
     file = at / "hooks" / name
     try:
-        if file.exists() and MARKS[name] not in file.read_text(errors="replace"):
-            other = (
-                "run `headgate hook` and call what it prints from yours"
-                if name == "update"
-                else "move it aside, install ours, and call it from yours"
-            )
-            raise UserError(f"{file} is there already; {other}")
-        file.parent.mkdir(exist_ok=True)
-        new = file.with_name(f".{name}.new")
-        new.write_text(text)
-        new.chmod(0o755)
-        new.replace(file)
+        with hooks_of(at) as hooks:
+            known = text_of(hooks, name)
+            if known is not None and MARKS[name] not in known:
+                other = (
+                    "run `headgate hook` and call what it prints from yours"
+                    if name == "update"
+                    else "move it aside, install ours, and call it from yours"
+                )
+                raise UserError(f"{file} is there already; {other}")
+            put(hooks, name, text, lambda made: os.fchmod(made, 0o755))
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error}") from error
     return file

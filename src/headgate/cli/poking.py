@@ -14,6 +14,7 @@ import click
 
 from headgate.adapters.git.poke import pads
 from headgate.base.errors import UserError
+from headgate.cli.hookfiles import hooks_of, put
 from headgate.cli.process import driver_of, plain, poke_secrets
 from headgate.cli.settings import find, read
 
@@ -67,21 +68,20 @@ def poke_of(file: Path) -> str:
 def install_poke(at: Path, text: str) -> Path:
     """Put the hook into a repository, for whoever may write there and for nobody else.  Raise UserError."""
     file = at / "hooks" / NAME
-    new = file.with_name(f".{NAME}.new")
+
+    def dress(made: int) -> None:
+        owner, mode = at.stat(), 0o500
+        if os.geteuid() == 0:
+            os.fchown(made, owner.st_uid, -1)
+        if owner.st_mode & 0o020:
+            with suppress(PermissionError):  # then who installs it is not of those who push
+                os.fchown(made, -1, owner.st_gid)
+                mode = 0o550
+        os.fchmod(made, mode)
+
     try:
-        file.parent.mkdir(exist_ok=True)
-        new.unlink(missing_ok=True)
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as made:
-            owner, mode = at.stat(), 0o500
-            if os.geteuid() == 0:
-                os.fchown(made.fileno(), owner.st_uid, -1)
-            if owner.st_mode & 0o020:
-                with suppress(PermissionError):  # then who installs it is not of those who push
-                    os.fchown(made.fileno(), -1, owner.st_gid)
-                    mode = 0o550
-            made.write(text)
-            os.fchmod(made.fileno(), mode)
-        new.replace(file)
+        with hooks_of(at) as hooks:
+            put(hooks, NAME, text, dress)
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error}") from error
     return file

@@ -12,6 +12,7 @@ from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
+from headgate.map.limits import AccountLimits
 from headgate.map.locks import Locks
 from headgate.map.occasions import OccasionPlaces
 from headgate.map.orders import HoldPlace, TenantState
@@ -85,6 +86,12 @@ class ConnectionCache(Dir):
     occasions = below(OccasionPlaces, seed=False)
     troubles = place(
         Troubles, "Repositories that cannot be read, or that have refs nobody can act on.", by="scheduler", seed=False
+    )
+    limits = place(
+        AccountLimits,
+        "Until when accounts at the forge may ask nothing, or little: one process was told, and all heed it.",
+        by="scheduler, merger, executor, web",
+        seed=False,
     )
 
 

@@ -10,10 +10,12 @@ from headgate.map.telling import Posting
 class ReporterAway(OSError):
     """Whoever takes reports does not answer, or takes none just now: all wait.  What was told is perhaps there."""
 
-    def __init__(self, why: str, wait_s: float = 0.0) -> None:
+    def __init__(self, why: str, wait_s: float = 0.0, *, alone: bool = False) -> None:
         super().__init__(why)
         self.wait_s = wait_s
         """How long it asks not to be bothered."""
+        self.alone = alone
+        """It is so for this project, and perhaps not for others."""
 
 
 class ReportPutOff(OSError):

@@ -106,6 +106,21 @@ def of(change: str, key: str, **more: object) -> Posting:
     return posting(key, change=f"{change},11111111", id=key, **more)
 
 
+async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
+    async with desk() as found:
+        limited = [ReporterAway("its limit is reached", 3_000, alone=True)]
+        found.taker.says = lambda one: limited[0] if limited and one.report.project == "busy" else None
+        await found.report(*(of(f"{n}", f"busy{n}", project="busy") for n in range(3)))
+        await found.report(*(of(f"{n}", f"calm{n}", project="calm") for n in range(3)))
+        await found.until(lambda: len(found.taker.taken) == 3)
+        assert found.taker.taken == ["calm0", "calm1", "calm2"] and found.waiting == 3
+        assert sum(key.startswith("busy") for key in found.taker.tried) <= courier.AT_ONCE_MAX
+        await found.until(lambda: "its limit is reached" in str(outbox(found.context, TO).trouble))
+        limited.clear()
+        await found.context.store.commit([], wanted(found.context, TO, "retry"))
+        await found.until(lambda: not found.waiting and outbox(found.context, TO).trouble is None)
+
+
 async def test_reports_of_one_change_are_told_in_order_and_those_of_others_beside_them() -> None:
     async with desk() as found:
         await found.report(*(of(change, f"{change}{n}") for n in range(5) for change in "abc"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.adapters.forges.budget import Budget
+from headgate.ports.limits import Quiet
 
 
 def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:
@@ -23,6 +24,40 @@ def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent(
     budget.learn(left(0, 1000), 0)
     assert budget.wait_s(10) == 991
     assert budget.wait_s(1001) == 0
+
+
+def test_what_another_process_was_told_is_heeded_and_told() -> None:
+    one, other = Budget(), Budget()
+    one.refused(429, {"retry-after": "30"}, "", 1000)
+    assert one.quiet(1000) == Quiet(1031, 0)
+    assert other.wait_s(1001, others=one.quiet(1000)) == 30
+    assert other.wait_s(1032, others=one.quiet(1000)) == 0
+    one.learn(left(400, 2000), 1040)
+    assert one.quiet(1040) == Quiet(0, 2001), "a tenth is left"
+    assert other.wait_s(1041, others=one.quiet(1040)) == 0
+    assert other.wait_s(1041, others=one.quiet(1040), urgent=False) == 960
+    one.learn(left(0, 2000), 1042)
+    assert one.quiet(1042) == Quiet(2001, 2001)
+    assert one.quiet(2002) == Quiet(0, 0)
+
+
+def test_the_last_quarter_is_for_projects_that_had_less_than_their_part() -> None:
+    budget = Budget()
+    budget.learn(left(5000, 3600), 0)
+    for _ in range(3749):
+        budget.counted("busy")
+    budget.learn(left(1251, 3600), 1)
+    assert budget.wait_s(1, project="busy") == 0, "nobody else is there"
+    budget.counted("calm")
+    assert budget.wait_s(1, project="busy") == 0
+    budget.learn(left(1250, 3600), 1)
+    assert budget.wait_s(1, project="busy") == 3600 and budget.wait_s(1, project="calm") == 0
+    assert budget.wait_s(1, project="new") == 0 and budget.wait_s(1) == 0
+    for _ in range(2600):
+        budget.counted("calm")
+    assert budget.wait_s(1, project="busy") == 0, "who had their part has nothing kept for them"
+    budget.learn(left(5000, 7200), 3601)
+    assert budget.wait_s(3601, project="busy") == 0 and not budget.had
 
 
 def test_answers_that_overtake_one_another() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from headgate.ports.limits import NO_LIMIT, Quiet
 
 RESERVE = 0.1
 """The part of a budget that is kept for what somebody waits for: what is only looked after stops before."""
+FAIR = 0.25
+"""The part that is kept for projects that have had less than their equal part, as long as those may want it."""
 QUIET_MIN_S, QUIET_MAX_S = 60.0, 3600.0
 """Under a limit that says not for how long; it doubles each time."""
 RETRY_MAX_S = 24 * 3600.0
@@ -16,7 +21,8 @@ _SECONDARY = ("secondary rate limit", "abuse detection")
 
 @dataclass(slots=True)
 class Budget:
-    """Counts the calls of one account and kind.  The forge counts those of all processes, and tells each."""
+    """Counts the calls of one account and kind.  The forge counts those of all processes, and tells each with its
+    answers; what a process learns that the others have to know before they ask is `quiet`."""
 
     limit: int = 0
     """0: nothing is known yet."""
@@ -26,16 +32,40 @@ class Budget:
     """Until then nobody may ask."""
     refusals: int = 0
     """One after the other, of those that do not say how long to wait."""
+    had: Counter[str] = field(default_factory=Counter)
+    """Project -> what it was answered here since the budget was last reset."""
 
-    def wait_s(self, now_s: float, *, urgent: bool = True) -> float:
-        """Return how long to wait before asking; 0: it may be asked."""
-        if self.quiet_s > now_s:
-            return self.quiet_s - now_s
+    def wait_s(self, now_s: float, *, urgent: bool = True, project: str = "", others: Quiet = NO_LIMIT) -> float:
+        """Return how long to wait before asking about a project; 0: it may be asked.  `others`: what other processes
+        have learned."""
+        until_s = max(self.quiet_s, others.all_s, 0 if urgent else others.spare_s)
+        if until_s > now_s:
+            return until_s - now_s
         if self.limit and self.reset_s > now_s:
             kept = 0 if urgent else int(self.limit * RESERVE)
-            if self.remaining <= kept:
+            if self.remaining <= max(kept, self._kept_from(project)):
                 return self.reset_s - now_s + 1
         return 0.0
+
+    def _kept_from(self, project: str) -> int:
+        """Return how much is kept for others from a project that has had more than its equal part."""
+        part = self.limit / max(1, len(self.had))
+        if not project or self.had[project] <= part:
+            return 0
+        wanted = sum(max(0.0, part - had) for other, had in self.had.items() if other != project)
+        return int(min(self.limit * FAIR, wanted))
+
+    def counted(self, project: str) -> None:
+        """Note that something was answered about a project."""
+        if project:
+            self.had[project] += 1
+
+    def quiet(self, now_s: float) -> Quiet:
+        """Return what other processes have to know."""
+        spent = self.limit > 0 and self.reset_s > now_s
+        all_s = max(self.quiet_s, self.reset_s + 1 if spent and not self.remaining else 0)
+        scarce = spent and self.remaining <= int(self.limit * RESERVE)
+        return Quiet(all_s if all_s > now_s else 0.0, self.reset_s + 1 if scarce else 0.0)
 
     def learn(self, headers: Mapping[str, str], now_s: float) -> None:
         """Take in what an answer says.  Answers overtake one another: of one hour the least is believed."""
@@ -45,6 +75,8 @@ class Budget:
             return
         same = self.limit == limit and abs(self.reset_s - reset_s) < 2 and self.reset_s > now_s
         self.remaining = min(self.remaining, remaining) if same else remaining
+        if not same:
+            self.had.clear()
         self.limit, self.reset_s = limit, reset_s
 
     def answered(self) -> None:

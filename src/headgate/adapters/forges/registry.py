@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from headgate.ports.limits import Alone, Limits
+
 if TYPE_CHECKING:  # commands that only name drivers load none of it
     from headgate.adapters.git.connection import GitConnection
     from headgate.adapters.git.engine import GitEngine
@@ -33,6 +35,8 @@ class Given(NamedTuple):
     engine: Callable[[], GitEngine]
     """For who looks into repositories; not to be asked for while connecting."""
     now_ms: Callable[[], int]
+    limits: Limits = Alone()
+    """What its processes tell one another of how much it may be asked."""
 
 
 async def _nothing() -> None:

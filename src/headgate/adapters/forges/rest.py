@@ -7,6 +7,7 @@ nothing of the environment (proxies, `.netrc`) is added.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
@@ -20,6 +21,7 @@ import httpx
 import msgspec
 
 from headgate.adapters.forges.budget import Budget
+from headgate.ports.limits import NO_LIMIT, Alone, Limits, Quiet
 from headgate.ports.reporter import ReporterAway
 
 TIMEOUT_S = 60.0
@@ -31,6 +33,9 @@ _NEXT = 'rel="next"'
 REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
 """Answers that are kept, to be asked for again only when they changed."""
+SAME_S = 2.0
+"""Ends of a limit that differ by less are the same."""
+_ABOUT = re.compile(r"/(?:repos/([^/?]+/[^/?]+)|projects/([^/?]+))")
 AGAIN_S = 1.0
 """When it did not answer, or said that it cannot."""
 
@@ -104,6 +109,9 @@ class Rest(ABC):
     ) -> None:
         """`host`: for people; `api`: where REST is; `http`: as `forge_http` makes it; made when it is needed first."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
+        self.limits: Limits = Alone()
+        """What other processes have learned, and hear of."""
+        self._told: dict[str, Quiet] = {}
         self._http: httpx.AsyncClient | None = None
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.calls: Counter[str] = Counter()
@@ -173,8 +181,8 @@ class Rest(ABC):
     async def _rest(
         self, method: str, key: Key, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
     ) -> Answer:
-        budget = self.budget(key)
-        self.may(budget, key, urgent)
+        budget, project = self.budget(key), self.about(url)
+        self.may(budget, key, urgent, project)
         body = None if said is None else self.encoded(said)
         place = url if "://" in url else self._api + url
         for _ in range(REDIRECTS_MAX):
@@ -184,7 +192,7 @@ class Rest(ABC):
             place = self._elsewhere(answer)
         if method == "GET" and answer.status == 200 and (tag := answer.headers.get("etag", "")):
             self._remember(key, url, _Known(tag, answer.body, answer.headers.get("link", "")))
-        return Answer(answer.status, self.taken(answer, budget), answer.headers)
+        return Answer(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
     def _elsewhere(self, answer: Heard) -> str:
         """Return where something renamed is now."""
@@ -198,11 +206,34 @@ class Rest(ABC):
         self.calls["rest"] += 1
         return place
 
-    def may(self, budget: Budget, key: Key, urgent: bool) -> None:
+    def about(self, url: str) -> str:
+        """Return what names the project that a call is about; empty: none."""
+        found = _ABOUT.match(url.removeprefix(self._api))
+        return found[1] or found[2] if found is not None else ""
+
+    def may(self, budget: Budget, key: Key, urgent: bool, project: str = "", kind: str = "core") -> None:
         """Raise ReporterAway."""
-        wait_s = budget.wait_s(self._now_s(), urgent=urgent)
+        others = self.limits.known(f"{key.who} {kind}")
+        wait_s = budget.wait_s(self._now_s(), urgent=urgent, project=project, others=others)
         if wait_s:
-            raise ReporterAway(f"the limit of requests of {key.who} at {self._host} is reached", wait_s)
+            raise ReporterAway(f"the limit of requests of {key.who} at {self._host} is reached", wait_s, alone=True)
+
+    def learned(self, answer: Heard, budget: Budget, key: Key, project: str, kind: str = "core") -> Any:
+        """Return what was said, and tell other processes what they have to know.  Raise what it means."""
+        try:
+            return self.taken(answer, budget)
+        finally:
+            self.heed(budget, key, kind)
+            if answer.status != 304:
+                budget.counted(project)
+
+    def heed(self, budget: Budget, key: Key, kind: str) -> None:
+        """Tell other processes of limits that are new."""
+        account, now = f"{key.who} {kind}", budget.quiet(self._now_s())
+        told = self._told.get(account, NO_LIMIT)
+        if now.all_s > told.all_s + SAME_S or now.spare_s > told.spare_s + SAME_S:
+            self._told[account] = now
+            self.limits.learned(account, now)
 
     async def sent(self, method: str, url: str, key: Key, headers: Mapping[str, str], body: bytes | None) -> Heard:
         """Return what is answered.  Raise ReporterAway, Rejected."""
@@ -243,7 +274,7 @@ class Rest(ABC):
         message = _message(said, answer.status)
         wait_s = budget.refused(answer.status, answer.headers, message, now_s)
         if wait_s is not None:
-            raise ReporterAway(f"{self._host}: {message}", wait_s)
+            raise ReporterAway(f"{self._host}: {message}", wait_s, alone=True)
         if answer.status >= 500 or answer.status == 408:
             raise ReporterAway(f"{self._host} answers {answer.status}", AGAIN_S)
         if answer.status in (404, 410, 451):

@@ -56,6 +56,7 @@ from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.formats import agree
+from headgate.services.limits import SharedLimits
 from headgate.services.membership import Membership
 from headgate.services.merger import Merger
 from headgate.services.nodes.asking import Asking
@@ -121,7 +122,10 @@ class Process:
     def forges(self) -> dict[str, Connected]:
         """Return those of the settings, one for all components here.  Raises UserError."""
         if self._connected is None:
-            self._connected = connected(self.settings, lambda: self.engine)
+            shared = SharedLimits(self.context)
+            self._connected = connected(self.settings, lambda: self.engine, shared.of)
+            if self._connected:
+                self.servers.append(shared.run())
             for one in self._connected.values():
                 self.stack.push_async_callback(one.close)
             self.context.forges = {name: one.forge for name, one in self._connected.items()}

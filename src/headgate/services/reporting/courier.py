@@ -69,6 +69,8 @@ class Courier:
     _away: _Pause = field(default_factory=_Pause)
     _put_off: dict[str, _Pause] = field(default_factory=dict)
     """Change -> its pause."""
+    _resting: dict[str, float] = field(default_factory=dict)
+    """Project that the forge takes nothing of -> until when; others are told of theirs."""
     _session: Session | None = None
     _said: str = ""
     """Why reports wait, as the record beside them says it."""
@@ -94,6 +96,7 @@ class Courier:
         wish = readable(entry, OutboxWish)
         self._away.until_s = 0.0
         self._put_off.clear()
+        self._resting.clear()
         while wish is not None and wish.do == "drop":
             waiting = self._place.stream.waiting(self.context.mirror, limit=DROPPED_MAX)
             if not waiting:
@@ -117,8 +120,10 @@ class Courier:
             return
         if not waiting:
             self._put_off.clear()
+            self._resting.clear()
             await self._well(guard)
-        soonest_s = min((pause.until_s for pause in self._put_off.values()), default=None) if waiting else None
+        pauses = (*(pause.until_s for pause in self._put_off.values()), *self._resting.values())
+        soonest_s = min(pauses, default=None) if waiting else None
         await part.moved_within(None if soonest_s is None else max(0.0, soonest_s - now_s), seen)
 
     async def _pause(self, pause_s: float, part: Part) -> None:
@@ -133,6 +138,7 @@ class Courier:
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
         turns: Counter[str] = Counter()
         found = list[tuple[int, int, Waiting[Postings]]]()
+        self._resting = {project: until_s for project, until_s in self._resting.items() if until_s > now_s}
         for place, event in enumerate(waiting):
             whose = _change(event)
             if whose in seen:
@@ -141,6 +147,8 @@ class Courier:
             if whose in self._put_off and self._put_off[whose].until_s > now_s:
                 continue
             project = _project(event)
+            if project in self._resting:
+                continue
             found.append((turns[project], place, event))
             turns[project] += 1
         yield from (event for _, _, event in heapq.nsmallest(most, found, key=lambda one: one[:2]))
@@ -154,6 +162,8 @@ class Courier:
         for event, result in zip(chosen, found, strict=True):
             if isinstance(result, ReporterAway):
                 away.append(result)
+                if result.alone:
+                    self._resting[_project(event)] = now_s + max(result.wait_s, PAUSE_FIRST_S)
             elif isinstance(result, BaseException) and not isinstance(result, Exception):
                 raise result
             elif isinstance(result, Exception) and not self._given_up(event, result):
@@ -170,11 +180,14 @@ class Courier:
         if ops:
             await self.context.store.commit([], ops, guards=[guard])
             await self.context.mirror.gone(ended[-1].entry)
-        if away:
-            self._away.grow(now_s, max(one.wait_s for one in away))
-            await self._tell_why(str(away[0]), guard)
+        everywhere = [one.wait_s for one in away if not one.alone]
+        if everywhere:
+            self._away.grow(now_s, max(everywhere))
         elif ended:
             self._away = _Pause()
+        if away:
+            await self._tell_why(str(away[0]), guard)
+        elif ended and not self._resting:
             await self._well(guard)
 
     async def _tell(self, event: Waiting[Postings]) -> list[Op]:

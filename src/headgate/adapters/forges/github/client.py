@@ -35,18 +35,19 @@ class Client(Rest):
 
     async def query(self, key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         """Return the data of a GraphQL query.  Raise as `get`; what may not be seen is None there."""
-        budget = self.budget(key, "graphql")
-        self.may(budget, key, urgent)
+        budget, project = self.budget(key, "graphql"), f"{variables.get('owner', '')}/{variables.get('name', '')}"
+        self.may(budget, key, urgent, project, "graphql")
         self.calls["graphql"] += 1
         body = msgspec.json.encode({"query": text, "variables": variables})
         answer = await self.sent("POST", self.account.graphql, key, {"Content-Type": "application/json"}, body)
-        said = self.taken(answer, budget)
+        said = self.learned(answer, budget, key, project, "graphql")
         errors = said.get("errors") or [] if isinstance(said, dict) else []
         for error in errors:
             message = str(error.get("message", ""))
             if error.get("type") == "RATE_LIMITED":
                 wait_s = budget.refused(200, answer.headers, message, self._now_s())
-                raise ReporterAway(message, wait_s or AGAIN_S)
+                self.heed(budget, key, "graphql")
+                raise ReporterAway(message, wait_s or AGAIN_S, alone=True)
             if error.get("type") == "NOT_FOUND":
                 raise NotThere(message)
         data = said.get("data") if isinstance(said, dict) else None

@@ -25,6 +25,7 @@ def connect(given: Given) -> Connected:
             said[option] = str((given.directory / said[option]).expanduser())
     one = account(given.name, said, _key(said.get("app_key", "")))
     client = Client(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
+    client.limits = given.limits
     tokens = Tokens(client, lambda: given.now_ms() / 1000)
     git = GitConnection(one.name, one.git, one.canonical_hostname, access=partial(_access, one, tokens))
     forge = GitHubForge(client, tokens, given.engine)

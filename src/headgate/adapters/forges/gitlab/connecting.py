@@ -25,6 +25,7 @@ def connect(given: Given) -> Connected:
         return given.now_ms() / 1000
 
     client = Client(one, partial(forge_http, one.verify_ssl), now_s)
+    client.limits = given.limits
     people = People(client, now_s)
     forge = GitLabForge(client, people, given.engine, now_s=now_s)
     return Connected(

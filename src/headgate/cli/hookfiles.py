@@ -1,0 +1,71 @@
+"""Files in the hooks of a repository that others may write to, too: no link of theirs is followed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from headgate.base.errors import UserError
+
+_LINK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+READ_MAX_BYTES = 1_000_000
+
+
+@contextmanager
+def hooks_of(at: Path) -> Iterator[int]:
+    """Provide the directory of the hooks of a repository, which is made where there is none.  One that is a link is
+    only taken if it is a link of whoever runs this.  Raise UserError, OSError."""
+    with _open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as repository:
+        with suppress(FileExistsError):
+            os.mkdir("hooks", dir_fd=repository)
+        with _open("hooks", _LINK, repository) as link:
+            said = os.fstat(link)
+            target = os.readlink("", dir_fd=link) if stat.S_ISLNK(said.st_mode) else ""
+        if target and said.st_uid != os.geteuid():
+            raise UserError(f"{at / 'hooks'} is a link of somebody else, to {target}; make it a directory")
+        flags = _DIRECTORY & ~os.O_NOFOLLOW if target else _DIRECTORY
+        with _open(target or "hooks", flags, repository) as hooks:
+            yield hooks
+
+
+def text_of(hooks: int, name: str) -> str | None:
+    """Return what a hook says that is there; None: there is none.  Of what is no file it is empty.  Raise OSError."""
+    try:
+        kind = os.stat(name, dir_fd=hooks, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(kind):
+            return ""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with _open(name, flags, hooks) as found:
+            return os.read(found, READ_MAX_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def put(hooks: int, name: str, text: str, dress: Callable[[int], None]) -> None:
+    """Put a hook where one is or none.  `dress`: gives the file, before it has its name, its owner and mode.  Raise
+    OSError."""
+    new = f".{name}.{secrets.token_hex(8)}"
+    with _open(new, _NEW, hooks, 0o600) as made:
+        try:
+            with open(made, "w", closefd=False) as file:
+                file.write(text)
+            dress(made)
+            os.replace(new, name, src_dir_fd=hooks, dst_dir_fd=hooks)
+        except BaseException:
+            os.unlink(new, dir_fd=hooks)
+            raise
+
+
+@contextmanager
+def _open(path: str | Path, flags: int, at: int | None = None, mode: int = 0o777) -> Iterator[int]:
+    found = os.open(path, flags, mode, dir_fd=at)
+    try:
+        yield found
+    finally:
+        os.close(found)

@@ -1,0 +1,102 @@
+"""What processes tell one another of how much forges may be asked: written when a limit begins, and mirrored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from headgate.map.limits import AccountLimits, Limit
+from headgate.ports.limits import NO_LIMIT, Quiet
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+from headgate.store.store import Txn
+from headgate.store.types import Entry, StoreError
+
+log = logging.getLogger("headgate.forges")
+
+AGAIN_S = 5.0
+"""When the store could not be written."""
+ACCOUNTS_MAX = 200
+"""Of one connection, those that are limited longest."""
+
+
+@dataclass(slots=True)
+class SharedLimits:
+    """Of all connections of a process; `run` tells the others."""
+
+    context: Context
+    _fresh: dict[str, dict[str, Limit]] = field(default_factory=dict)
+    """Connection -> account -> what the others are to know."""
+    _stirred: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def of(self, connection: str) -> ConnectionLimits:
+        """Return those of one connection; see `ports.limits.Limits`."""
+        return ConnectionLimits(self, connection)
+
+    def tell(self, connection: str, account: str, limit: Limit) -> None:
+        """Tell the others, soon."""
+        self._fresh.setdefault(connection, {})[account] = limit
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Write what is new: two requests for what came together."""
+        while True:
+            await self._stirred.wait()
+            self._stirred.clear()
+            fresh, self._fresh = self._fresh, {}
+            for connection, found in fresh.items():
+                try:
+                    await self._write(connection, found)
+                except StoreError as error:
+                    log.info("%s: its limits are not told yet: %s", connection, error)
+                    for account, limit in found.items():
+                        self._fresh.setdefault(connection, {}).setdefault(account, limit)
+            if self._fresh:
+                await asyncio.sleep(AGAIN_S)
+                self._stirred.set()
+
+    async def _write(self, connection: str, found: dict[str, Limit]) -> None:
+        place, now_ms = self.context.map.cache.connection(connection).limits, self.context.now_ms()
+
+        async def body(txn: Txn) -> None:
+            entry = await txn.get(place.path)
+            known = _limits(entry) if entry is not None else {}
+            both = {**known, **{name: _longer(known.get(name, Limit()), limit) for name, limit in found.items()}}
+            lasting = sorted(both.items(), key=lambda one: -max(one[1].all_ms, one[1].spare_ms))
+            kept = {name: one for name, one in lasting[:ACCOUNTS_MAX] if max(one.all_ms, one.spare_ms) > now_ms}
+            if kept != known:
+                txn.do(place.put(AccountLimits(kept)))
+
+        await self.context.store.transact(body)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """See `ports.limits.Limits`."""
+
+    shared: SharedLimits
+    connection: str
+
+    def known(self, account: str) -> Quiet:
+        """See `ports.limits.Limits`."""
+        context = self.shared.context
+        entry = context.mirror.get(context.map.cache.connection(self.connection).limits.path)
+        found = _limits(entry).get(account) if entry is not None else None
+        return Quiet(found.all_ms / 1000, found.spare_ms / 1000) if found is not None else NO_LIMIT
+
+    def learned(self, account: str, quiet: Quiet) -> None:
+        """See `ports.limits.Limits`."""
+        self.shared.tell(self.connection, account, Limit(int(quiet.all_s * 1000), int(quiet.spare_s * 1000)))
+
+
+@lru_cache(maxsize=1_000)
+def _limits(entry: Entry) -> dict[str, Limit]:
+    """It is asked for before each call, and seldom changes."""
+    record = readable(entry, AccountLimits)
+    return record.accounts if record is not None else {}
+
+
+def _longer(one: Limit, other: Limit) -> Limit:
+    return Limit(max(one.all_ms, other.all_ms), max(one.spare_ms, other.spare_ms))

@@ -1,0 +1,71 @@
+"""Who may write in a repository in which the operator installs a hook, as root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.base.errors import UserError
+from headgate.cli.hook import MARKS, install_hook
+from headgate.cli.poking import install_poke
+from headgate.testing.repositories import Repositories
+
+SAID = "root:x:0:0\n"
+OURS = f"#!/bin/sh\n# {MARKS['update']}\n"
+NAMES = ("update", "poke", "post-receive", "headgate-poke")
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Path:
+    repositories = Repositories(tmp_path)
+    repositories.create("code", {"a": "1\n"})
+    return repositories.hub / "code"
+
+
+@pytest.mark.parametrize("install", [lambda at: install_hook(at, "update", OURS), lambda at: install_poke(at, "exit")])
+def test_no_link_that_is_planted_in_a_repository_is_written_through(
+    install: Callable[[Path], Path], at: Path, tmp_path: Path
+) -> None:
+    victim = tmp_path / "passwd"
+    victim.write_text(SAID)
+    victim.chmod(0o644)
+    hooks = at / "hooks"
+    for name in NAMES:  # as they were, by name
+        (hooks / f".{name}.new").symlink_to(victim)
+    made = install(at)
+    assert victim.read_text() == SAID and victim.stat().st_mode & 0o777 == 0o644
+    assert made.is_file() and not made.is_symlink()
+    made.unlink()
+    made.symlink_to(victim)
+    try:
+        install(at)
+        assert not made.is_symlink()
+    except UserError as refused:
+        assert "is there already" in str(refused)
+    assert victim.read_text() == SAID
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a link of somebody else is made by root alone")
+@pytest.mark.parametrize("install", [lambda at: install_hook(at, "update", OURS), lambda at: install_poke(at, "exit")])
+def test_hooks_that_are_a_link_of_somebody_else_lead_nowhere(
+    install: Callable[[Path], Path], at: Path, tmp_path: Path
+) -> None:
+    elsewhere, hooks = tmp_path / "cron.d", at / "hooks"
+    elsewhere.mkdir()
+    hooks.rename(at / "before")
+    hooks.symlink_to(elsewhere)
+    os.lchown(hooks, 65_534, 65_534)
+    with pytest.raises(UserError, match="a link of somebody else"):
+        install(at)
+    assert list(elsewhere.iterdir()) == []
+    os.lchown(hooks, os.geteuid(), -1)
+    assert install(at).is_file() and len(list(elsewhere.iterdir())) == 1
+
+
+def test_what_is_there_and_is_no_file_is_not_waited_for(at: Path) -> None:
+    os.mkfifo(at / "hooks" / "update")
+    with pytest.raises(UserError, match="is there already"):
+        install_hook(at, "update", OURS)
