@@ -2,38 +2,7 @@
 
 from __future__ import annotations
 
-PIPELINES = """\
-- pipeline:
-    name: check
-    description: Every proposed change, merged with the head of its branch.
-    manager: independent
-    trigger:
-      local:
-        - event: change-proposed
-    success:
-      local: {}
-    failure:
-      local: {}
-
-- pipeline:
-    name: gate
-    description: Approved changes, merged with everything ahead of them; what passes lands.
-    manager: dependent
-    trigger:
-      local:
-        - event: change-approved
-    require:
-      local:
-        approved: true
-    success:
-      local:
-        land: true
-      told: {}
-    failure:
-      local: {}
-      told: {}
-    window: 20
-
+JOBS = """\
 - job:
     name: base
     parent: null
@@ -51,9 +20,9 @@ PIPELINES = """\
     description: The tests of the application against the libraries as they would be after landing.
     run: jobs/together
     required-projects:
-      - core
-      - api
-      - app
+      - {owner}core
+      - {owner}api
+      - {owner}app
     timeout: 120
 
 - job:
@@ -61,11 +30,8 @@ PIPELINES = """\
     description: Run by Ansible.
     run: jobs/announce.yaml
 
-- queue:
-    name: integrated
-
 - project:
-    name: ^(core|api|app)$
+    name: ^{owner}(core|api|app)$
     queue: integrated
     check:
       jobs:
@@ -79,13 +45,13 @@ PIPELINES = """\
 
 UNIT = """#!/bin/sh
 # The unit tests of this project; the libraries it needs come from the other repositories.
-export PYTHONPATH="$ZUUL_SRC_ROOT/demo.example/core:$ZUUL_SRC_ROOT/demo.example/api:$PWD"
+export PYTHONPATH="$ZUUL_SRC_ROOT/demo.example/{owner}core:$ZUUL_SRC_ROOT/demo.example/{owner}api:$PWD"
 exec python3 -m unittest discover -v -p 'test_own*.py'
 """
 
 TOGETHER = """#!/bin/sh
 # All tests of all three repositories, at the state they would be in.
-cd "$ZUUL_SRC_ROOT/demo.example"
+cd "$ZUUL_SRC_ROOT/demo.example/{owner}"
 export PYTHONPATH="$PWD/core:$PWD/api:$PWD/app"
 for project in core api app; do
     (cd "$project" && python3 -m unittest discover -p 'test_*.py') || exit 1
@@ -106,12 +72,24 @@ ANNOUNCE = """\
           announced: "{{ zuul.change }}"
 """
 
-CONFIG = {
-    "zuul.yaml": PIPELINES,
-    "jobs/unit": UNIT,
-    "jobs/together": TOGETHER,
-    "jobs/announce.yaml": ANNOUNCE,
-}
+
+QUEUE = """\
+- queue:
+    name: integrated
+
+"""
+
+
+def config(pipelines: str, owner: str = "") -> dict[str, str]:
+    """Return the files of the configuration.  `owner`: what stands before the names of repositories."""
+    queue = "" if "- queue:" in pipelines else QUEUE
+    return {
+        "zuul.yaml": f"{pipelines.rstrip()}\n\n{queue}{JOBS.replace('{owner}', owner)}",
+        "jobs/unit": UNIT.replace("{owner}", owner),
+        "jobs/together": TOGETHER.replace("{owner}", owner),
+        "jobs/announce.yaml": ANNOUNCE,
+    }
+
 
 CORE = {
     "core.py": '"""Arithmetic."""\n\n\ndef add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return a * b\n',
@@ -144,31 +122,15 @@ APP = {
     "zuul.yaml": "- project:\n    gate:\n      jobs:\n        - announce\n",
 }
 
+CODE = {"core": CORE, "api": API, "app": APP}
 SETTINGS = """\
 [scheduler]
 tenant_config = tenants.yaml
 state_dir = state
 
-[connection local]
-driver = git
-baseurl = hub
-canonical_hostname = demo.example
-
 [web]
 port = 0
-"""
 
-TENANTS = """\
-- tenant:
-    name: demo
-    source:
-      local:
-        config-projects:
-          - config
-        untrusted-projects:
-          - core
-          - api
-          - app
 """
 
 RENAMED = CORE["core.py"].replace("def add", "def plus")

@@ -15,11 +15,13 @@ from aiohttp import web
 from headgate.testing.forges.gitea import rules
 from headgate.testing.forges.gitea.acts import Acts, Refused
 from headgate.testing.forges.gitea.calls import ROUTES, Call, Route
+from headgate.testing.forges.gitea.desk import GiteaDesk
 from headgate.testing.forges.gitea.shown import Shows
 from headgate.testing.forges.gitea.state import Repository, World
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.server import Exchange, Trouble
 from headgate.testing.forges.github.state import Account
+from headgate.testing.forges.pages import Pages
 
 API = "/api/v1"
 
@@ -55,6 +57,7 @@ class Door:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
+        Pages(GiteaDesk(self.acts)).add(app, self.path + "/{owner}/{name}/pulls/{number}")
         git = "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}"
         app.router.add_route("*", self.path + git, self._git)
         return app

@@ -15,12 +15,14 @@ from aiohttp import web
 
 from headgate.testing.forges.github import calls, hosting, pulls, reports, rules
 from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github.desk import GitHubDesk
 from headgate.testing.forges.github.doors import DOCS, PRIMARY, SECONDARY, Caller, caller
 from headgate.testing.forges.github.graph import Graph
 from headgate.testing.forges.github.query import BadQuery, read, run
 from headgate.testing.forges.github.rest import Call, Forge, Route
 from headgate.testing.forges.github.shown import Shown
 from headgate.testing.forges.github.state import Repository
+from headgate.testing.forges.pages import Pages
 
 API, GRAPHQL = "/api/v3", "/api/graphql"
 _SAFE = "[^/]+"
@@ -83,6 +85,7 @@ class Door:
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post(GRAPHQL, self._graphql)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
+        Pages(GitHubDesk(self.forge)).add(app, "/{owner}/{name}/pull/{number}")
         app.router.add_route("*", "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}", self._git)
         return app
 

@@ -16,8 +16,10 @@ from headgate.testing.forges.github import hosting
 from headgate.testing.forges.gitlab import calls
 from headgate.testing.forges.gitlab.acts import Acts, Refused
 from headgate.testing.forges.gitlab.calls import SEES, Call, Route
+from headgate.testing.forges.gitlab.desk import GitLabDesk
 from headgate.testing.forges.gitlab.shown import Shows
 from headgate.testing.forges.gitlab.state import DEVELOPER, Project, User, World
+from headgate.testing.forges.pages import Pages
 
 API = "/api/v4"
 LIMIT, WINDOW_S = 2_000, 60
@@ -108,6 +110,7 @@ class Door:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
+        Pages(GitLabDesk(self.acts)).add(app, "/{project:.+}/-/merge_requests/{number}")
         app.router.add_route("*", "/{rest:.*}", self._git)
         return app
 

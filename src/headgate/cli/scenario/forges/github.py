@@ -1,0 +1,78 @@
+"""The stand-in for GitHub, for the demonstration."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.cli.scenario.forges.host import AUTHORS, REVIEWER, SECRET, TENANT, Host
+from headgate.testing.forges.github.desk import GitHubDesk
+from headgate.testing.forges.github.people import GitHub, github
+from headgate.testing.forges.github.state import App
+
+SETTINGS = """\
+[connection hub]
+driver = github
+server = {url}
+canonical_hostname = demo.example
+app_id = {app}
+app_key = {key}
+webhook_token = {secret}
+"""
+
+
+@dataclass(slots=True)
+class OnGitHub:
+    """See `Host`."""
+
+    hub: GitHub
+    app: App
+    key: Path
+    """The file with the key of the app."""
+    connection: str = "hub"
+    branch: str = "main"
+    authors: Sequence[str] = AUTHORS
+    reviewer: str = REVIEWER
+
+    @property
+    def desk(self) -> GitHubDesk:
+        return GitHubDesk(self.hub.forge)
+
+    @property
+    def url(self) -> str:
+        return self.hub.url
+
+    async def create(self, project: str, files: Mapping[str, str]) -> None:
+        one = self.hub.repository(project, files)
+        self.hub.protect(one, approvals=1, contexts=(f"{TENANT}/gate",))
+        one.roles = dict.fromkeys((REVIEWER, *AUTHORS), "write")
+
+    def settle(self) -> str:
+        self.hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
+        self.hub.install(self.app, "acme")
+        for login in (REVIEWER, *AUTHORS):
+            self.hub.person(login)
+        self.key.write_text(self.hub.keys[self.app.id])
+        return SETTINGS.format(url=self.url, app=self.app.id, key=self.key, secret=SECRET)
+
+    def hook(self, gate: str) -> None:
+        self.app.hook_url = gate
+
+    async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
+        self.hub.person(who).push(self.hub.world.repositories[project], topic, files, title)
+        return await self.desk.propose(f"{project}:{topic}", who, title, text)
+
+    def clone(self, project: str) -> Path:
+        return self.hub.world.repositories[project].git_dir
+
+    def address(self, project: str) -> str:
+        return f"{self.url.replace('://', f'://{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}@')}/{project}.git"
+
+
+@asynccontextmanager
+async def host(root: Path) -> AsyncIterator[Host]:
+    """Provide it."""
+    async with github(root / "github") as hub:
+        yield OnGitHub(hub, hub.app(hook_secret=SECRET), root / "app.pem")

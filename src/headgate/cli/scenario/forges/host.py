@@ -1,0 +1,60 @@
+"""What a stand-in for a forge is to the demonstration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from headgate.testing.forges.pages import Desk
+
+OWNER = "acme/"
+"""What stands before the names of the repositories."""
+TENANT = "example"
+"""As the pages below docs/how-to have it."""
+AUTHORS, REVIEWER = ("ada", "cleo"), "bob"
+HEADGATE, SECRET = "headgate", "open sesame"
+
+
+class Host(Protocol):
+    """A stand-in with its people; Headgate has an account there."""
+
+    @property
+    def desk(self) -> Desk: ...
+    @property
+    def url(self) -> str:
+        """Return where people look, without a slash at the end."""
+        ...
+
+    @property
+    def connection(self) -> str:
+        """Return its name in the pipelines."""
+        ...
+
+    @property
+    def branch(self) -> str:
+        """Return the default branch of its repositories."""
+        ...
+
+    @property
+    def authors(self) -> Sequence[str]: ...
+    @property
+    def reviewer(self) -> str: ...
+    async def create(self, project: str, files: Mapping[str, str]) -> None:
+        """Make a repository."""
+
+    def settle(self) -> str:
+        """Give everybody their rights, and protect branches; return the section of the settings."""
+        ...
+
+    def hook(self, gate: str) -> None:
+        """Deliver what happens to Headgate, whose pages are there."""
+
+    async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
+        """Propose a change; return the path of its page."""
+        ...
+
+    def clone(self, project: str) -> Path: ...
+    def address(self, project: str) -> str:
+        """Return what people clone, as the first of the authors."""
+        ...

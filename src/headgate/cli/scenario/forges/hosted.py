@@ -1,0 +1,139 @@
+"""The demonstration on a stand-in for a forge: people propose and approve there, and read there what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files as resources
+from pathlib import Path
+
+from headgate.cli.running.components import Process
+from headgate.cli.scenario import files
+from headgate.cli.scenario.forges.host import OWNER, TENANT, Host
+from headgate.cli.scenario.venue import Proposed
+from headgate.testing.forges.pages import Mark, Seen
+
+LOOK_INTERVAL_S = 0.1
+CHECKED_TIMEOUT_S, HEARD_TIMEOUT_S = 90.0, 30.0
+CHECK, GATE = f"{TENANT}/check", f"{TENANT}/gate"
+_BADLY = frozenset({"failure", "failed", "error"})
+_ENDED = _BADLY | {"success"}
+TENANTS = """\
+- tenant:
+    name: {tenant}
+    exclude-unprotected-branches: true
+    source:
+      {connection}:
+        config-projects:
+          - {owner}config: {{load-branch: {branch}}}
+        untrusted-projects:
+          - {owner}core
+          - {owner}api
+          - {owner}app
+"""
+
+
+def pipelines(forge: str) -> str:
+    """Return those that the how-to page of a forge has."""
+    return (resources("headgate.cli.scenario.forges") / f"{forge}.yaml").read_text()
+
+
+@dataclass(slots=True)
+class Hosted:
+    """See `Venue`."""
+
+    host: Host
+    say: Callable[[str], None]
+    settings: str = ""
+    tenant: str = TENANT
+    proposes: str = ""
+    _paths: dict[Proposed, str] = field(default_factory=dict)
+    _told: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Path -> what was said of it already."""
+    _turns: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def tenants(self) -> str:
+        return TENANTS.format(tenant=TENANT, connection=self.host.connection, owner=OWNER, branch=self.host.branch)
+
+    async def build(self) -> None:
+        config = files.config(pipelines(self.host.desk.forge.lower()), OWNER)
+        for name, content in (("config", config), *files.CODE.items()):
+            await self.host.create(f"{OWNER}{name}", content)
+        self.settings = self.host.settle()
+
+    async def attend(self, whole: Process) -> None:
+        self.say(f"The stand-in for {self.host.desk.forge} is at {self.host.url}/")
+        self.host.hook(f"{whole.context.root_url}/api/connection/{self.host.connection}/payload")
+
+    async def propose(
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: Proposed | None
+    ) -> Proposed:
+        who = self.host.authors[next(self._turns) % len(self.host.authors)]
+        text = "" if needs is None else f"Depends-On: {self._url(needs)}"
+        made = Proposed(project, topic)
+        self._paths[made] = await self.host.propose(who, f"{OWNER}{project}", topic, content, title, text)
+        self.say(f"  {who} opens {self._url(made)} : {title}")
+        return made
+
+    async def checked(self, changes: Sequence[Proposed]) -> None:
+        for change in changes:
+            await self._until(change, lambda seen: _mark(seen, CHECK).state in _ENDED, CHECKED_TIMEOUT_S)
+
+    async def approve(self, change: Proposed) -> None:
+        await self.host.desk.approve(self._paths[change], self.host.reviewer)
+        self.say(f"  {self.host.reviewer} approves {self._url(change)}")
+
+    async def heard(self, change: Proposed) -> None:
+        await self._until(change, lambda seen: bool(_mark(seen, GATE).state), HEARD_TIMEOUT_S)
+
+    async def _until(self, change: Proposed, holds: Callable[[Seen], bool], patience_s: float) -> None:
+        """Wait until that holds; what does not is seen by the outcome."""
+        end_s, path = time.monotonic() + patience_s, self._paths[change]
+        while time.monotonic() < end_s:
+            if holds((await self._seen())[path]):
+                return
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def look(self, change: Proposed) -> tuple[str, str]:
+        seen = (await self._seen())[self._paths[change]]
+        if seen.state == "merged":
+            return "landed", ""
+        if _mark(seen, GATE).state not in _BADLY:
+            return "", ""
+        said = [remark.text for remark in seen.remarks if remark.text.startswith("**gate: ")]
+        return ("rejected", f"{self._url(change)}\n{said[-1].partition('<!--')[0].strip()}") if said else ("", "")
+
+    def clone(self, project: str) -> Path:
+        return self.host.clone(f"{OWNER}{project}")
+
+    def doors(self) -> Sequence[str]:
+        return (
+            f"\nThe stand-in for {self.host.desk.forge} stays at {self.host.url}/",
+            f"To propose a change of your own: git clone {self.host.address(f'{OWNER}app')}",
+            "commit to a branch, push it, and open the change on that page; approve it as somebody else.",
+        )
+
+    async def _seen(self) -> dict[str, Seen]:
+        """Return every change by its path, and say what is new of it."""
+        found = {one.path: one for one in await self.host.desk.seen()}
+        for path, one in found.items():
+            told = (
+                *(f"{mark.name} {mark.state}" for mark in one.marks),
+                *((one.state,) if one.state != "open" else ()),
+            )
+            for word in told:
+                if word not in self._told.get(path, ()):
+                    self.say(f"[dim]  {one.name}: {word}[/]")
+            self._told[path] = told
+        return found
+
+    def _url(self, change: Proposed) -> str:
+        return f"{self.host.url}{self._paths[change].removeprefix(self.host.desk.root)}"
+
+
+def _mark(seen: Seen, name: str) -> Mark:
+    return next((mark for mark in seen.marks if mark.name == name), Mark(name, ""))

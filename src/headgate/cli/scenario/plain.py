@@ -1,0 +1,137 @@
+"""The demonstration on plain git: changes are pushed, and what became of each is read from git alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.cli.running.components import Process
+from headgate.cli.scenario import files
+from headgate.cli.scenario.audience import KEY, audience
+from headgate.cli.scenario.venue import Proposed
+from headgate.services.scheduler.standings import Standings
+from headgate.testing.repositories import Repositories
+
+SEEN_TIMEOUT_S = 10.0
+PIPELINES = """\
+- pipeline:
+    name: check
+    description: Every proposed change, merged with the head of its branch.
+    manager: independent
+    trigger:
+      local:
+        - event: change-proposed
+    success:
+      local: {}
+    failure:
+      local: {}
+
+- pipeline:
+    name: gate
+    description: Approved changes, merged with everything ahead of them; what passes lands.
+    manager: dependent
+    trigger:
+      local:
+        - event: change-approved
+    require:
+      local:
+        approved: true
+    success:
+      local:
+        land: true
+      told: {}
+    failure:
+      local: {}
+      told: {}
+    window: 20
+"""
+CONNECTION = """\
+[connection local]
+driver = git
+baseurl = hub
+canonical_hostname = demo.example
+
+[notices]
+{server}
+[connection told]
+driver = queue
+{server}"""
+TENANTS = """\
+- tenant:
+    name: demo
+    source:
+      local:
+        config-projects:
+          - config
+        untrusted-projects:
+          - core
+          - api
+          - app
+"""
+
+
+@dataclass(slots=True)
+class PlainGit:
+    """See `Venue`."""
+
+    repositories: Repositories
+    settings: str
+    tenant: str = "demo"
+    tenants: str = TENANTS
+    proposes: str = "git push: "
+    _whole: Process | None = None
+    _commits: dict[Proposed, str] = field(default_factory=dict)
+
+    async def build(self) -> None:
+        for name, content in (("config", files.config(PIPELINES)), *files.CODE.items()):
+            await asyncio.to_thread(self.repositories.create, name, content)
+
+    async def attend(self, whole: Process) -> None:
+        self._whole = whole
+
+    async def propose(
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: Proposed | None
+    ) -> Proposed:
+        message = title if needs is None else f"{title}\n\nDepends-On: {needs.project}/master/{needs.topic}"
+        made = Proposed(project, topic)
+        self._commits[made] = await asyncio.to_thread(self.repositories.propose, project, topic, content, message)
+        return made
+
+    async def checked(self, changes: Sequence[Proposed]) -> None:
+        """Nobody waits for that here."""
+
+    async def approve(self, change: Proposed) -> None:
+        await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
+
+    async def heard(self, change: Proposed) -> None:
+        assert self._whole is not None, "Headgate runs by now"
+        mirror, commit = self._whole.context.mirror, self._commits[change]
+        standings = Standings(self._whole.context.map, mirror, tuple(self._whole.settings.connections))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEEN_TIMEOUT_S):
+                while all(known.approved != commit for known in standings.now().values()):
+                    await mirror.moved(mirror.moves)
+
+    async def look(self, change: Proposed) -> tuple[str, str]:
+        note = await asyncio.to_thread(self.repositories.note, change.project, self._commits[change])
+        _, found, gate = note.partition("Headgate (gate):")
+        if not found:
+            return "", ""
+        outcome = "landed" if "Landed on master as " in gate else "rejected"
+        return outcome, gate.split("\nHeadgate (")[0].strip()
+
+    def clone(self, project: str) -> Path:
+        return self.repositories.hub / project
+
+    def doors(self) -> Sequence[str]:
+        return ()
+
+
+@asynccontextmanager
+async def plain(root: Path, say: Callable[[str], None]) -> AsyncIterator[PlainGit]:
+    """Provide it, with a message server and a worker beside it."""
+    async with audience(root, lambda text: say(f"[dim]a worker is told: {text}[/]")) as url:
+        yield PlainGit(Repositories(root), CONNECTION.format(server=f"url = {url}\napp_key = {KEY}\n"))

@@ -1,0 +1,72 @@
+"""Where the demonstration plays: plain git, or a stand-in for a forge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from headgate.cli.running.components import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Names a change among those of the play."""
+
+    project: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.project} {self.topic}"
+
+
+class Venue(Protocol):
+    """Where people propose and approve, and read what became of it."""
+
+    @property
+    def settings(self) -> str:
+        """Return the sections of its connections."""
+        ...
+
+    @property
+    def tenants(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def proposes(self) -> str:
+        """Return what begins a line that says what is proposed."""
+        ...
+
+    async def build(self) -> None:
+        """Make the repositories."""
+
+    async def attend(self, whole: Process) -> None:
+        """Know that Headgate runs, and where."""
+
+    async def propose(
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: Proposed | None
+    ) -> Proposed:
+        """Propose a change on the head as it is now."""
+        ...
+
+    async def checked(self, changes: Sequence[Proposed]) -> None:
+        """Wait until each has been checked, where people wait for that."""
+
+    async def approve(self, change: Proposed) -> None:
+        """Approve it."""
+
+    async def heard(self, change: Proposed) -> None:
+        """Wait until Headgate knows that it is approved."""
+
+    async def look(self, change: Proposed) -> tuple[str, str]:
+        """Return what became of it (landed, rejected or nothing yet), and what Headgate says of it."""
+        ...
+
+    def clone(self, project: str) -> Path:
+        """Return what to clone, to see what landed."""
+        ...
+
+    def doors(self) -> Sequence[str]:
+        """Return lines that say what people can look at and do afterwards."""
+        ...
