@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.repositories import run_git
+
+from .headgate import wait_for
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 
@@ -25,3 +36,68 @@ def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "demo: burned in 1, broken 1, landed 1"
     assert "m1 is burned in" in done.stdout and "m2 is broken" in done.stdout and "Traceback" not in done.stderr
+
+
+@contextmanager
+def kept(directory: Path, forge: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Provide a demonstration that was played and stays, and what it printed."""
+    said = directory / "said"
+    with open(said, "wb") as out:
+        command = [HEADGATE, "demo", "--forge", forge, "--keep", "--directory", str(directory / "demo")]
+        running = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+    try:
+        wait_for(
+            "it stays", lambda: running.poll() is not None or "until you press" in said.read_text(), 3 * DEADLINE_S
+        )
+        assert running.poll() is None, said.read_text()
+        yield running, said
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_on_a_stand_in_people_go_on_by_hand(tmp_path: Path, page: Page) -> None:
+    with kept(tmp_path, "github") as (running, said):
+        text = said.read_text()
+        page.goto(found(text, r"opens (\S+) : Compute perimeters"))
+        expect(page.locator("h1")).to_contain_text("Compute perimeters")
+        expect(page.locator("#checks tr").nth(1)).to_contain_text("example/gatefailure")
+        assert page.locator(".bad").first.evaluate("one => getComputedStyle(one).color") == "rgb(209, 36, 47)"
+        expect(page.locator("#said article")).to_have_count(2)
+        page.locator("#said a", has_text="/build/").last.click()
+        expect(page.locator("h1")).to_contain_text("together")
+        by_hand(page, tmp_path / "mine", *(found(text, r"git clone (\S+)"), found(text, r"GitHub stays at (\S+)")))
+        running.send_signal(signal.SIGINT)
+        assert running.wait(DEADLINE_S) == 0, said.read_text()
+        assert said.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
+        assert "Traceback" not in said.read_text() and "WARNING" not in said.read_text(), said.read_text()
+
+
+def found(text: str, pattern: str) -> str:
+    match = re.search(pattern, text)
+    assert match is not None, text
+    return match[1]
+
+
+def by_hand(page: Page, at: Path, clone: str, home: str) -> None:
+    """Propose a change with git and the pages, and have it approved: it lands."""
+    run_git("clone", "-q", clone, str(at), at=at.parent)
+    run_git("checkout", "-q", "-b", "greet", at=at)
+    (at / "HELLO").write_text("hello\n")
+    run_git("add", "-A", at=at)
+    run_git("commit", "-q", "-m", "Greet", at=at)
+    run_git("push", "-q", "origin", "greet", at=at)
+    page.goto(home)
+    page.get_by_label("Title").fill("<script>document.title = 'hacked'</script>")
+    page.locator("select[name=who]").select_option("ada")
+    page.get_by_role("button", name="Open").click()
+    expect(page.locator("h1")).to_contain_text("<script>")
+    change = page.url
+    wait_for("it is checked", lambda: page.goto(change) and "success" in page.locator("#checks").inner_text())
+    page.locator("select[name=who]").select_option("bob")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.locator("#said")).to_contain_text("approved")
+    wait_for("it lands", lambda: page.goto(change) and page.locator(".word.good", has_text="merged").count())
+    assert page.title() != "hacked"
+    run_git("fetch", "-q", "origin", at=at)
+    assert run_git("show", "origin/main:HELLO", at=at) == "hello"

@@ -36,6 +36,7 @@ _POLICY = (
 )
 _GOOD = frozenset({"success", "approved", "merged", "landed"})
 _BAD = frozenset({"failure", "failed", "error", "cancelled", "canceled", "closed", "asked for changes", "timed_out"})
+_OPEN = frozenset({"open", "draft", "pending", "queued", "running", "in_progress"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _HIDDEN = re.compile(r"\s*<!--.*?-->", re.DOTALL)
 _URL = re.compile(r"https?://(?:(?!&quot;|&#x27;|&lt;|&gt;)[^\s)\]])+")
@@ -203,7 +204,7 @@ class Pages:
         rows = "".join(
             f"<tr><td>{_word(one.state)}<td><a href='{escape(quote(one.path))}'>{escape(one.name)}</a>"
             f"<td><bdi>{escape(one.title)}</bdi><td class='of'>{escape(one.author)}"
-            f"<td>{' '.join(f'{escape(mark.name)}: {_word(mark.state)}' for mark in one.marks)}"
+            f"<td>{'<br>'.join(f'{escape(mark.name)} {_word(mark.state)}' for mark in one.marks)}"
             for one in every
         )
         return f"<h1>Changes</h1><table>{rows or '<tr><td>None yet.'}</table>{self._proposing()}"
@@ -243,8 +244,9 @@ def _from_here(request: web.Request) -> bool:
 
 
 def _word(state: str) -> str:
-    look = "good" if state in _GOOD else "bad" if state in _BAD else "open"
-    return f"<span class='word {look}'>{escape(state)}</span>"
+    looks = (("good", _GOOD), ("bad", _BAD), ("open", _OPEN))
+    look = next((name for name, words in looks if state in words), "")
+    return f"<span class='word {look}'>{escape(state)}</span>" if look else escape(state)
 
 
 def _choice(name: str, among: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, TENANT, Host
+from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, TENANT, StandIn
 from headgate.testing.forges.gitea.desk import GiteaDesk
 from headgate.testing.forges.gitea.people import Gitea, gitea
 
@@ -24,7 +24,7 @@ user = {headgate}
 
 @dataclass(slots=True)
 class OnGitea:
-    """See `Host`."""
+    """See `StandIn`."""
 
     hub: Gitea
     connection: str = "hub"
@@ -56,8 +56,11 @@ class OnGitea:
         self.hub.hook(gate, SECRET)
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.hub.person(who).push(self.hub.world.repositories[project], topic, files, title)
+        self.push(who, project, topic, files, title)
         return await self.desk.propose(f"{project}:{topic}", who, title, text)
+
+    def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
+        self.hub.person(who).push(self.hub.world.repositories[project], branch, files, message)
 
     def clone(self, project: str) -> Path:
         return self.hub.world.repositories[project].git_dir
@@ -67,7 +70,7 @@ class OnGitea:
 
 
 @asynccontextmanager
-async def host(root: Path) -> AsyncIterator[Host]:
+async def host(root: Path) -> AsyncIterator[StandIn]:
     """Provide it."""
     async with gitea(root / "gitea") as hub:
         yield OnGitea(hub)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, REVIEWER, SECRET, TENANT, Host
+from headgate.cli.scenario.forges.host import AUTHORS, REVIEWER, SECRET, TENANT, StandIn
 from headgate.testing.forges.github.desk import GitHubDesk
 from headgate.testing.forges.github.people import GitHub, github
 from headgate.testing.forges.github.state import App
@@ -25,7 +25,7 @@ webhook_token = {secret}
 
 @dataclass(slots=True)
 class OnGitHub:
-    """See `Host`."""
+    """See `StandIn`."""
 
     hub: GitHub
     app: App
@@ -61,8 +61,11 @@ class OnGitHub:
         self.app.hook_url = gate
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.hub.person(who).push(self.hub.world.repositories[project], topic, files, title)
+        self.push(who, project, topic, files, title)
         return await self.desk.propose(f"{project}:{topic}", who, title, text)
+
+    def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
+        self.hub.person(who).push(self.hub.world.repositories[project], branch, files, message)
 
     def clone(self, project: str) -> Path:
         return self.hub.world.repositories[project].git_dir
@@ -72,7 +75,7 @@ class OnGitHub:
 
 
 @asynccontextmanager
-async def host(root: Path) -> AsyncIterator[Host]:
+async def host(root: Path) -> AsyncIterator[StandIn]:
     """Provide it."""
     async with github(root / "github") as hub:
         yield OnGitHub(hub, hub.app(hook_secret=SECRET), root / "app.pem")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, Host
+from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, StandIn
 from headgate.testing.forges.gitlab.desk import GitLabDesk
 from headgate.testing.forges.gitlab.people import GitLab, gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER
@@ -24,7 +24,7 @@ webhook_token = {secret}
 
 @dataclass(slots=True)
 class OnGitLab:
-    """See `Host`."""
+    """See `StandIn`."""
 
     hub: GitLab
     connection: str = "lab"
@@ -56,8 +56,11 @@ class OnGitLab:
             self.hub.hook(project, gate, SECRET)
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.hub.person(who).push(self.hub.world.projects[project], topic, files, title)
+        self.push(who, project, topic, files, title)
         return await self.desk.propose(f"{project}:{topic}", who, title, text)
+
+    def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
+        self.hub.person(who).push(self.hub.world.projects[project], branch, files, message)
 
     def clone(self, project: str) -> Path:
         return self.hub.world.projects[project].git_dir
@@ -68,7 +71,7 @@ class OnGitLab:
 
 
 @asynccontextmanager
-async def host(root: Path) -> AsyncIterator[Host]:
+async def host(root: Path) -> AsyncIterator[StandIn]:
     """Provide it."""
     async with gitlab(root / "gitlab") as hub:
         yield OnGitLab(hub)

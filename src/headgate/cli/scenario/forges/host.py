@@ -58,3 +58,10 @@ class Host(Protocol):
     def address(self, project: str) -> str:
         """Return what people clone, as the first of the authors."""
         ...
+
+
+class StandIn(Host, Protocol):
+    """One whose changes are branches that were pushed."""
+
+    def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
+        """Push a branch with one commit on the default branch."""

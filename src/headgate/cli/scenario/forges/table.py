@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges import gitea, github, gitlab
-from headgate.cli.scenario.forges.host import Host
+from headgate.cli.scenario.forges.host import Host, StandIn
 from headgate.cli.scenario.forges.hosted import Hosted
 from headgate.cli.scenario.plain import plain
 from headgate.cli.scenario.venue import Venue
@@ -25,10 +25,11 @@ def _hosted(host: Callable[[Path], AbstractAsyncContextManager[Host]]) -> Opened
     return opened
 
 
-VENUES: Mapping[str, Opened] = {
-    "git": plain,
-    "gitea": _hosted(gitea.host),
-    "github": _hosted(github.host),
-    "gitlab": _hosted(gitlab.host),
+STAND_INS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[StandIn]]] = {
+    "gitea": gitea.host,
+    "github": github.host,
+    "gitlab": gitlab.host,
 }
-"""Name -> what opens it, below a directory."""
+"""Name of a forge -> what opens a stand-in for it, below a directory."""
+VENUES: Mapping[str, Opened] = {"git": plain, **{name: _hosted(host) for name, host in STAND_INS.items()}}
+"""Name -> what opens it, below a directory, and prints what happens there."""

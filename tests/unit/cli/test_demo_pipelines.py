@@ -1,0 +1,19 @@
+"""What the demonstration runs on a forge is what the page of that forge says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.scenario.forges.hosted import pipelines
+from headgate.cli.scenario.forges.table import STAND_INS
+
+PAGES = Path(__file__).parents[3] / "docs" / "how-to"
+
+
+@pytest.mark.parametrize("forge", sorted(STAND_INS))
+def test_its_pipelines_are_those_of_the_page(forge: str) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (PAGES / f"use-{forge}.md").read_text(), re.DOTALL)
+    assert pipelines(forge) in blocks
