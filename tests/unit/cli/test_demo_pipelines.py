@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.scenario.forges.hosted import pipelines
-from headgate.cli.scenario.forges.table import STAND_INS
+from headgate.cli.scenario.forges.table import HOSTS
 
 PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 
 
-@pytest.mark.parametrize("forge", sorted(STAND_INS))
+@pytest.mark.parametrize("forge", sorted(HOSTS))
 def test_its_pipelines_are_those_of_the_page(forge: str) -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (PAGES / f"use-{forge}.md").read_text(), re.DOTALL)
     assert pipelines(forge) in blocks

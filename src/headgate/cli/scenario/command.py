@@ -35,7 +35,7 @@ INTERRUPTED = 130
     "--forge",
     type=click.Choice(list(VENUES)),
     default="git",
-    help="Play on plain git; or on a stand-in for a forge, on this machine, with pages to look at.",
+    help="Play on plain git; or on this machine on a stand-in for a forge, or a real Gerrit, with pages to look at.",
 )
 @click.option(
     "--story",

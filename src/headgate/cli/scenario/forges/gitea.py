@@ -7,9 +7,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, TENANT, StandIn
+from headgate.cli.scenario.forges.host import (
+    AUTHORS,
+    HEADGATE,
+    OWNER,
+    REVIEWER,
+    SECRET,
+    TENANT,
+    StandIn,
+    by_branch,
+    marked,
+)
 from headgate.testing.forges.gitea.desk import GiteaDesk
 from headgate.testing.forges.gitea.people import Gitea, gitea
+from headgate.testing.forges.pages import Seen
 
 SETTINGS = """\
 [connection hub]
@@ -65,8 +76,12 @@ class OnGitea:
     def clone(self, project: str) -> Path:
         return self.hub.world.repositories[project].git_dir
 
-    def address(self, project: str) -> str:
-        return f"{self.url.replace('://', f'://{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}@')}/{project}.git"
+    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+        return marked(seen, pipeline)
+
+    def doors(self) -> Sequence[str]:
+        ada = f"{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}"
+        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
 
 
 @asynccontextmanager

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, REVIEWER, SECRET, TENANT, StandIn
+from headgate.cli.scenario.forges.host import AUTHORS, OWNER, REVIEWER, SECRET, TENANT, StandIn, by_branch, marked
 from headgate.testing.forges.github.desk import GitHubDesk
 from headgate.testing.forges.github.people import GitHub, github
 from headgate.testing.forges.github.state import App
+from headgate.testing.forges.pages import Seen
 
 SETTINGS = """\
 [connection hub]
@@ -70,8 +71,12 @@ class OnGitHub:
     def clone(self, project: str) -> Path:
         return self.hub.world.repositories[project].git_dir
 
-    def address(self, project: str) -> str:
-        return f"{self.url.replace('://', f'://{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}@')}/{project}.git"
+    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+        return marked(seen, pipeline)
+
+    def doors(self) -> Sequence[str]:
+        ada = f"{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}"
+        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
 
 
 @asynccontextmanager

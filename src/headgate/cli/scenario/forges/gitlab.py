@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, StandIn
+from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, OWNER, REVIEWER, SECRET, StandIn, by_branch, marked
 from headgate.testing.forges.gitlab.desk import GitLabDesk
 from headgate.testing.forges.gitlab.people import GitLab, gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER
+from headgate.testing.forges.pages import Seen
 
 SETTINGS = """\
 [connection lab]
@@ -65,9 +66,12 @@ class OnGitLab:
     def clone(self, project: str) -> Path:
         return self.hub.world.projects[project].git_dir
 
-    def address(self, project: str) -> str:
-        token = self.hub.bot(AUTHORS[0])
-        return f"{self.url.replace('://', f'://{AUTHORS[0]}:{token}@')}/{project}.git"
+    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+        return marked(seen, pipeline)
+
+    def doors(self) -> Sequence[str]:
+        ada = f"{AUTHORS[0]}:{self.hub.bot(AUTHORS[0])}"
+        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from headgate.testing.forges.pages import Desk
+from headgate.testing.forges.pages import Desk, Seen
 
 OWNER = "acme/"
 """What stands before the names of the repositories."""
@@ -54,9 +54,13 @@ class Host(Protocol):
         """Propose a change; return the path of its page."""
         ...
 
+    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+        """Return how a change shows a pipeline to stand (a state, or nothing yet), and what Headgate says of that."""
+        ...
+
     def clone(self, project: str) -> Path: ...
-    def address(self, project: str) -> str:
-        """Return what people clone, as the first of the authors."""
+    def doors(self) -> Sequence[str]:
+        """Return lines that say how to propose a change of one's own."""
         ...
 
 
@@ -65,3 +69,18 @@ class StandIn(Host, Protocol):
 
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         """Push a branch with one commit on the default branch."""
+
+
+def marked(seen: Seen, pipeline: str) -> tuple[str, str]:
+    """Return what `Host.said` does, where each pipeline has a check or a status, and a comment where it failed."""
+    state = next((mark.state for mark in seen.marks if mark.name == f"{TENANT}/{pipeline}"), "")
+    comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]
+    return state, comments[-1].partition("<!--")[0].strip() if comments else ""
+
+
+def by_branch(clone: str) -> Sequence[str]:
+    """Return what `Host.doors` does, where changes are branches.  `clone`: the address of a repository."""
+    return (
+        f"To propose a change of your own: git clone {clone}",
+        "commit to a branch, push it, and open the change on that page; approve it as somebody else.",
+    )

@@ -14,11 +14,10 @@ from headgate.cli.running.components import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.forges.host import OWNER, TENANT, Host
 from headgate.cli.scenario.venue import Proposed
-from headgate.testing.forges.pages import Mark, Seen
+from headgate.testing.forges.pages import Seen
 
 LOOK_INTERVAL_S = 0.1
 CHECKED_TIMEOUT_S, HEARD_TIMEOUT_S = 90.0, 30.0
-CHECK, GATE = f"{TENANT}/check", f"{TENANT}/gate"
 _BADLY = frozenset({"failure", "failed", "error"})
 _ENDED = _BADLY | {"success"}
 TENANTS = """\
@@ -81,14 +80,14 @@ class Hosted:
 
     async def checked(self, changes: Sequence[Proposed]) -> None:
         for change in changes:
-            await self._until(change, lambda seen: _mark(seen, CHECK).state in _ENDED, CHECKED_TIMEOUT_S)
+            await self._until(change, lambda seen: self.host.said(seen, "check")[0] in _ENDED, CHECKED_TIMEOUT_S)
 
     async def approve(self, change: Proposed) -> None:
         await self.host.desk.approve(self._paths[change], self.host.reviewer)
         self.say(f"  {self.host.reviewer} approves {self._url(change)}")
 
     async def heard(self, change: Proposed) -> None:
-        await self._until(change, lambda seen: bool(_mark(seen, GATE).state), HEARD_TIMEOUT_S)
+        await self._until(change, lambda seen: bool(self.host.said(seen, "gate")[0]), HEARD_TIMEOUT_S)
 
     async def _until(self, change: Proposed, holds: Callable[[Seen], bool], patience_s: float) -> None:
         """Wait until that holds; what does not is seen by the outcome."""
@@ -102,10 +101,8 @@ class Hosted:
         seen = (await self._seen())[self._paths[change]]
         if seen.state == "merged":
             return "landed", ""
-        if _mark(seen, GATE).state not in _BADLY:
-            return "", ""
-        said = [remark.text for remark in seen.remarks if remark.text.startswith("**gate: ")]
-        return ("rejected", f"{self._url(change)}\n{said[-1].partition('<!--')[0].strip()}") if said else ("", "")
+        state, why = self.host.said(seen, "gate")
+        return ("rejected", f"{self._url(change)}\n{why}") if state in _BADLY and why else ("", "")
 
     def clone(self, project: str) -> Path:
         return self.host.clone(f"{OWNER}{project}")
@@ -113,8 +110,7 @@ class Hosted:
     def doors(self) -> Sequence[str]:
         return (
             f"\nThe stand-in for {self.host.desk.forge} stays at {self.host.url}/",
-            f"To propose a change of your own: git clone {self.host.address(f'{OWNER}app')}",
-            "commit to a branch, push it, and open the change on that page; approve it as somebody else.",
+            *self.host.doors(),
         )
 
     async def _seen(self) -> dict[str, Seen]:
@@ -133,7 +129,3 @@ class Hosted:
 
     def _url(self, change: Proposed) -> str:
         return f"{self.host.url}{self._paths[change].removeprefix(self.host.desk.root)}"
-
-
-def _mark(seen: Seen, name: str) -> Mark:
-    return next((mark for mark in seen.marks if mark.name == name), Mark(name, ""))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from headgate.cli.scenario.forges import gitea, github, gitlab
+from headgate.cli.scenario.forges import gerrit, gitea, github, gitlab
 from headgate.cli.scenario.forges.host import Host, StandIn
 from headgate.cli.scenario.forges.hosted import Hosted
 from headgate.cli.scenario.plain import plain
@@ -31,5 +31,7 @@ STAND_INS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[StandIn]]] 
     "gitlab": gitlab.host,
 }
 """Name of a forge -> what opens a stand-in for it, below a directory."""
-VENUES: Mapping[str, Opened] = {"git": plain, **{name: _hosted(host) for name, host in STAND_INS.items()}}
+HOSTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Host]]] = {**STAND_INS, "gerrit": gerrit.host}
+"""With those that are the forge itself."""
+VENUES: Mapping[str, Opened] = {"git": plain, **{name: _hosted(HOSTS[name]) for name in sorted(HOSTS)}}
 """Name -> what opens it, below a directory, and prints what happens there."""

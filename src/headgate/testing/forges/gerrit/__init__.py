@@ -1,0 +1,1 @@
+"""Pages before a real Gerrit."""
