@@ -85,11 +85,24 @@ class Seen:
     remarks: tuple[Remark, ...] = ()
 
 
+BY_BRANCH = "To propose a change, push a branch, and open the change here."
+
+
 class Desk(Protocol):
     """What a stand-in shows, and what people do there; each act raises `refused` where the forge does not do it."""
 
     @property
     def forge(self) -> str: ...
+    @property
+    def kind(self) -> str:
+        """Return what this is: a stand-in for the forge, or it itself."""
+        ...
+
+    @property
+    def hint(self) -> str:
+        """Return how a change of one's own begins."""
+        ...
+
     @property
     def root(self) -> str:
         """Return the path that stands before everything."""
@@ -185,8 +198,8 @@ class Pages:
     # --- what they see
 
     def _page(self, status: int, title: str, body: str) -> web.Response:
-        forge, home = escape(self.desk.forge), escape(f"{self.desk.root}/")
-        note = f"A stand-in for {forge} on this machine: not its own pages. <a href='{home}'>All changes</a>"
+        kind, forge, home = (escape(text) for text in (self.desk.kind, self.desk.forge, f"{self.desk.root}/"))
+        note = f"A {kind} on this machine: these are not {forge}'s own pages. <a href='{home}'>All changes</a>"
         text = (
             f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title>"
             "<meta name='viewport' content='width=device-width'>"
@@ -212,7 +225,7 @@ class Pages:
     def _proposing(self) -> str:
         branches = self.desk.branches()
         if not branches:
-            return "<p class='of'>Push a branch, and open a change from it here.</p>"
+            return f"<p class='of'>{escape(self.desk.hint)}</p>"
         return (
             "<h2>Open a change</h2><form method='post'>"
             f"<label>of the branch {_choice('branch', branches)}</label> "

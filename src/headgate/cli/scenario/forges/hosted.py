@@ -65,7 +65,7 @@ class Hosted:
         self.settings = self.host.settle()
 
     async def attend(self, whole: Process) -> None:
-        self.say(f"The stand-in for {self.host.desk.forge} is at {self.host.url}/")
+        self.say(f"The {self.host.desk.kind} is at {self.host.url}/")
         self.host.hook(f"{whole.context.root_url}/api/connection/{self.host.connection}/payload")
 
     async def propose(
@@ -109,7 +109,7 @@ class Hosted:
 
     def doors(self) -> Sequence[str]:
         return (
-            f"\nThe stand-in for {self.host.desk.forge} stays at {self.host.url}/",
+            f"\nThe {self.host.desk.kind} stays at {self.host.url}/",
             *self.host.doors(),
         )
 

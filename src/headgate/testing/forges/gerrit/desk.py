@@ -27,6 +27,8 @@ class GerritDesk:
     projects: str
     """What the names of those that are shown begin with."""
     forge: str = "Gerrit"
+    kind: str = "real Gerrit"
+    hint: str = "To propose a change, push to refs/for/master."
     root: str = ""
     refused: type[Exception] = Refused
 

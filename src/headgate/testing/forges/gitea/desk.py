@@ -11,7 +11,7 @@ from headgate.testing.forges.gitea.acts import Acts, Refused
 from headgate.testing.forges.gitea.state import Pull, Repository
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pages import Mark, Remark, Seen
+from headgate.testing.forges.pages import BY_BRANCH, Mark, Remark, Seen
 
 _DID = {
     "APPROVED": "approved",
@@ -27,6 +27,8 @@ class GiteaDesk:
 
     acts: Acts
     forge: str = "Gitea"
+    kind: str = "stand-in for Gitea"
+    hint: str = BY_BRANCH
     refused: type[Exception] = Refused
 
     @property

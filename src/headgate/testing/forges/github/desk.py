@@ -9,7 +9,7 @@ from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.acts import Refused
 from headgate.testing.forges.github.rest import Forge
 from headgate.testing.forges.github.state import Account, CheckRun, Pull, Repository
-from headgate.testing.forges.pages import Mark, Remark, Seen
+from headgate.testing.forges.pages import BY_BRANCH, Mark, Remark, Seen
 
 _DID = {
     "APPROVED": "approved",
@@ -26,6 +26,8 @@ class GitHubDesk:
 
     of: Forge
     forge: str = "GitHub"
+    kind: str = "stand-in for GitHub"
+    hint: str = BY_BRANCH
     root: str = ""
     refused: type[Exception] = Refused
 

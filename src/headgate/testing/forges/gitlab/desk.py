@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.gitlab.acts import Acts, Refused
 from headgate.testing.forges.gitlab.state import MergeRequest, Project
-from headgate.testing.forges.pages import Mark, Remark, Seen
+from headgate.testing.forges.pages import BY_BRANCH, Mark, Remark, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class GitLabDesk:
 
     acts: Acts
     forge: str = "GitLab"
+    kind: str = "stand-in for GitLab"
+    hint: str = BY_BRANCH
     root: str = ""
     refused: type[Exception] = Refused
 
