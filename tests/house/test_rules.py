@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -78,8 +79,58 @@ def name(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+class Facts(NamedTuple):
+    """What the rules ask of one module; its tree is large and is not kept."""
+
+    functions: list[tuple[str, int, int]]
+    """Name, lines, depth of nesting."""
+    cancels_and_gathers: bool
+    public_methods: list[tuple[str, int]]
+    """Of each class."""
+    imports: set[str]
+    """Packages at the top."""
+    strings: list[tuple[int, str]]
+    """Line and text of each literal."""
+
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def facts(path: Path) -> Facts:
+    found = Facts([], False, [], set(), [])
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.functions.append((node.name, (node.end_lineno or 0) - node.lineno + 1, _depth(node)))
+                if isinstance(node, ast.AsyncFunctionDef) and {"cancel", "gather"} <= _called(node):
+                    found = found._replace(cancels_and_gathers=True)
+            case ast.ClassDef():
+                methods = sum(isinstance(n, FUNCTION) and not n.name.startswith("_") for n in node.body)
+                found.public_methods.append((node.name, methods))
+            case ast.Import():
+                found.imports.update(alias.name.split(".")[0] for alias in node.names)
+            case ast.ImportFrom(module=str(module)):
+                found.imports.add(module.split(".")[0])
+            case ast.Constant(value=str(text)):
+                found.strings.append((node.lineno, text))
+    return found
+
+
+def _called(function: ast.AST) -> set[str]:
+    found = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    return {func.attr for func in found if isinstance(func, ast.Attribute)}
+
+
+def _depth(node: ast.AST, depth: int = 0) -> int:
+    nests = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
+    deepest = depth
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                chained = isinstance(node, ast.If) and field == "orelse" and isinstance(child, ast.If)
+                deepest = max(deepest, _depth(child, depth + (isinstance(child, nests) and not chained)))
+    return deepest
 
 
 def test_no_cancellation_can_be_lost() -> None:
@@ -90,12 +141,7 @@ def test_no_cancellation_can_be_lost() -> None:
 def test_what_winds_down_is_cancelled_once() -> None:
     """Cancelling who gathers cancels what is gathered again: `base.tasks.end` does not.  Jobs of users may need it."""
 
-    def calls(function: ast.AST) -> set[str]:
-        found = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-        return {func.attr for func in found if isinstance(func, ast.Attribute)}
-
-    product = [(p, n) for p in MODULES if "testing" not in p.parts for n in ast.walk(tree(p))]
-    both = {name(p) for p, n in product if isinstance(n, ast.AsyncFunctionDef) and {"cancel", "gather"} <= calls(n)}
+    both = {name(p) for p in MODULES if "testing" not in p.parts and facts(p).cancels_and_gathers}
     assert both == {"services/queueing/sharing.py"}
 
 
@@ -104,36 +150,17 @@ def test_modules_have_at_most_400_lines() -> None:
 
 
 def test_functions_have_at_most_60_lines() -> None:
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, kinds)]
-    assert not [f"{name(p)} {n.name}" for p, n in functions if (n.end_lineno or 0) - n.lineno + 1 > 60]
+    assert not [f"{name(p)} {function}" for p in MODULES for function, lines, _ in facts(p).functions if lines > 60]
 
 
 def test_classes_have_at_most_15_public_methods() -> None:
-    def methods(node: ast.ClassDef) -> int:
-        kinds = ast.FunctionDef | ast.AsyncFunctionDef
-        return sum(isinstance(n, kinds) and not n.name.startswith("_") for n in node.body)
-
-    classes = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, ast.ClassDef)]
     vocabularies = {"Conformance", "Play"}  # a suite of examples, and the words of the plays
-    assert not [f"{name(p)} {n.name}" for p, n in classes if methods(n) > 15 and n.name not in vocabularies]
-
-
-def _depth(node: ast.AST, depth: int = 0) -> int:
-    nests = ast.For | ast.AsyncFor | ast.While | ast.If | ast.With | ast.AsyncWith | ast.Try
-    deepest = depth
-    for field, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
-                chained = isinstance(node, ast.If) and field == "orelse" and isinstance(child, ast.If)
-                deepest = max(deepest, _depth(child, depth + (isinstance(child, nests) and not chained)))
-    return deepest
+    classes = [(p, *one) for p in MODULES for one in facts(p).public_methods]
+    assert not [f"{name(p)} {kind}" for p, kind, methods in classes if methods > 15 and kind not in vocabularies]
 
 
 def test_nesting_is_at_most_4() -> None:
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [(p, n) for p in MODULES for n in ast.walk(tree(p)) if isinstance(n, kinds)]
-    assert not [f"{name(p)} {n.name} {_depth(n)}" for p, n in functions if _depth(n) > 4]
+    assert not [f"{name(p)} {one} {depth}" for p in MODULES for one, _, depth in facts(p).functions if depth > 4]
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
@@ -142,21 +169,14 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 @pytest.mark.parametrize("package", ["gate", "config", "queueing", "inventory"])
 def test_the_core_is_pure(package: str) -> None:
-    def imported(path: Path) -> Iterator[str]:
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.split(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module.split(".")[0]
-
-    assert not [(name(p), m) for p in (SOURCE / package).rglob("*.py") for m in imported(p) if m in IMPURE]
+    modules = (SOURCE / package).rglob("*.py")
+    assert not [(name(p), m) for p in modules for m in sorted(facts(p).imports & IMPURE)]
 
 
 def test_paths_of_the_store_are_written_in_the_map_alone() -> None:
     literal = re.compile(r"^/?(zuul|mozilla|runm/metadata)/|^/(zuul|mozilla|runm/metadata)$")
     outside = [p for p in MODULES if not {"map", "testing"} & set(p.parts)]
-    strings = [(p, n) for p in outside for n in ast.walk(tree(p)) if isinstance(n, ast.Constant)]
-    assert not [f"{name(p)}:{n.lineno}" for p, n in strings if isinstance(n.value, str) and literal.match(n.value)]
+    assert not [f"{name(p)}:{line}" for p in outside for line, text in facts(p).strings if literal.match(text)]
 
 
 def test_tasks_are_made_where_the_list_says() -> None:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ROOT / "tests" / "hostile"
 
 
-def played() -> set[str]:
-    """Finds the tests, as the page names them."""
+@cache
+def played() -> frozenset[str]:
+    """Find the tests, as the page names them."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return {
+    return frozenset(
         f"{file.relative_to(HOSTILE)}::{node.name}"
         for file in HOSTILE.rglob("test_*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.parse(file.read_text()).body
         if isinstance(node, kinds) and node.name.startswith("test_")
-    }
+    )
 
 
 def rows() -> list[list[str]]:
-    """Finds the rows of the tables of attacks."""
+    """Find the rows of the tables of attacks."""
     page = (ROOT / "docs" / "security.md").read_text().partition("\n## The attacks\n")[2].partition("\n## ")[0]
     lines = [line for line in page.splitlines() if line.startswith("|") and not line.startswith("|---")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]

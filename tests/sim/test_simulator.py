@@ -330,6 +330,7 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 AMONG = {
+    events_not_consumed_in_the_turns_commit: range(1, 100),
     the_server_does_not_hold_what_people_say: range(6, 800, SEVERAL_EVERY),
     one_person_is_two: range(6, 200, SEVERAL_EVERY),
     who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),

@@ -63,7 +63,7 @@ UNFIT = {
     "too deep": {"a": deep(DEPTH_MAX)},
     "much too deep": {"a": deep(100_000)},
     "too much": {"a": "x" * 300_000},
-    "a million keys": {str(key): 0 for key in range(1_000_000)},
+    "a hundred thousand keys": {str(key): 0 for key in range(100_000)},
     "no JSON": {"a": {1, 2}},
     "key that is no text": {1: 2},
     "no object": [1],
@@ -134,7 +134,7 @@ ZUUL = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
 def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
     """From the executor's answer over the scheduler's turns and the store to the report and the next jobs."""

@@ -51,8 +51,8 @@ class Notes:
         return (finished for finished in self.finished.values() if finished.pipeline == pipeline)
 
 
-COMMITS_MAX, CIRCLE_DELAY_S = 20_000, 1.0
-"""In one world; the largest floods take a seventh of it."""
+COMMITS_MAX, CIRCLE_DELAY_S = 8_000, 1.0
+"""In one world; the largest floods take a third of it."""
 
 
 class Judge(Through):
