@@ -50,6 +50,23 @@ NOT_OF_JOBS = {
         "add": "a file that the operator names",
         "opened": "a directory that is made before anything of the build runs",
     },
+    "adapters/process/confinement/boxes.py": {
+        "_hold": "one name at a time, where no link is followed and no process of the build runs",
+        "_mount_root": "directories of the executor's own",
+        "_step": "one name at a time, where no link is followed",
+        "_write": "in a directory that is held, in the place of what was there",
+        "enter": "directories that are mounted, which no job can rename",
+    },
+    "adapters/process/containers/box.py": {
+        "_bound": "directories of the build that no job can rename, and what the settings name",
+        "_covers": "what the settings name",
+        "prepare": "beside the work directory: a job has it as what it writes into only",
+    },
+    "adapters/process/containers/store.py": {
+        **dict.fromkeys(
+            ("_fetch", "_layers", "_remove", "_tidy", "_touched_s", "begin"), "no job has the store of images"
+        ),
+    },
     "adapters/process/confinement/cell.py": {
         "_as_root": "/proc",
         "_chown": "directories of the build that no job can rename; by a program that follows no links",

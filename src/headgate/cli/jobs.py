@@ -15,6 +15,7 @@ from headgate.adapters.process.phases import Limits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import UserError
+from headgate.cli.images import image_supply
 from headgate.cli.settings import FLAGS, Settings
 
 MB_BYTES = 1_000_000
@@ -39,6 +40,7 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
         variables=read_variables(settings.place("executor", "variables", "")) if variables else {},
         machines=read_machines(settings.place("executor", "nodes", "")) if nodes else (),
         ansible=environments(settings),
+        images=image_supply(settings),
         manage_ansible=FLAGS[get("executor", "manage_ansible").lower()],
     )
 

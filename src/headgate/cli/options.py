@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from headgate.adapters.forges.registry import FORGES
-
-
-class Option(NamedTuple):
-    kind: str
-    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
-    default: str
-    doc: str
-
+from headgate.cli.images import IMAGES
+from headgate.cli.option import Option
 
 OTHERS = ("queue", "inventory", "smtp", "http", "chat", "elasticsearch", "mqtt")
 """Drivers of connections that have no repositories."""
@@ -192,7 +184,13 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
         "prometheus_port": Option("integer:0,65535", "", "Port of health, figures and logs. Default: a free one."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
-        "sandbox": Option("choice:auto,bwrap,none", "auto", "Whether jobs run in bubblewrap; auto: where it works."),
+        "sandbox": Option(
+            "choice:auto,bwrap,container,none",
+            "auto",
+            "Whether jobs run in bubblewrap; auto: where it works; container: and untrusted programs in the image that "
+            "their job names. That needs root, and podman.",
+        ),
+        **IMAGES,
         "build_users": Option(
             "text",
             "",

@@ -18,7 +18,8 @@ from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
 from headgate.cli.moving.reference import AUTHENTICATORS, LACKING, NOTES, Note, note
-from headgate.cli.options import OPTIONS, Option
+from headgate.cli.option import Option
+from headgate.cli.options import OPTIONS
 from headgate.config.budgets import Budgets
 
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

@@ -183,6 +183,8 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     workspace_checkout: bool | str = True
     failure_output: tuple[str, ...] = ()
     """RE2 patterns; a line of output that matches means failure already."""
+    image: str = ""
+    """That its programs run in, by its name in a registry."""
     image_build_name: str = ""
     """Of an image that is defined in the project that attaches the job."""
     noop: bool = False

@@ -38,7 +38,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ("[web]\nroot = %(ZUUL_NOT_SET)s\n", r"headgate.conf:2: the environment variable ZUUL_NOT_SET is not set"),
         ("[web]\nroot = %(HOME)s\n", r"headgate.conf:2: %\(HOME\)s: only variables whose names begin with ZUUL_"),
         ("[auth a]\nskew = long\n", r"headgate.conf:2: skew must be a number, not 'long'"),
-        ("[executor]\nsandbox = maybe\n", r"headgate.conf:2: sandbox must be one of auto, bwrap, none"),
+        ("[executor]\nsandbox = maybe\n", r"headgate.conf:2: sandbox must be one of auto, bwrap, container, none"),
         ("[connection x]\ndriver = git\n", r"\[connection x\] needs a baseurl"),
         ("[connection x]\ndriver = inventory\n", r"\[connection x\] needs a project: whose objects"),
         ("[connection x]\ndriver = inventory\nproject = lab\n", r"\[connection x\] needs a partition"),

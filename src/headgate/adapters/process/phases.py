@@ -180,7 +180,7 @@ class Phases:
             ended = await self._held(book, said, limit_s, self.cancel if not book.cleanup else asyncio.Event())
         except CheckoutError as error:
             ended = Ended("conflict" if error.conflict else "missing", str(error))
-        except (Unusable, SecretError, FileNotFoundError, PermissionError) as error:
+        except (Unusable, SecretError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
             ended = Ended("unusable", _why_not(book, error))
         except Exceeded as reached:
             ended = Ended("exceeded", str(reached))
@@ -297,6 +297,7 @@ class Phases:
             [*workspace.readable(stage), *self._installed(stage)],
             private=(stage.variables, stage.secrets, stage.handed),
             secret=stage.context.secret,
+            contained=not (stage.book.trusted or stage.is_ansible),
             begins=self.contact.begun,
         )
         return await self.cell.run(asked, self.joblog, cancel, max(0.0, limit_s))

@@ -15,13 +15,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headgate.adapters.process import supervisor
 from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
 from headgate.adapters.process.bounds.watch import Limiter, Watch
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
-from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.sandbox import Confined
 from headgate.base.tasks import end
 
@@ -34,6 +33,14 @@ BUILD_VARIABLE = "HEADGATE_BUILD"
 
 
 ERRAND_TIMEOUT_S = 90.0
+
+
+class Sink(Protocol):
+    """Takes what a command says, and what is said of it.  Raises OSError when it cannot be kept."""
+
+    def write(self, chunk: bytes) -> None: ...
+
+    def say(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +74,16 @@ class Keeper:
         environment: Mapping[str, str],
         directory: Path,
         root: Path,
-        log: JobLog,
+        log: Sink,
         cancel: asyncio.Event,
         timeout_s: float,
         spaces: Spaces = NOWHERE_ELSE,
         owner: int | None = None,
+        box: Mapping[str, Any] | None = None,
     ) -> int | str:
         """Exit status; or `timeout` or `cancel`, when it was ended for that.  Nothing it started is left running.
-        It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `root` is all of the
-        build, and `whose` has one part of the processors.
+        It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `box`: see `boxes`.
+        `root` is all of the build, and `whose` has one part of the processors.
 
         Raises Exceeded when a limit was reached; OSError when it cannot be started, the log cannot be written, or the
         disk is full.
@@ -88,6 +96,7 @@ class Keeper:
             "limits": self._limiter.bounds.resources(),
             "grace_s": GRACE_S,
             "owner": owner,
+            "box": box,
         }
         source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(sink, True)
@@ -268,7 +277,7 @@ async def _answered(control: socket.socket) -> Errand:
 class _Output:
     """Copies a pipe into the log.  `ended` is done when every holder of the other end has closed it, or on failure."""
 
-    def __init__(self, source: int, log: JobLog, size_max_bytes: int) -> None:
+    def __init__(self, source: int, log: Sink, size_max_bytes: int) -> None:
         self._source, self._log, self._size_max_bytes = source, log, size_max_bytes
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()

@@ -25,6 +25,10 @@ from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.confinement.agent import NoKey
 from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
+from headgate.adapters.process.containers.box import Container
+from headgate.adapters.process.containers.images import Images
+from headgate.adapters.process.containers.store import NoImage
+from headgate.adapters.process.containers.store import Supply as ImageSupply
 from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import write_manifest
@@ -73,6 +77,8 @@ class RunnerSettings:
     """None: the Ansible beside Headgate runs every playbook."""
     manage_ansible: bool = False
     """Whether versions are installed that jobs ask for."""
+    images: ImageSupply | None = None
+    """What jobs may have their programs run in; None: no job runs in a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class ProcessRunner:
         )
         self._keeper = Keeper(self.limiter)
         self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet)
+        self._images = Images(settings.images, settings.bounds, self.sandbox)
         self._machines = Machines(settings.machines)
         self._supply = Supply(settings.ansible, manages=settings.manage_ansible)
         self.room = Room(lambda: (self.root, self.log_root))
@@ -151,6 +158,7 @@ class ProcessRunner:
     async def close(self) -> None:
         """Once no build runs any more."""
         await self._supply.close()
+        await self._images.close()
         await self.cells.close()
         self._keeper.close()
 
@@ -224,7 +232,7 @@ class ProcessRunner:
         except NoUser as none:
             joblog.say(str(none))
             return _again(spec, None, str(none))
-        except NoNode as none:
+        except (NoNode, NoImage) as none:
             joblog.say(str(none))
             return BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         except OSError as error:
@@ -245,12 +253,17 @@ class ProcessRunner:
     async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         async with AsyncExitStack() as stack:
+            container: Container | None = None
 
             async def ready() -> tuple[Hosts, Environment | None]:
+                nonlocal container
                 ansible = await stack.enter_async_context(self._ansible(workspace, joblog))
                 await workspace.prepare()
                 for project in workspace.projects.values():
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
+                container = await stack.enter_async_context(
+                    self._images.container(spec.job, workspace.root, joblog, work.cancel)
+                )
                 if spec.hosts:
                     return spec.hosts, ansible
                 choice = spec.job.nodeset, *spec.job.nodeset_alternatives
@@ -268,7 +281,7 @@ class ProcessRunner:
             secret = await handed(self._keys, spec)
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
-            cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching))
+            cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching, container))
             if workspace.plays and await cell.arm(workspace.root / "agent"):
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}

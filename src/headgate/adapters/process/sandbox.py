@@ -50,7 +50,7 @@ class Confined:
 
 
 class Sandbox:
-    """`mode`: auto, bwrap or none.  Tried once; when auto and not usable, that is said once."""
+    """`mode`: auto, bwrap, container or none.  Tried once; when auto and not usable, that is said once."""
 
     def __init__(
         self,
@@ -65,20 +65,20 @@ class Sandbox:
         """`hidden`: what holds credentials; it is covered, whatever readable directory it lies in.  `tmp_size_bytes`:
         of each file system in memory that a job may write.  `processes_max`: of the user in the sandbox, 0 where
         something else limits them."""
-        self._hidden, self._tmp_size_bytes = hidden, tmp_size_bytes
+        self.hidden, self.tmp_size_bytes = hidden, tmp_size_bytes
         self._counted = (
             ("prlimit", f"--nproc={processes_max}", "--") if processes_max and shutil.which("prlimit") else ()
         )
-        self._paths = {True: trusted or Paths(), False: untrusted or Paths()}
-        self._program = shutil.which("bwrap") or "bwrap"
+        self.paths = {True: trusted or Paths(), False: untrusted or Paths()}
+        self.program = shutil.which("bwrap") or "bwrap"
         self._options: Collection[str] = ()
-        self.usable = mode != "none" and self._probe(required=mode == "bwrap")
+        self.usable = mode != "none" and self._probe(required=mode if mode in ("bwrap", "container") else "")
 
-    def _probe(self, *, required: bool) -> bool:
+    def _probe(self, *, required: str) -> bool:
         """Raises OSError when it is required and does not work."""
         why = ""
         try:
-            self._options = set(_try(Confined([self._program, "--help"])).stdout.split())
+            self._options = set(_try(Confined([self.program, "--help"])).stdout.split())
             done = _try(self.command(["true"], [], [], trusted=False))
             if done.returncode == 0:
                 self._say_what_is_missing()
@@ -89,7 +89,7 @@ class Sandbox:
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f"bwrap does not work here: {error}"
         if required:
-            raise OSError(f"[executor] sandbox = bwrap, but {why}")
+            raise OSError(f"[executor] sandbox = {required}, but {why}")
         log.warning("Jobs run without a sandbox: %s. %s", why, WITHOUT)
         return False
 
@@ -139,7 +139,7 @@ class Sandbox:
 
         It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `agent` is
         the directory of the build's ssh-agent."""
-        paths, mine, network = self._paths[trusted], (*machine.interpreter(), *readable), network or Network()
+        paths, mine, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
         me = machine.User.this(home) if user is None else machine.User(user.inside, user.inside, home)
         inputs = Inputs()
         arguments = [
@@ -156,7 +156,7 @@ class Sandbox:
             *self._directories(path.parent for path in (*paths.readable, *paths.writable, *mine, *writable)),
             *_bound("--ro-bind-try", paths.readable),
             *_bound("--bind", paths.writable),
-            *_covered(self._hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
+            *_covered(self.hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
             *_bound("--ro-bind-try", mine),
             *_bound("--bind", writable),
             *((*self._directories([Path(AGENT).parent]), "--ro-bind", str(agent), AGENT) if agent else ()),
@@ -165,7 +165,7 @@ class Sandbox:
         if seccomp.known():
             arguments += ["--seccomp", str(inputs.add(seccomp.program(nesting=paths.nesting)))]
         becoming = user.becoming() if user else ()
-        return Confined([self._program, *arguments, "--", *self._counted, *becoming, *command], inputs.texts)
+        return Confined([self.program, *arguments, "--", *self._counted, *becoming, *command], inputs.texts)
 
     def _namespaces(self, user: BuildUser | None, network: Network, *, nesting: bool) -> Iterator[str]:
         yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -199,7 +199,7 @@ class Sandbox:
     def _memory(self, path: str) -> Iterator[str]:
         """A file system in memory that everybody in the sandbox may write."""
         if "--size" in self._options:
-            yield from ("--size", str(self._tmp_size_bytes))
+            yield from ("--size", str(self.tmp_size_bytes))
         yield from (*self._mode("1777"), "--tmpfs", path)
 
 

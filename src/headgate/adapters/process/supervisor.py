@@ -8,9 +8,9 @@ A request: one byte `s` with two descriptors (where the output goes, a stream so
 socket, its size in 4 bytes before it: `command`, `environment`, `directory`, `limits` (name in `resource` -> number),
 `inputs` (descriptor -> what the command can read from it, base64), `grace_s`, `groups` (directories of control groups
 that the command is put into), `join` (namespaces to be in, see `errands`), `owner` (the user who may open the output,
-or null).  A byte `e` asks the command to end, `k` kills it.  The answer is JSON until the end of the stream: `status`
-(exit status, negative a signal), `left` (processes that cannot be killed), or `errno` and `filename` when it could not
-be started.
+or null), `box` (the file system that it has, see `boxes`, or null).  A byte `e` asks the command to end, `k` kills it.
+The answer is JSON until the end of the stream: `status` (exit status, negative a signal), `left` (processes that cannot
+be killed), or `errno` and `filename` when it could not be started.
 
 A byte `e` with one descriptor (a stream socket) to the keeper is an errand, see `errands`.
 """
@@ -33,6 +33,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
 from headgate.adapters.process.confinement import errands
+from headgate.adapters.process.confinement.calls import libc
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
@@ -47,7 +48,6 @@ def main() -> None:
 
 def keeper(requests: socket.socket) -> None:
     """Until the executor closes its end."""
-    libc = errands.libc
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a killed supervisor leaves comes to us
     os.nice(NICENESS)
     wake = _woken_by_children()
@@ -103,9 +103,7 @@ def _supervisor(sink: int, control: socket.socket) -> NoReturn:
         answer: dict[str, Any] = {}  # JSON
         try:
             doors = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
-            errands.join(request["join"], spaces)
-            if request["owner"] is not None:
-                os.fchown(sink, request["owner"], -1)
+            _go(request, spaces, sink)
             child = _start(request, sink, doors)
             os.close(sink)
             answer["status"] = _wait(child, control, wake, request["grace_s"])
@@ -118,6 +116,16 @@ def _supervisor(sink: int, control: socket.socket) -> NoReturn:
         code = 0
     finally:
         os._exit(code)
+
+
+def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
+    """Be where the command is to be.  Raises OSError."""
+    box, owner = request["box"], request["owner"]
+    if box:
+        os.fchown(sink, box["owner"], -1)  # while this process may
+    errands.enter(box, request["join"], spaces)
+    if owner is not None and not box:
+        os.fchown(sink, owner, -1)
 
 
 def _woken_by_children() -> int:

@@ -41,6 +41,7 @@ _FIELDS = {
     "ansible-split-streams": "ansible_split_streams",
     "workspace-scheme": "workspace_scheme",
     "workspace-checkout": "workspace_checkout",
+    "image": "image",
     "image-build-name": "image_build_name",
 }
 """Attribute whose last value is that of the field."""

@@ -29,7 +29,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
             "timeout=timeout_s post-timeout=post_timeout_s attempts=attempts_max required-projects vars extra-vars "
             "host-vars group-vars include-vars override-checkout workspace-scheme workspace-checkout nodeset "
-            "failure-output include-projects exclude-projects ansible-version ansible-split-streams"
+            "failure-output include-projects exclude-projects ansible-version ansible-split-streams image"
         ),
         "services/nodes": "nodeset",
     },

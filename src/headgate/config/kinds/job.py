@@ -12,6 +12,7 @@ from headgate.config.keys.job import (
     JOB,
     RESERVED_VARS,
 )
+from headgate.config.kinds.image import BadImageName, ImageName
 from headgate.config.kinds.nodeset import check_nodeset
 from headgate.config.patterns import BadPattern, compiled
 from headgate.config.reading.check import entries, plain, table
@@ -37,8 +38,17 @@ def check_job(body: Any, line: int, warnings: list[Wrong], what: str = "job", *,
     for path, at in entries(body.get("preserve-home-paths"), body.at("preserve-home-paths")):
         if path in HOME_PATHS_FORBIDDEN:
             raise Wrong(f"{path} of the home directory cannot be preserved", at)
+    if "image" in body:
+        _image(body["image"], body.at("image"))
     for pattern, at in entries(body.get("failure-output"), body.at("failure-output")):
         _re2(pattern, at)
+
+
+def _image(image: str, line: int) -> None:
+    try:
+        ImageName.read(image)
+    except BadImageName as bad:
+        raise Wrong(f"image: {bad}", line) from bad
 
 
 def _flags(body: Table) -> None:

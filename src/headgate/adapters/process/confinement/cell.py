@@ -16,6 +16,8 @@ from headgate.adapters.process.confinement.agent import SOCKET_VARIABLE, Agent
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
+from headgate.adapters.process.containers.box import Container, boxed
+from headgate.adapters.process.containers.store import user_namespace
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.network.doors import Serve, Target
 from headgate.adapters.process.network.networks import Choice, Fleet, Networks
@@ -47,6 +49,8 @@ class Command:
     """Files that hold secrets, for it alone."""
     secret: bool = False
     """What it gives to the build's agent is taken back."""
+    contained: bool = False
+    """Whether it runs in the image of the build, if that has one."""
     begins: Callable[[], None] = lambda: None
     """Called when everything that it needs is made."""
 
@@ -159,7 +163,7 @@ class Cells:
         self._users, self._begun = None, False
 
     @asynccontextmanager
-    async def opened(self, build: str, machines: Reached) -> AsyncIterator[Cell]:
+    async def opened(self, build: str, machines: Reached, container: Container | None = None) -> AsyncIterator[Cell]:
         """Raises NoUser, OSError."""
         await self.begin()
         async with AsyncExitStack() as stack:
@@ -167,7 +171,7 @@ class Cells:
             if self._users is not None:
                 user = self._users.take()
                 stack.callback(user.close)
-            yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack)
+            yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack, container)
 
     def apart(self, *, trusted: bool) -> bool:
         """Return whether such playbooks have another network than this process.  Known once it has begun."""
@@ -192,10 +196,13 @@ class Cell:
     _user: BuildUser | None
     _machines: Reached
     _stack: AsyncExitStack
+    _container: Container | None = None
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that has it."""
-    _given: list[Path] = field(default_factory=list)
+    _given: dict[Path, int] = field(default_factory=dict)
+    """To whom."""
     _agent: Agent | None = None
+    _user_space: int | None = None
 
     @property
     def user_name(self) -> str:
@@ -233,6 +240,8 @@ class Cell:
     async def _run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         user = self._user
         network = await self._network(asked.trusted)
+        if self._container is not None and asked.contained:
+            return await self._contained(self._container, asked, network, log, cancel, timeout_s)
         socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
         confined = self._sandbox.wrap(
             asked.words,
@@ -245,7 +254,8 @@ class Cell:
             agent=self._agent.place if self._agent else None,
         )
         try:
-            await self._give(asked)
+            if user is not None:
+                await self._give(asked, user.inside)
             asked.begins()
             return await self._keeper.run(
                 confined,
@@ -262,8 +272,46 @@ class Cell:
             )
         finally:
             if self._networks.user and user is not None:
-                given, self._given = self._given, []
+                given, self._given = list(self._given), {}
                 await whole(_chown(self._keeper, self._networks.user, 0, given))
+
+    async def _contained(
+        self,
+        container: Container,
+        asked: Command,
+        network: Network,
+        log: JobLog,
+        cancel: asyncio.Event,
+        timeout_s: float,
+    ) -> int | str:
+        """See `run`.  The container's root has what the build's user has otherwise."""
+        found = boxed(
+            self._sandbox, container, asked.words, network, writable=asked.writable, readable=asked.readable,
+            directory=asked.directory, environment=asked.environment,
+        )  # fmt: skip
+        await self._give(asked, container.owner)
+        space = await self._space()
+        asked.begins()
+        return await self._keeper.run(
+            found.confined,
+            build=self.build,
+            whose=asked.whose,
+            environment=asked.environment,
+            directory=Path("/"),
+            root=asked.root,
+            log=log,
+            cancel=cancel,
+            timeout_s=timeout_s,
+            spaces={**network.spaces, "user": space},
+            box=found.box,
+        )
+
+    async def _space(self) -> int:
+        """Return the user namespace of the build's containers, made for the first.  Raises OSError."""
+        if self._user_space is None:
+            self._user_space = await user_namespace(self._keeper)
+            self._stack.callback(os.close, self._user_space)
+        return self._user_space
 
     async def _network(self, trusted: bool) -> Network:
         """Raises OSError."""
@@ -274,12 +322,11 @@ class Cell:
             )
         return self._open[kind]
 
-    async def _give(self, asked: Command) -> None:
+    async def _give(self, asked: Command, owner: int) -> None:
         """Raises OSError."""
-        if self._user is not None:
-            places = [place for place in (*asked.writable, *asked.private) if place not in self._given]
-            self._given += places
-            await _chown(self._keeper, self._networks.user, self._user.inside, places)
+        places = [place for place in (*asked.writable, *asked.private) if self._given.get(place) != owner]
+        self._given |= dict.fromkeys(places, owner)
+        await _chown(self._keeper, self._networks.user, owner, places)
 
 
 async def _chown(keeper: Keeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:

@@ -2,9 +2,10 @@
 
 A request is one JSON object, its size in 4 bytes before it; the descriptors that come with the size are namespaces to
 enter, named in `join` in their order (user, net).  `do` says what then: `user` (a user namespace with the maps `uids`
-and `gids`), `net` (a network namespace, its loopback up), `listen` (a socket at `address`, `port`, of `kind` tcp or
-udp), `program` (`command`, `stdin`, `inputs` as in `supervisor`), `hold` (a process, or the program `command`, that is
-there until the socket that was made is closed; it ends when the program does, and passes on what that says).
+and `gids`, counted for the user `owner` if that is given), `net` (a network namespace, its loopback up), `listen` (a
+socket at `address`, `port`, of `kind` tcp or udp), `program` (`command`, `stdin`, `inputs` and `box` as in
+`supervisor`, `environment` in the place of ours), `hold` (a process, or the program `command`, that is there until the
+socket that was made is closed; it ends when the program does, and passes on what that says).
 
 The answer is one JSON object, with the descriptor that was made; `error` says why there is none.
 """
@@ -28,17 +29,19 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headgate.adapters.process.confinement import boxes
+from headgate.adapters.process.confinement.calls import checked, libc
+
 CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 4
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 PROGRAM_TIMEOUT_S = 60.0
 FDS_MAX = 2
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 """Programs of the administrator are used by others, too."""
 ENVIRONMENT = {"PATH": SEARCHED, "LANG": "C.UTF-8"}
-
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -62,8 +65,17 @@ def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
     """Enters the namespaces.  Raises OSError."""
     for kind, fd in zip(kinds, fds, strict=True):
-        _checked(libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
+        checked(libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
         os.close(fd)
+
+
+def enter(box: Mapping[str, Any] | None, kinds: Sequence[str], fds: Sequence[int]) -> None:
+    """Enter namespaces; with a box, be its root in it.  Raises OSError."""
+    if box:
+        boxes.enter(box)  # as who this process is now
+    join(kinds, fds)
+    if box:
+        boxes.become_root()
 
 
 def answer(control: socket.socket) -> None:
@@ -76,10 +88,10 @@ def answer(control: socket.socket) -> None:
         request, fds = receive(control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        join(request["join"], fds)
+        enter(request.get("box"), request["join"], fds)
         match request["do"]:
             case "user":
-                made = _user_namespace(request["uids"], request["gids"])
+                made = _user_namespace(request["uids"], request["gids"], request.get("owner"))
             case "net":
                 made = _net_namespace()
             case "listen":
@@ -89,7 +101,8 @@ def answer(control: socket.socket) -> None:
                 made, said["output"] = its.detach(), str(os.getpid())
                 program = _started(request["command"], mine) if request["command"] else None
             case _:
-                said["output"] = _program(request["command"], request["stdin"], _decoded(request["inputs"]))
+                inputs, environment = _decoded(request["inputs"]), request.get("environment")
+                said["output"] = _program(request["command"], request["stdin"], inputs, environment)
     except (OSError, EOFError, ValueError, subprocess.SubprocessError) as error:
         said["error"] = str(error) or type(error).__name__
     with contextlib.suppress(OSError):
@@ -112,14 +125,8 @@ def lay(inputs: Mapping[int, bytes]) -> None:
             os.close(made)
 
 
-def _checked(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
 def _net_namespace() -> int:
-    _checked(libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
+    checked(libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = array.array("B", struct.pack("16sh22x", b"lo", 0))
         fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
@@ -128,13 +135,15 @@ def _net_namespace() -> int:
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]) -> int:
-    """With more than one line in the maps by newuidmap and newgidmap, which look into /etc/subuid and /etc/subgid."""
+def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None) -> int:
+    """With more than one line in the maps by newuidmap and newgidmap, which look into /etc/subuid and /etc/subgid.
+    With an owner, whom only root can give it, the kernel counts for them what is had in it, and groups may be changed.
+    """
     ready, made = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(ready)
-        os.write(made, struct.pack("i", 0 if libc.unshare(CLONE_NEWUSER) == 0 else ctypes.get_errno()))
+        os.write(made, struct.pack("i", _leave_user_namespace(owner)))
         signal.pause()
         os._exit(0)
     try:
@@ -147,7 +156,8 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
             _program(["newuidmap", str(child), *(str(part) for line in uids for part in line)], "")
             _program(["newgidmap", str(child), *(str(part) for line in gids for part in line)], "")
         else:
-            for name, text in (("setgroups", "deny"), ("uid_map", _line(uids)), ("gid_map", _line(gids))):
+            groups = [("setgroups", "deny")] if owner is None else []
+            for name, text in (*groups, ("uid_map", _line(uids)), ("gid_map", _line(gids))):
                 with open(f"/proc/{child}/{name}", "w") as file:
                     file.write(text)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -155,6 +165,15 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
         os.close(ready)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def _leave_user_namespace(owner: int | None) -> int:
+    """Return the number of the error, 0 for none."""
+    if owner is not None:
+        libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # capabilities stay
+        os.setresgid(owner, owner, owner)
+        os.setresuid(owner, owner, owner)
+    return 0 if libc.unshare(CLONE_NEWUSER) == 0 else ctypes.get_errno()
 
 
 def _line(map_lines: Sequence[Sequence[int]]) -> str:
@@ -213,7 +232,12 @@ def _decoded(inputs: Mapping[str, str]) -> dict[int, bytes]:
     return {int(number): base64.b64decode(text) for number, text in inputs.items()}
 
 
-def _program(command: Sequence[str], stdin: str, inputs: Mapping[int, bytes] | None = None) -> str:
+def _program(
+    command: Sequence[str],
+    stdin: str,
+    inputs: Mapping[int, bytes] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Raises OSError with what it said."""
     lay(inputs or {})
     done = subprocess.run(
@@ -224,7 +248,7 @@ def _program(command: Sequence[str], stdin: str, inputs: Mapping[int, bytes] | N
         text=True,
         timeout=PROGRAM_TIMEOUT_S,
         check=False,
-        env=ENVIRONMENT,
+        env=environment or ENVIRONMENT,
     )
     if done.returncode != 0:
         raise OSError(f"{command[0]}: {' '.join(done.stderr.split()) or f'exit status {done.returncode}'}")

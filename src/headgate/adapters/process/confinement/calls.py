@@ -1,0 +1,15 @@
+"""Calls of the C library: standard library only, see `supervisor`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result: int, what: str) -> None:
+    """Raises OSError with the reason, unless a call succeeded."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

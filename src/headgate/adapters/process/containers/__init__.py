@@ -1,0 +1,1 @@
+"""Containers: images, and jobs that run in one."""

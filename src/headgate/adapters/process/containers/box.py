@@ -1,0 +1,114 @@
+"""What a command in a container is started with: the same bubblewrap, on the file system of an image.
+
+Bubblewrap runs in a user namespace in which the root user of the container is one of nobody else's numbers.  Processes,
+network, control group, filter of system calls and limits are those of every job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process.bounds import machine, seccomp
+from headgate.adapters.process.confinement import boxes
+from headgate.adapters.process.confinement.spaces import Network
+from headgate.adapters.process.containers.store import NUMBERS, Image
+from headgate.adapters.process.sandbox import Confined, Inputs, Sandbox
+
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP", "SYS_CHROOT")
+"""Of the container's root, over what is the container's: what installing packages needs."""
+SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""For programs, where the image does not say."""
+MEMORY = ("/tmp",)  # noqa: S108 - the container's own
+DIRECTORIES = ("/proc", "/dev", "/sys", "/etc")
+"""That something is mounted at, or written into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A command as it is started, and the box it is started in."""
+
+    confined: Confined
+    box: dict[str, Any]  # JSON, see boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Of a build."""
+
+    image: Image
+    place: Path
+    """A directory of the build's own, for what is written into the root file system: it lasts as long as the build."""
+
+    @property
+    def owner(self) -> int:
+        """Return the number that its root has on this machine."""
+        return NUMBERS.first
+
+    def prepare(self) -> None:
+        """Raises OSError."""
+        for name in ("upper", "scratch"):
+            (self.place / name).mkdir(parents=True, exist_ok=True)
+        os.chown(self.place / "upper", self.owner, self.owner)
+        (self.place / "upper").chmod(0o755)
+
+
+def boxed(
+    sandbox: Sandbox, container: Container, words: Sequence[str], network: Network, *, writable: Sequence[Path],
+    readable: Sequence[Path], directory: Path, environment: Mapping[str, str],
+) -> Boxed:  # fmt: skip
+    """Return a command as it is started in a container, with the variables of `environment`, by who has its network."""
+    inputs, paths, image = Inputs(), sandbox.paths[False], container.image
+    arguments = [
+        *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *(("--unshare-net",) if network.cut else ()),
+        *("--cap-drop", "ALL"),
+        *(arg for name in CAPABILITIES for arg in ("--cap-add", f"CAP_{name}")),
+        *("--bind", boxes.PLACE, "/", "--dev", "/dev", "--proc", "/proc", *machine.kernel()),
+        *("--size", str(sandbox.tmp_size_bytes), "--perms", "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - the container's own
+        *("--remount-ro", "/dev", "--chdir", str(directory)),
+        *(arg for pair in _variables(image, environment) for arg in ("--setenv", *pair)),
+    ]
+    if seccomp.known():
+        arguments += ["--seccomp", str(inputs.add(seccomp.program(nesting=paths.nesting)))]
+    box = boxes.box_of(
+        store=str(image.store), layers=image.layers, upper=str(container.place / "upper"),
+        scratch=str(container.place / "scratch"), files=_files(network), directories=DIRECTORIES, memory=MEMORY,
+        memory_size_bytes=sandbox.tmp_size_bytes, owner=container.owner,
+        binds=[
+            *_bound((*map(Path, machine.PROCESSORS), *paths.readable), writable=False),
+            *_bound(paths.writable, writable=True),
+            *_covers(sandbox.hidden, (*paths.readable, *paths.writable)),
+            *_bound(readable, writable=False),
+            *_bound(writable, writable=True),
+        ],
+    )  # fmt: skip
+    return Boxed(Confined([sandbox.program, *arguments, "--", *words], inputs.texts), box)
+
+
+def _variables(image: Image, said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What the image adds to the variables of a job: bubblewrap sets it for the command alone, so that nothing of it is
+    said to a program outside."""
+    yield from ((name, value) for name, value in image.environment.items() if name not in said)
+    yield "PATH", image.environment.get("PATH", SEARCHED)
+
+
+def _files(network: Network) -> dict[str, str]:
+    told = {"/etc/hosts": machine.HOSTS.encode(), "/etc/resolv.conf": b"", **network.files}
+    return {path: text.decode(errors="replace") for path, text in told.items()}
+
+
+def _covers(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[tuple[str, str, bool]]:
+    """What hides each of those that would be visible."""
+    for path in hidden:
+        if any(path.is_relative_to(seen) for seen in visible) and path.exists():
+            yield "" if path.is_dir() else "/dev/null", str(path), False
+
+
+def _bound(paths: Iterable[Path], *, writable: bool) -> Iterator[tuple[str, str, bool]]:
+    for path in paths:
+        if path.exists():
+            yield str(path), str(path), writable

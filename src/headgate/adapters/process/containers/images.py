@@ -1,0 +1,105 @@
+"""The container of a build: which image its job is to run in, and whether it may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.confinement.spaces import Network
+from headgate.adapters.process.containers.box import Container, boxed
+from headgate.adapters.process.containers.store import Image, NoImage, Store, Supply
+from headgate.adapters.process.processes import Keeper, Sink
+from headgate.adapters.process.sandbox import Sandbox
+from headgate.adapters.work.directory import remove
+from headgate.config.model import FrozenJob, Playbook
+
+PLACE = "container"
+"""In the directory of a build."""
+ANSIBLE = (".yaml", ".yml")
+
+
+class Images:
+    """Gives builds their containers.  What this machine has no means for is found out for the first one."""
+
+    def __init__(self, supply: Supply | None, bounds: Bounds, sandbox: Sandbox) -> None:
+        self._supply, self._bounds, self._sandbox = supply, bounds, sandbox
+        self._works = set[str]()
+        """Images that have run something."""
+        self._beginning = asyncio.Lock()
+        self._keeper: Keeper | None = None
+        self._store: Store | None = None
+
+    @asynccontextmanager
+    async def container(
+        self, job: FrozenJob, root: Path, said: Sink, cancel: asyncio.Event
+    ) -> AsyncIterator[Container | None]:
+        """None: the job has no program that would run in one.  Raises NoImage."""
+        name = job.image or (self._supply.default if self._supply else "")
+        if not name or not any(map(_contained, _books(job))):
+            if job.image:
+                said.say("Nothing runs in the image: it is for programs of projects that are not trusted")
+            yield None
+            return
+        if self._supply is None:
+            raise NoImage(f"the job wants the image {name}, and no job here runs in one ([executor] sandbox)")
+        store = await self._begun(self._supply)
+        async with store.taken(name, said, cancel) as image:
+            async with self._beginning:
+                await self._try(store, image)
+            said.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
+            found = Container(image, root / PLACE)
+            found.prepare()
+            yield found
+
+    async def _begun(self, supply: Supply) -> Store:
+        """Raises NoImage."""
+        async with self._beginning:
+            if self._store is None:
+                keeper = Keeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))
+                store = Store(keeper, supply)
+                try:
+                    await store.begin()
+                except OSError as error:
+                    await store.close()
+                    keeper.close()
+                    raise NoImage(f"no job can run in a container here: {error}") from error
+                self._keeper, self._store = keeper, store
+            return self._store
+
+    async def _try(self, store: Store, image: Image) -> None:
+        """Run a shell in it, once.  Raises NoImage."""
+        if image.id in self._works:
+            return
+        trial = Container(image, store.supply.place / "trial")
+        try:
+            trial.prepare()
+            found = boxed(
+                self._sandbox, trial, ["/bin/sh", "-c", ":"], Network(cut=True), writable=(), readable=(),
+                directory=Path("/"), environment={},
+            )  # fmt: skip
+            await store.run_aside(found.confined, found.box)
+        except OSError as error:
+            raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {error}") from error
+        finally:
+            await asyncio.to_thread(remove, trial.place)
+        self._works.add(image.id)
+
+    async def close(self) -> None:
+        """Once no build runs any more."""
+        if self._store is not None and self._keeper is not None:
+            await self._store.close()
+            self._keeper.close()
+        self._store = self._keeper = None
+
+
+def _books(job: FrozenJob) -> Iterable[Playbook]:
+    return *job.pre_run, *job.run, *job.post_run
+
+
+def _contained(book: Playbook) -> bool:
+    return not book.trusted and not book.path.endswith(ANSIBLE)

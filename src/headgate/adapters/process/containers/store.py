@@ -1,0 +1,351 @@
+"""The images of this executor: fetched by podman, kept in layers, the least used removed.
+
+Podman runs as nobody: in a user namespace whose root is the root of every container here, so that what it unpacks
+belongs to that number, and a flaw in how it reads an image is not root's.  It has no credentials, and serves to fetch
+and to remove only: what runs on the layers is bubblewrap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import fcntl
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
+from headgate.adapters.process.bounds.disk import measured
+from headgate.adapters.process.confinement import boxes
+from headgate.adapters.process.confinement.spaces import Spaces
+from headgate.adapters.process.confinement.users import Numbers
+from headgate.adapters.process.processes import Keeper, Sink
+from headgate.adapters.process.sandbox import Confined
+from headgate.adapters.work.directory import remove
+from headgate.config.kinds.image import BadImageName, ImageName, allowed
+
+log = logging.getLogger("headgate.executor")
+
+NUMBERS = Numbers(1_900_100_000, 65_536)
+"""That the users and groups of containers have on this machine, root's first: above those of builds."""
+PROGRAM = "podman"
+REGISTRIES = "CONTAINERS_REGISTRIES_CONF"
+"""In the environment of this process: the file that says how registries are reached."""
+KNOWN_S = 600.0
+"""For so long a tag means the image that it meant; then the registry is asked again."""
+FETCH_TIMEOUT_S = 1_800.0
+LAYERS_MAX = 120
+WHY_SIZE_MAX_BYTES = 4_096
+VARIABLES_SIZE_MAX_BYTES = 65_536
+"""Of what an image sets."""
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_LAYER = re.compile(r"[0-9a-f]{64}")
+_LINK = re.compile(r"l/[A-Z0-9]{26}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONF = """[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+lock_type = "file"
+tmp_dir = "{0}/tmp"
+static_dir = "{0}/static"
+volume_path = "{0}/volumes"
+"""
+
+
+class NoImage(Exception):
+    """A job cannot have its image.  The text is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One that is here."""
+
+    name: str
+    id: str
+    digest: str
+    store: Path
+    """What `layers` are below."""
+    layers: tuple[str, ...]
+    """The uppermost first."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What the settings say of images."""
+
+    place: Path
+    patterns: tuple[str, ...]
+    """Of names that jobs may have."""
+    size_max_bytes: int
+    """Of all that are kept."""
+    default: str = ""
+    """The image of jobs that say none; empty: they run on this machine's programs."""
+
+
+class Store:
+    """Those of one executor; `begin` before the first."""
+
+    def __init__(self, keeper: Keeper, supply: Supply) -> None:
+        """`keeper` holds what it starts to the limits of `supply`."""
+        self._keeper, self.supply = keeper, supply
+        self._place = supply.place / "store"
+        self._spaces: Spaces = {}
+        self._lock = -1
+        self._known: dict[str, tuple[Image, float]] = {}
+        """Name -> what it meant, and until when that is believed."""
+        self._fetches = 0
+        self._fetching: dict[str, asyncio.Lock] = {}
+        self._used: dict[str, int] = {}
+        """Image -> builds that have it."""
+
+    async def begin(self) -> None:
+        """Raises OSError with what is missing on this machine."""
+        if os.geteuid() != 0:
+            raise OSError("containers need an executor that runs as root")
+        if shutil.which(PROGRAM) is None:
+            raise OSError(f"the program {PROGRAM} is not installed; install the package podman")
+        self.supply.place.mkdir(parents=True, exist_ok=True)
+        self.supply.place.chmod(0o700)
+        self._lock = os.open(self.supply.place / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OSError(f"another executor has the images in {self.supply.place}") from error
+        await asyncio.to_thread(remove, self._place / "fetching")
+        for name in ("", "tmp", "fetching"):
+            (self._place / name).mkdir(exist_ok=True)
+            os.chown(self._place / name, NUMBERS.first, NUMBERS.first)
+        (self._place / "none.json").write_text("{}")
+        if own := os.environ.get(REGISTRIES):
+            (self._place / "registries.conf").write_bytes(Path(own).read_bytes())
+        (self._place / "containers.conf").write_text(_CONF.format(f"{boxes.PLACE}/images"))
+        self._spaces = {"user": await user_namespace(self._keeper)}
+        await self._podman("info")
+
+    async def close(self) -> None:
+        """Once no build runs any more."""
+        for fd in self._spaces.values():
+            os.close(fd)
+        self._spaces = {}
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @asynccontextmanager
+    async def taken(self, text: str, said: Sink, cancel: asyncio.Event) -> AsyncIterator[Image]:
+        """Hold the image of that name, fetched if it is not here; `said` is told.  Raises NoImage."""
+        try:
+            name = ImageName.read(text)
+        except BadImageName as bad:
+            raise NoImage(str(bad)) from bad
+        if not allowed(name, self.supply.patterns):
+            raise NoImage(f"the image {name} is none that jobs may have here ([executor] images)")
+        image = await self._found(name, said, cancel)
+        self._used[image.id] = self._used.get(image.id, 0) + 1
+        try:
+            yield image
+        finally:
+            self._used[image.id] -= 1
+
+    async def _found(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> Image:
+        """Raises NoImage."""
+        async with self._fetching.setdefault(str(name), asyncio.Lock()):
+            known = self._known.get(str(name))
+            if known is not None and time.monotonic() < known[1]:
+                return known[0]
+            try:
+                return await self._fetched(name, said, cancel)
+            except OSError as error:
+                raise NoImage(f"the image {name} cannot be had: {error}") from error
+
+    async def _fetched(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> Image:
+        """Raises NoImage, OSError."""
+        here = await self._inspected(str(name))
+        if here is None or not name.digest:
+            said.say(f"FETCHING the image {name}")
+            why = await self._fetch(name, said, cancel)
+            if why and here is None:
+                raise NoImage(f"the image {name} cannot be fetched: {why}")
+            if why:
+                said.say(f"The registry does not answer, the image is the one that is here already: {why}")
+            here = await self._inspected(str(name))
+        if here is None:
+            raise NoImage(f"the image {name} is not there, although it was fetched")
+        image = self._read(str(name), here)
+        await self._tidy(image)
+        self._known[str(name)] = image, time.monotonic() + KNOWN_S
+        return image
+
+    async def _fetch(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> str:
+        """Return why it cannot be fetched; empty: it is here.  Raises OSError."""
+        words = _Last(said)
+        self._fetches += 1
+        try:
+            status = await self._run(["pull", str(name)], words, cancel)
+        except Exceeded as reached:
+            return f"it is too large: {reached}"
+        finally:
+            self._fetches -= 1
+            if not self._fetches:  # what one left that was ended
+                for left in (self._place / "fetching").iterdir():
+                    await asyncio.to_thread(remove, left)
+        if status == 0:
+            return ""
+        return {"cancel": "the build was cancelled", "timeout": "it took too long"}.get(str(status), words.why)
+
+    async def _run(self, words: Sequence[str], said: Sink, cancel: asyncio.Event) -> int | str:
+        return await self._keeper.run(
+            Confined(self._command(words)),
+            build="images",
+            whose="images",
+            environment=self._environment,
+            directory=Path("/"),
+            root=self._place,
+            log=said,
+            cancel=cancel,
+            timeout_s=FETCH_TIMEOUT_S,
+            spaces=self._spaces,
+            box=self._box,
+        )
+
+    async def run_aside(self, confined: Confined, box: Mapping[str, Any]) -> None:
+        """Run a short program in a box.  Raises OSError with its complaint, unless it succeeds."""
+        inputs = {number: base64.b64encode(text).decode() for number, text in confined.inputs.items()}
+        asked = {"do": "program", "command": confined.command, "stdin": "", "inputs": inputs, "box": box}
+        await self._keeper.errand(self._spaces, **asked)
+
+    async def _podman(self, *words: str) -> str:
+        """Return what it says.  Raises OSError."""
+        command, environment = self._command(words), self._environment
+        asked = {"do": "program", "command": command, "stdin": "", "inputs": {}, "environment": environment}
+        return (await self._keeper.errand(self._spaces, **asked, box=self._box)).output
+
+    @property
+    def _box(self) -> dict[str, Any]:
+        """Return where podman finds the store: the way to its real place is closed to everybody."""
+        return boxes.box_of(binds=[(str(self._place), "/images", True)], owner=NUMBERS.first)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        kept = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+        at = f"{boxes.PLACE}/images"
+        return {
+            **{name: os.environ[name] for name in kept if name in os.environ},
+            **({REGISTRIES: f"{at}/registries.conf"} if REGISTRIES in os.environ else {}),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": at,
+            "TMPDIR": f"{at}/fetching",
+            "CONTAINERS_CONF": f"{at}/containers.conf",
+            "REGISTRY_AUTH_FILE": f"{at}/none.json",
+        }
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        at = f"{boxes.PLACE}/images"
+        return [
+            *("unshare", "--mount", "--", PROGRAM, "--root", f"{at}/root", "--runroot", f"{at}/run"),
+            *("--storage-driver", "overlay", *words),
+        ]
+
+    async def _inspected(self, name: str) -> dict[str, Any] | None:
+        """Return what podman knows of an image; None: it is not here.  JSON.  Raises OSError."""
+        if await self._podman("images", "--quiet", "--filter", f"reference={name}") == "":
+            return None
+        found: dict[str, Any] = json.loads(await self._podman("image", "inspect", name))[0]  # JSON
+        return found
+
+    def _read(self, name: str, found: Mapping[str, Any]) -> Image:
+        """Raises NoImage, OSError."""
+        theirs, ours = found["Architecture"], _ARCHITECTURES.get(platform.machine(), platform.machine())
+        if found["Os"] != "linux" or theirs not in (ours, ""):
+            raise NoImage(f"the image {name} is for {found['Os']} on {theirs}; this machine is linux on {ours}")
+        overlay = self._place / "root/overlay"
+        layers = _layers(overlay, Path(found["GraphDriver"]["Data"]["UpperDir"]).parent.name)
+        if len(layers) > LAYERS_MAX:
+            raise NoImage(f"the image {name} has {len(layers)} layers; {LAYERS_MAX} are the most")
+        said = (found.get("Config") or {}).get("Env") or []
+        if sum(map(len, said)) > VARIABLES_SIZE_MAX_BYTES:
+            raise NoImage(f"the variables that the image {name} sets are too large together")
+        pairs = (one.partition("=") for one in said)
+        environment = {key: value for key, _, value in pairs if _VARIABLE.fullmatch(key) and "\0" not in value}
+        return Image(name, found["Id"], found["Digest"], overlay, tuple(layers), environment)
+
+    async def _tidy(self, newest: Image) -> None:
+        """Remove those that no build has, the longest unused first, until the rest leaves as much again.  Raises
+        NoImage, OSError."""
+        most = self.supply.size_max_bytes
+        used = self.supply.place / "used"
+        used.mkdir(exist_ok=True)
+        (used / newest.id).touch()
+        said = await self._podman("images", "--all", "--quiet", "--no-trunc")
+        here = {one.removeprefix("sha256:") for one in said.split()}
+        for one in sorted(here - {newest.id}, key=lambda one: _touched_s(used / one)):
+            if await self._size_bytes() <= most // 2:
+                return
+            if not self._used.get(one):
+                await self._remove(one)
+        if await self._size_bytes() > most:
+            await self._remove(newest.id)
+            raise NoImage(f"the image {newest.name} is too large: all images together may have {of_bytes(most)}")
+
+    async def _remove(self, image: str) -> None:
+        """Raises OSError."""
+        self._known = {name: known for name, known in self._known.items() if known[0].id != image}
+        await self._podman("rmi", "--force", image)
+        (self.supply.place / "used" / image).unlink(missing_ok=True)
+
+    async def _size_bytes(self) -> int:
+        return (await asyncio.to_thread(measured, self._place, ())).size_bytes
+
+
+def _touched_s(file: Path) -> float:
+    return file.stat().st_mtime if file.exists() else 0.0
+
+
+class _Last:
+    """Hands on what is said, and keeps the last line that says why something failed."""
+
+    def __init__(self, said: Sink) -> None:
+        self._said, self._rest, self.why = said, b"", "podman said nothing"
+
+    def write(self, chunk: bytes) -> None:
+        self._said.write(chunk)
+        *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
+        for one in lines:
+            text = one.decode(errors="replace").strip()
+            if text.startswith("Error:"):
+                self.why = text.removeprefix("Error:").strip()
+
+    def say(self, text: str) -> None:
+        self._said.say(text)
+
+
+def _layers(overlay: Path, uppermost: str) -> list[str]:
+    """Return an image's layers, each by its short name.  Raises OSError."""
+    if not _LAYER.fullmatch(uppermost):
+        raise OSError(f"{uppermost!r} is no layer")
+    lower = overlay / uppermost / "lower"
+    below = lower.read_text().split(":") if lower.exists() else []
+    found = [f"l/{(overlay / uppermost / 'link').read_text()}", *below]
+    for layer in found:
+        there = (overlay / layer).resolve()
+        if not _LINK.fullmatch(layer) or there.parent.parent != overlay.resolve() or there.name != "diff":
+            raise OSError(f"{layer!r} is no layer")
+    return found
+
+
+async def user_namespace(keeper: Keeper) -> int:
+    """Return a descriptor of a new one, whose users are those of containers.  Raises OSError."""
+    mapped = [[0, NUMBERS.first, NUMBERS.count]]
+    made = (await keeper.errand(do="user", uids=mapped, gids=mapped, owner=NUMBERS.first)).made
+    assert made is not None, "the errand makes one"
+    return made

@@ -1,0 +1,12 @@
+"""An option of the settings file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Option(NamedTuple):
+    kind: str
+    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
+    default: str
+    doc: str

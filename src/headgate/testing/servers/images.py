@@ -1,0 +1,128 @@
+"""A registry of images on loopback, of what its test puts there: the part of the protocol that fetching needs."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import platform
+import tarfile
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+BUSYBOX = Path("/bin/busybox")
+"""Linked statically: of Debian's package busybox-static."""
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+Entry = bytes | str | tuple[int, bytes]
+"""Of a layer: the content of a program, where a link leads, or the mode and the content of a file."""
+PROGRAMS = (
+    "sh cat chmod chown chroot cp dd echo env grep head id ip ln ls mkdir mknod mount mv nsenter rm setuidgid sleep "
+    "stat test touch true umount unshare wc"
+)
+
+
+def shell(**more: Entry) -> dict[str, Entry]:
+    """Return a layer that has a shell and a few programs, and `more`, whose names have `__` for `/`."""
+    return {
+        "bin/busybox": BUSYBOX.read_bytes(),
+        **{f"bin/{name}": "busybox" for name in PROGRAMS.split()},
+        "etc/passwd": (0o644, b"root:x:0:0:root:/root:/bin/sh\n"),
+        **{name.replace("__", "/"): entry for name, entry in more.items()},
+    }
+
+
+class Registry:
+    """Serves until `close`; `settings` is a file that says how podman reaches it."""
+
+    def __init__(self, place: Path) -> None:
+        self.asked = list[str]()
+        self._found: dict[str, tuple[str, bytes]] = {}
+        """Path -> media type and content."""
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                registry.asked.append(self.path)
+                kind, content = registry._found.get(self.path, ("", b""))
+                known = bool(kind) or self.path == "/v2/"
+                content = content if known else b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "unknown"}]}'
+                self.send_response(200 if known else 404)
+                self.send_header("Content-Type", kind or "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(content)
+
+            do_HEAD = do_GET
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.settings = place / "registries.conf"
+        self.settings.write_text(f'[[registry]]\nlocation = "{self.address}"\ninsecure = true\n')
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def put(
+        self, name: str, *layers: Mapping[str, Entry], tag: str = "1", architecture: str = "", **config: Any
+    ) -> str:
+        """Serve an image of these layers, path -> entry; return its name.  `config`: Env, User, Entrypoint …"""
+        blobs = [_layer(one) for one in layers]
+        ours = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        whole = {
+            "architecture": architecture or ours,
+            "os": "linux",
+            "config": config,
+            "rootfs": {"type": "layers", "diff_ids": [_digest(plain) for plain, _ in blobs]},
+        }
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": self._blob(name, _CONFIG, json.dumps(whole).encode()),
+            "layers": [self._blob(name, _LAYER, packed) for _, packed in blobs],
+        }
+        content = json.dumps(manifest).encode()
+        for reference in (tag, _digest(content)):
+            self._found[f"/v2/{name}/manifests/{reference}"] = _MANIFEST, content
+        return f"{self.address}/{name}:{tag}"
+
+    def digest(self, name: str, tag: str = "1") -> str:
+        """Return the digest of what was put there."""
+        return _digest(self._found[f"/v2/{name}/manifests/{tag}"][1])
+
+    def _blob(self, name: str, kind: str, content: bytes) -> dict[str, Any]:
+        self._found[f"/v2/{name}/blobs/{_digest(content)}"] = kind, content
+        return {"mediaType": kind, "digest": _digest(content), "size": len(content)}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _layer(entries: Mapping[str, Entry]) -> tuple[bytes, bytes]:
+    """A tar archive, and it packed."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, entry in entries.items():
+            info = tarfile.TarInfo(name)
+            if isinstance(entry, str):
+                info.type, info.linkname = tarfile.SYMTYPE, entry
+                tar.addfile(info)
+                continue
+            info.mode, content = entry if isinstance(entry, tuple) else (0o755, entry)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return file.getvalue(), gzip.compress(file.getvalue(), 1, mtime=0)
