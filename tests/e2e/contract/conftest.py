@@ -1,16 +1,19 @@
-"""Kinds of machines on which the promises are tried: this one, in the sandbox, and one that is reached over ssh."""
+"""Kinds of machines on which the promises are tried: this one, in the sandbox, and one that is reached over ssh, as
+another user."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from headgate.testing.servers.sshd import Lab, program
 from tests.integration.builds.bench import Bench
 
+from .account import Account, account
 from .stage import Stage
 
 SSHD_MISSING = "needs Debian's package openssh-server"
@@ -23,17 +26,33 @@ async def benches() -> AsyncIterator[None]:
         await Bench.opened.pop().runner.close()
 
 
-@pytest.fixture(params=["local", "ssh"])
-def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    with ExitStack() as stack:
-        if request.param == "local":
-            yield Stage(tmp_path)
-            return
-        yield over_ssh(tmp_path, stack)
+@pytest.fixture(scope="session")
+def user_of_nodes() -> Iterator[Account | None]:
+    with TemporaryDirectory(prefix="hg-node-") as place:
+        root = Path(place)
+        root.chmod(0o755)
+        with account(root) as found:
+            yield found
 
 
-def over_ssh(root: Path, stack: ExitStack) -> Stage:
+@pytest.fixture
+def far(tmp_path: Path, user_of_nodes: Account | None) -> Iterator[Stage]:
+    """With a machine that is reached over ssh."""
     if program() is None:
         pytest.skip(SSHD_MISSING)
-    lab = Lab(root / "lab")
-    return Stage(root, lab, stack.enter_context(lab.server()))
+    lab = Lab(tmp_path / "lab")
+    known, files = (lab.root / "key.pub").read_text(), [str(lab.root / "key.pub")]
+    if user_of_nodes is not None:
+        user_of_nodes.let_in(known)
+        files.append("%h/.ssh/authorized_keys")
+    with ExitStack() as stack:
+        port = stack.enter_context(lab.server(AuthorizedKeysFile=" ".join(files)))
+        yield Stage(tmp_path, lab, port, user_of_nodes)
+
+
+@pytest.fixture(params=["local", "ssh"])
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
+    if request.param == "local":
+        return Stage(tmp_path)
+    found: Stage = request.getfixturevalue("far")
+    return found

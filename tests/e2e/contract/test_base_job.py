@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -85,10 +84,10 @@ PLACE = f"headgate-contract-{os.getpid()}"
 
 
 @pytest.fixture
-def place() -> Iterator[str]:
+def place(stage: Stage) -> Iterator[str]:
     """Below the home directory of the node's user, who may be this one."""
     yield PLACE
-    shutil.rmtree(Path.home() / PLACE, ignore_errors=True)
+    shutil.rmtree(stage.home / PLACE, ignore_errors=True)
 
 
 async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str) -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from headgate.testing.servers.sshd import Lab, program
 from tests.integration.builds.test_secrets import Keys, with_secret
 
-from .conftest import SSHD_MISSING
 from .stage import Stage
 
 EXCHANGE = """
@@ -43,17 +39,13 @@ USES = """
 """
 
 
-async def test_the_build_s_own_key_takes_the_place_of_the_operator_s(tmp_path: Path) -> None:
-    if program() is None:
-        pytest.skip(SSHD_MISSING)
-    lab = Lab(tmp_path / "lab")
-    authorized = tmp_path / "authorized"
-    authorized.write_text((lab.root / "key.pub").read_text())
-    with lab.server(AuthorizedKeysFile=str(authorized)) as port:
-        stage = Stage(tmp_path, lab, port)
-        pre = stage.book("pre.yaml", EXCHANGE % {"key": lab.key, "authorized": authorized}, trusted=True)
-        run, post = stage.book("run.yaml", USES), stage.book("post.yaml", USES, trusted=True)
-        await stage.build(pre_run=(pre,), run=(run,), post_run=(post,))
+async def test_the_build_s_own_key_takes_the_place_of_the_operator_s(far: Stage) -> None:
+    stage, lab = far, far.lab
+    assert lab is not None
+    authorized = (stage.user.home / ".ssh/authorized_keys") if stage.user else lab.root / "key.pub"
+    pre = stage.book("pre.yaml", EXCHANGE % {"key": lab.key, "authorized": authorized}, trusted=True)
+    run, post = stage.book("run.yaml", USES), stage.book("post.yaml", USES, trusted=True)
+    await stage.build(pre_run=(pre,), run=(run,), post_run=(post,))
     assert "localhost | 1\n" in stage.log and stage.log.count("localhost | build\n") == 2, stage.log
     assert "still reached in run" in stage.log and "still reached in post" in stage.log
     assert "_id\n" not in stage.log and "/lab/key\n" not in stage.log

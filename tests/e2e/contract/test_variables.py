@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from headgate.config.model import FrozenJob, JobRole
 
@@ -90,7 +89,7 @@ async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> 
   tasks: [{shell: 'test "$(id -un)" = {{ ansible_user }} && echo $HOME'}]
 """
     await stage.build(run=(stage.book("who.yaml", play),))
-    assert f"one | {Path.home()}\n" in stage.log or not stage.is_far, stage.log
+    assert f"one | {stage.home}\n" in stage.log or not stage.is_far, stage.log
 
 
 def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:

@@ -10,15 +10,20 @@ import shlex
 import threading
 import uuid
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible.utils.vars import merge_hash
 
 STREAMED = "_headgate_streamed"
+DISABLED = "zuul_console_disabled"
+"""Variable of those who want the output of commands when they have ended."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LOCAL_INTERVAL_S = 0.1
 REMOTE_INTERVAL_S = 1.0
 PIECE_SIZE_MAX_BYTES = 1_000_000
+LINE_SIZE_MAX_BYTES = 60_000
+"""A longer line is told in pieces."""
 
 
 class ActionModule(ActionBase):
@@ -28,12 +33,15 @@ class ActionModule(ActionBase):
         wrap_async = self._task.async_val and not self._connection.has_native_async
         arguments = dict(self._task.args)
         tail = None
-        if not self._task.no_log and not self._task.async_val and not self._task.check_mode:
-            host = (task_vars or {}).get("inventory_hostname", "localhost")
+        followed = not self._task.no_log and not self._task.async_val and not self._task.check_mode
+        told = task_vars or {}
+        if followed and not boolean(self._templar.template(told.get(DISABLED, False)), strict=False):
+            host = told.get("inventory_hostname", "localhost")
             if self._task.delegate_to:
                 host = f"{host} -> {self._task.delegate_to}"
             tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)
             arguments["_stream"] = tail.path
+            arguments["_stream_private"] = self._connection.become is None
             tail.begin()
         if os.environ.get(STREAMS_VARIABLE) == "together":
             arguments["_together"] = True
@@ -41,7 +49,7 @@ class ActionModule(ActionBase):
             done = self._execute_module(
                 module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
             )
-            for ours in ("_stream", "_together"):
+            for ours in ("_stream", "_stream_private", "_together"):
                 done.get("invocation", {}).get("module_args", {}).pop(ours, None)
             result = merge_hash(result, done)
         finally:
@@ -108,6 +116,9 @@ class Tail:
     def _take(self, chunk):
         self._read += len(chunk)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
+        while len(self._rest) > LINE_SIZE_MAX_BYTES:
+            lines.append(self._rest[:LINE_SIZE_MAX_BYTES])
+            self._rest = self._rest[LINE_SIZE_MAX_BYTES:]
         if lines:
             texts = (line.decode(errors="backslashreplace").rstrip("\r") for line in lines)
             Display().display("\n".join(f"{self._host} | {text}" for text in texts))

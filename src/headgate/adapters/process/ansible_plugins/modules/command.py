@@ -12,12 +12,14 @@ module: command
 short_description: Execute commands, their output readable while they run
 options:
   _stream: {type: str, description: File that receives the output as it comes; made by this module.}
+  _stream_private: {type: bool, description: Nobody else reads it, since nobody else is to follow it.}
   _together: {type: bool, description: Errors are registered as output, in the order in which both came.}
 """
 ARGUMENTS = {
     "_raw_params": {},
     "_uses_shell": {"type": "bool", "default": False},
     "_stream": {},
+    "_stream_private": {"type": "bool", "default": False},
     "_together": {"type": "bool", "default": False},
     "argv": {"type": "list", "elements": "str"},
     "chdir": {"type": "path"},
@@ -53,10 +55,11 @@ class Tee:
         self._pipe.close()
 
 
-def streaming(path, read):
-    """For `run_command`: called once the process has started.  All that it prints is added to `read`."""
+def streaming(path, read, mode):
+    """For `run_command`: called once the process has started.  All that it prints is added to `read`, and to a new file
+    with this mode."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    stream = os.open(path, flags, 0o644) if path else None
+    stream = os.open(path, flags, mode) if path else None
 
     def begin(process):
         process.stdout, process.stderr = Tee(process.stdout, stream, read), Tee(process.stderr, stream, read)
@@ -84,12 +87,18 @@ def run(module, command, result):
     end = datetime.datetime.now()
     if params["strip_empty_ends"]:
         out, err = out.rstrip("\r\n"), err.rstrip("\r\n")
-    result.update(rc=rc, stdout=out, stderr=err, start=str(start), end=str(end), delta=str(end - start))
+    result.update(rc=rc, stdout=_text(out), stderr=_text(err), start=str(start), end=str(end), delta=str(end - start))
+
+
+def _text(out):
+    """What is no UTF-8, by its bytes, as logs show it: newer versions of Ansible fail a task that answers with such."""
+    return out.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _run(module, command):
     params, read = module.params, []
     followed = params["_stream"] or params["_together"]
+    mode = 0o600 if params["_stream_private"] else 0o644
     code, out, err = module.run_command(
         command,
         executable=params["executable"] if params["_uses_shell"] else None,
@@ -97,7 +106,7 @@ def _run(module, command):
         data=params["stdin"],
         binary_data=not params["stdin_add_newline"],
         expand_user_and_vars=params["expand_argument_vars"],
-        before_communicate_callback=streaming(params["_stream"], read) if followed else None,
+        before_communicate_callback=streaming(params["_stream"], read, mode) if followed else None,
         handle_exceptions=False,
     )
     return (code, b"".join(read).decode("utf-8", "surrogateescape"), "") if params["_together"] else (code, out, err)
