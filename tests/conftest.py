@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 
 settings.register_profile("here", deadline=None, derandomize=True)
@@ -43,6 +44,13 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, chroot(running)).result()
         yield running
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """One that takes any key, by its URL.  Make a bucket of your own: `bucket`."""
+    with s3() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

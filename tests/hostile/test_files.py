@@ -51,11 +51,22 @@ def test_no_credential_can_be_found_by_a_job(tmp_path: Path) -> None:
     (keys / "id_ed25519").write_text(f"{TREASURE}\n")
     agent = socket.socket(socket.AF_UNIX)
     agent.bind(str(tmp_path / "agent"))
-    with agent, Arena(tmp_path, settings=f"[keystore]\npassword = {TREASURE}\n") as arena:
+    bucket = tmp_path / "bucket-secret"
+    bucket.write_text(TREASURE)
+    bucket.chmod(0o600)
+    settings = f"""[keystore]
+password = {TREASURE}
+[logs]
+url = s3://logs/of/headgate
+endpoint = http://127.0.0.1:9
+access_key = headgate
+secret_key_file = {bucket}
+"""
+    with agent, Arena(tmp_path, settings=settings) as arena:
         root = arena.headgate.root
         hidden = [
             root / "headgate.conf", root / "state", root / "state/headgate.sqlite", root / "state/history.sqlite",
-            root / "state/builds.sqlite", root / "repositories", keys, tmp_path / "agent", "/etc/shadow",
+            root / "state/builds.sqlite", root / "repositories", keys, tmp_path / "agent", bucket, "/etc/shadow",
             "/etc/headgate", "/etc/ssl/private", "/etc/ssh/ssh_host_*_key", "/etc/gitconfig", "/etc/pip.conf",
             "~root/.ssh", "~root/.gitconfig", "/home/*", "/run/*", "/var/run/docker.sock", "/var/lib/*", "/opt/*",
             "/sys/fs/cgroup/*", "/sys/kernel/*", "/proc/kcore",

@@ -27,6 +27,7 @@ TASKS = {
     "adapters/git/engine.py": "one look at a repository, shared by the builds on one state",
     "adapters/git/forge.py": "watchers end with the loop that reads them",
     "adapters/judging/apart.py": "what listens to the process ends with it",
+    "adapters/logs/uploading.py": "parts end with their build, uploads with the executor's work",
     "adapters/messages/board.py": "one writer at a time",
     "adapters/process/network/doors.py": "connections end with the door they came by",
     "adapters/process/network/names.py": "questions end with the relay",

@@ -19,7 +19,7 @@ FILES = {
     "demo": [*PROJECT["dependencies"], *EXTRAS["ansible"]],
     "full": [
         *PROJECT["dependencies"],
-        *(name for extra in ("ansible", "chat", "mqtt", "postgresql", "tracing") for name in EXTRAS[extra]),
+        *(name for extra in ("ansible", "chat", "mqtt", "postgresql", "s3", "tracing") for name in EXTRAS[extra]),
     ],
     "dev": [*PROJECT["dependencies"], *(name for extra in EXTRAS.values() for name in extra)],
 }

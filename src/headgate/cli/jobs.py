@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.nodes.machines import read_machines, read_variables
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.confinement.users import Numbers
@@ -16,6 +17,7 @@ from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import UserError
 from headgate.cli.images import image_supply
+from headgate.cli.logstore import log_store
 from headgate.cli.settings import FLAGS, Settings
 
 MB_BYTES = 1_000_000
@@ -80,16 +82,19 @@ def _paths(settings: Settings, trust: str) -> Paths:
 
 
 def _hidden(settings: Settings) -> tuple[Path, ...]:
-    """What holds credentials, or belongs to other builds."""
+    """Return what holds credentials, or belongs to other builds.  Raise UserError."""
     places = (
         ("merger", "git_dir"),
         ("executor", "job_dir"),
         ("executor", "log_dir"),
         ("executor", "nodes"),
         ("executor", "variables"),
+        ("logs", "secret_key_file"),
     )
     named = (settings.place(section, option, "") for section, option in places if settings.get(section, option))
-    return (settings.path, settings.state_dir, *named, Path.home() / ".ssh")
+    store = log_store(settings)
+    kept = (store.root,) if isinstance(store, LogDirectory) else ()
+    return (settings.path, settings.state_dir, *named, *kept, Path.home() / ".ssh")
 
 
 def _network(settings: Settings) -> Choice:

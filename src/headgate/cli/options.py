@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.adapters.forges.registry import FORGES
 from headgate.cli.images import IMAGES
+from headgate.cli.logoptions import LOGS
 from headgate.cli.option import Option
 
 OTHERS = ("queue", "inventory", "smtp", "http", "chat", "elasticsearch", "mqtt")
@@ -259,6 +260,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "integer:0,1000", "5", "Builds whose work directories and machines are held here at a time (autohold)."
         ),
     },
+    "logs": LOGS,
     "web": {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),
         "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),

@@ -86,6 +86,8 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """Ours, of a build under way: seconds that builds like it took lately."""
     voting: bool = True
     log_url: str | None = None
+    log_missing: str | UnsetType = UNSET
+    """Ours, of a build that is asked for by itself and has ended: what of its logs is not kept, for people."""
     nodeset: str | None = None
     error_detail: str | None = None
     final: bool = True

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
+from urllib.parse import quote
 
 from headgate.gate.model import Item
 from headgate.gate.work import LandRequest
@@ -61,6 +62,8 @@ class Context:
     map: Map = field(default_factory=Map)
     hostname: str = field(default_factory=socket.gethostname)
     root_url: str = ""
+    logs_root: str = ""
+    """Where everybody reads the log store without us; without a trailing slash."""
     observer: Observer = field(default_factory=Nobody)
     knows: int = codec.FORMAT
     """The newest format of records it reads and can write."""
@@ -82,6 +85,12 @@ class Context:
     """Where schedulers look up what ended; without it nothing did."""
 
     _queues: dict[str, Requests] = field(default_factory=dict)
+
+    def log_url(self, tenant: str, build: str) -> str:
+        """Return where the logs of a build are once it has ended; empty: nobody said under which address we are."""
+        if self.logs_root:
+            return f"{self.logs_root}/{build}/"
+        return f"{self.root_url}/t/{quote(tenant)}/logs/{build}/" if self.root_url else ""
 
     def hears(self, connection: str) -> Hears | None:
         """Return who takes deliveries to a connection; None: it takes none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from headgate.gate.returned.shape import joined
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentRecord, Facts, ZoneLabels
 from headgate.ports.load import Boundless, Load
+from headgate.ports.logstore import Following
 from headgate.ports.observer import Done
 from headgate.ports.runner import Keeping, Runner
 from headgate.recipes import blob
@@ -60,15 +61,18 @@ class Executor:
         beginning_max: int = 0,
         keeping: Keeping | None = None,
         held_max: int = 0,
+        logs: Following | None = None,
     ) -> None:
         """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
         `lacks`: what its builds do without, for people.  `beginning_max`: see `Worker`.
         `keeping`: keeps what at most `held_max` builds used that people asked to be held.
+        `logs`: has what builds write kept elsewhere.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._beginning_max = beginning_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
         self._nodes = nodes or Asking(context, dict)
+        self._logs = logs
         self._holder = Holder(context, keeping, held_max)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
@@ -236,8 +240,7 @@ class Executor:
                     outcome = BuildOutcome(build=spec.build, result="CANCELED")
                     if permitted:
                         contact.holds = partial(self._holder.take, claim, ready)
-                        await self._tell_of_start(spec)
-                        outcome = await self._runner.run(ready, state, cancel, contact)
+                        outcome = await self._followed(ready, state, contact)
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
@@ -245,6 +248,12 @@ class Executor:
         if contact.lost:
             raise contact.lost[0]
         return outcome
+
+    async def _followed(self, spec: BuildSpec, state: RepoState, contact: Contact) -> BuildOutcome:
+        """Run it, and have its logs kept.  Raises StoreError."""
+        await self._tell_of_start(spec)
+        async with self._logs.following(spec.build) if self._logs else nullcontext():
+            return await self._runner.run(spec, state, contact.cancel, contact)
 
     @asynccontextmanager
     async def _permitted(self, contact: Contact, spec: BuildSpec) -> AsyncIterator[bool]:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import Any
 
+from msgspec.structs import replace
+
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
@@ -71,7 +73,17 @@ class Recorder:
         if isinstance(event, HandAction):
             await self._history.keep(event)
         else:
-            await self._history.record(event)
+            await self._history.record(self._addressed(event))
+
+    def _addressed(self, finished: Finished) -> Finished:
+        """With the address of every log."""
+        builds = tuple(
+            replace(build, log_url=self._context.log_url(finished.tenant, build.uuid))
+            if build.start_ms and not build.log_url
+            else build
+            for build in finished.builds
+        )
+        return replace(finished, builds=builds)
 
     async def _blame(self, event: Waiting[Any], error: Exception, guard: At) -> None:
         """What cannot be recorded is set aside after a few tries."""

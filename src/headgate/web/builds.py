@@ -73,7 +73,11 @@ class Builds:
     async def build(self, uuid: str) -> PastBuild | None:
         found = next((b for b in await self._live() if b.uuid == uuid), None)
         found = found or await self.site.history.build(self.tenant, uuid)
-        return self.told(replace(found, held=uuid in self.held())) if found is not None else None
+        if found is None:
+            return None
+        ended = found.result is not None and found.start_time
+        lost = await self.site.logs.missing(uuid) if ended and uuid.isalnum() and uuid.isascii() else ""
+        return self.told(replace(found, held=uuid in self.held(), log_missing=lost or UNSET))
 
     async def buildset(self, uuid: str) -> PastBuildset | None:
         """Return it with its builds and what happened to it."""
@@ -98,12 +102,18 @@ class Builds:
     def told(self, build: PastBuild) -> PastBuild:
         """Return it with its log, the list of its files, and artifacts as whole addresses: relative ones are below the
         log.  What never began has no log."""
+        if build.log_url and build.log_url.endswith(f"/t/{quote(self.tenant)}/logs/{build.uuid}/"):
+            build = replace(
+                build, log_url=None
+            )  # as it was when it was recorded: the address of the pages may be another
         base = build.log_url or f"/t/{self.tenant}/logs/{build.uuid}"
         found = tuple(replace(one, url=joined(base, one.url)) for one in build.artifacts)
-        if build.log_url or not build.start_time:
+        public = self.site.context.log_url(self.tenant, build.uuid) if build.result is not None else ""
+        if (build.log_url or not build.start_time) and build.log_url != public:
             whole = build.log_url if not build.log_url or build.log_url.endswith("/") else f"{build.log_url}/"
             return replace(build, artifacts=found, log_url=whole)
-        url = f"{self.origin}/t/{quote(self.tenant)}/logs/{build.uuid}/"
+        at_store = self.site.context.logs_root and build.result is not None
+        url = public if at_store else f"{self.origin}/t/{quote(self.tenant)}/logs/{build.uuid}/"
         if not any(one.metadata.get("type") == "zuul_manifest" for one in found):
             found += (Artifact("Zuul Manifest", url + MANIFEST, {"type": "zuul_manifest"}),)
         return replace(build, artifacts=found, log_url=url)

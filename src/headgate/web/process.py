@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from litestar import HttpMethod, Litestar, get, route
+from litestar import HttpMethod, Litestar, Request, Response, get, route
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.handlers import HTTPRouteHandler
 from litestar.handlers.base import BaseRouteHandler
 from litestar.params import FromPath, FromQuery
-from litestar.response import File, Stream
+from litestar.response import Stream
 
 from headgate.services.context import Context
 from headgate.store.types import StoreError
@@ -21,6 +22,7 @@ from headgate.web.errors import HANDLERS
 from headgate.web.logfiles import Follow, inside, listed, output
 from headgate.web.peers.fleet import HEADER, Fleet
 from headgate.web.routes import vitals as vital
+from headgate.web.served import local, served
 from headgate.web.shapes import LogFile
 from headgate.web.vitals import Vitals
 
@@ -63,10 +65,12 @@ async def log_files(state: State, build: FromPath[str]) -> list[LogFile]:
 
 
 @get("/logs/{build:str}/{rest:path}", guards=[_of_the_fleet])
-async def log_file(state: State, build: FromPath[str], rest: FromPath[str]) -> File:
-    """One of them."""
+async def log_file(
+    request: Request[Any, Any, Any], state: State, build: FromPath[str], rest: FromPath[str]
+) -> Stream | Response[bytes]:
+    """One of them, or a part of it."""
     file = inside(_directory(state, build), rest)
-    return File(file, content_disposition_type="inline", media_type="text/plain; charset=utf-8")
+    return await served(local(file), rest, request.headers)
 
 
 @get("/stream/{build:str}", guards=[_of_the_fleet])

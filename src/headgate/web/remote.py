@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -15,10 +15,26 @@ from headgate.web.peers.fleet import Fleet
 from headgate.web.shapes import LogFile
 
 TIMEOUT_S = 10.0
+RELAYED = (200, 206, 304, 416)
+"""Statuses of answers that an executor gives in our place."""
 
 
 class NoLogs(Exception):
     """No executor that lives has them."""
+
+
+class RunsHere(NoLogs):
+    """The executor that runs it serves no logs, since it is in one process with the pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """An executor's answer, as it is."""
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: AsyncGenerator[bytes, None]
+    """They end early when the executor does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,21 @@ class RemoteLogs:
         home = await self._home(build)
         async for chunk in self._read(f"{home}/logs/{build}/{path}", build):
             yield chunk
+
+    async def relayed(self, build: str, path: str, asked: Mapping[str, str]) -> Relayed:
+        """Ask for a file, or a part of it, with these headers, and have it as its executor answers.  Raise NoLogs."""
+        home = await self._home(build)
+        timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
+        headers = {"accept-encoding": "identity", **asked, **proof}
+        try:
+            request = self.client.build_request("GET", f"{home}/logs/{build}/{path}", timeout=timeout, headers=headers)
+            answer = await self.client.send(request, stream=True)
+        except (StoreError, httpx.HTTPError) as error:
+            raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
+        if answer.status_code not in RELAYED:
+            await answer.aclose()
+            raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
+        return Relayed(answer.status_code, answer.headers, _raw(answer))
 
     async def follow(self, build: str, offset: int) -> AsyncIterator[bytes]:
         """The job's output from `offset` on, as it is written; below 0: so many bytes from the end.  Raises NoLogs."""
@@ -78,6 +109,7 @@ class RemoteLogs:
                 url = self.context.map.components.executor.decode(component.value).data.url
                 if url:
                     return url
+                raise RunsHere(f"build {build}: its executor serves no logs")
         for url in urls:
             try:
                 if (await self._get(f"{url}/logs/{build}", build)).status_code == 200:
@@ -85,3 +117,11 @@ class RemoteLogs:
             except (StoreError, httpx.HTTPError):
                 continue  # it may have died; others are asked
         raise NoLogs(f"build {build}: no executor has its logs")
+
+
+async def _raw(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    finally:
+        await answer.aclose()

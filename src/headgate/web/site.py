@@ -16,6 +16,7 @@ from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, NotFoundException
 from msgspec.structs import replace
 
+from headgate.adapters.logs.reading import KeptLogs
 from headgate.config.dynamic import Layouts
 from headgate.gate.change import Change, is_called
 from headgate.gate.refs import misnamed, update
@@ -32,6 +33,7 @@ from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer, Connection
+from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.remote import RemoteLogs
@@ -90,6 +92,8 @@ class Site:
     keys: ProjectKeys = field(default_factory=NoKeys)
     remote: RemoteLogs | None = None
     """Logs of executors that are not in this process."""
+    kept: KeptLogs | None = None
+    """Logs in the log store."""
     vitals: Vitals | None = None
     joined: Callable[[], Session | None] = lambda: None
     """The session that what is asked goes with, while there is one."""
@@ -102,6 +106,7 @@ class Site:
     """The address of the pages for people, without a trailing slash; empty: as they ask."""
     beside: tuple[str, ...] = ()
     """What else is served at the same port: inventory, queues."""
+    logs: BuildLogs = field(init=False)
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
@@ -109,6 +114,7 @@ class Site:
     """Kind of components of which none takes part -> since when, milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
+        self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.kept)
         self.status = Status(self.context, self.tenants)
         self._estimates = Estimates(self.history, self.context.now_ms)
 

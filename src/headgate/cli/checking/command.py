@@ -19,6 +19,7 @@ from headgate.cli.checking import ansible, printing, sarif, since
 from headgate.cli.checking import held as holding
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
 from headgate.cli.keys.opening import unopenable
+from headgate.cli.logstore import log_store
 from headgate.cli.moving.page import is_of_the_reference, page
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reading import Given, Impossible, Loaded, Refused, given
@@ -133,6 +134,7 @@ def _tell_of_settings(given: Given) -> None:
         if given.repos is None:
             raise
         return  # of any file with connections, the rest is nobody's business
+    log_store(settings)
     if is_of_the_reference(settings):
         click.echo(f"{page(settings)}\n")
 

@@ -96,7 +96,7 @@ def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]
 
 
 def _answer(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # any annotation
-    if hint in (File, Stream) or File in get_args(hint):
+    if {File, Stream}.intersection((hint, *get_args(hint))):
         return "text"
     if hint is ServerSentEvent:
         return "server-sent events"

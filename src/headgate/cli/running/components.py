@@ -13,8 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
@@ -32,7 +30,7 @@ from headgate.base.errors import UserError
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
 from headgate.cli.forges import connected
-from headgate.cli.identity.tls import as_client, scheme, tls_of
+from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.jobs import runner_settings
 from headgate.cli.process import connection_shapes, known_connections, plain, poked, tenant_text
 from headgate.cli.running.beginning import begun
@@ -41,6 +39,7 @@ from headgate.cli.running.earlier import reader
 from headgate.cli.running.entry import access_of
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.front import front, serves_queues
+from headgate.cli.running.keeping import kept_logs, remote, uploads
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
 from headgate.cli.running.tracing import traces
@@ -69,7 +68,6 @@ from headgate.web.app import create_app
 from headgate.web.peers.fleet import Fleet
 from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, Turns
 from headgate.web.process import Logs, create_process_app
-from headgate.web.remote import RemoteLogs
 from headgate.web.serve import serve
 from headgate.web.site import Site
 from headgate.web.vitals import Vitals
@@ -216,6 +214,7 @@ async def process(
         stack.push_async_callback(backend.close)
         store = Store(backend, ttl_s=settings.session_timeout_s)
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
+        context.logs_root = settings.get("logs", "root").rstrip("/")
         context.publishing = bool(settings.get("notices", "url"))
         context.waiting_max = int(settings.number("notices", "waiting_max"))
         context.hostname = settings.get("executor", "hostname") or context.hostname
@@ -270,7 +269,7 @@ async def add_executor(process: Process) -> None:
     log_root = writable(settings, "executor", "log_dir", "logs", LOG_MODES[get("executor", "log_access")])
     job_dir = writable(settings, "executor", "job_dir", "builds")
     found = runner_settings(settings, context.hostname)
-    earlier = reader(log_root, await _remote(process))
+    earlier = reader(log_root, await remote(settings, context, process.stack), kept_logs(settings))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
     await runner.sweep(partial(held_in_store, context))
@@ -294,6 +293,7 @@ async def add_executor(process: Process) -> None:
         beginning_max=os.cpu_count() or 1,
         keeping=runner,
         held_max=int(number("executor", "held_builds_max")),
+        logs=uploads(settings, log_root, context, process.stack, process.servers),
     )
     process.logs = Logs(context, log_root, follow, Fleet(context))
     process.join(executor.membership, executor.run)
@@ -316,18 +316,11 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
         process.join(Membership(context, "launcher"), launcher.run)
 
 
-async def _remote(process: Process) -> RemoteLogs:
-    client = await process.stack.enter_async_context(httpx.AsyncClient(verify=as_client(process.settings)))
-    return RemoteLogs(process.context, client, Fleet(process.context))
-
-
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
     member, _ = Membership(context, "web"), process.forges  # deliveries come here
     context.poked = poked(settings, process.tenants, context.now_ms)
-    remote, served = None, process.inventory if process.serves_inventory else None
-    if process.logs is None:
-        remote = await _remote(process)
+    served = process.inventory if process.serves_inventory else None
     site = Site(
         context,
         process.tenancy,
@@ -337,7 +330,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         access_of(settings, lambda: process.tenancy.file),
         connection_shapes(settings),
         process.keys,
-        remote=remote,
+        remote=await remote(settings, context, process.stack),
+        kept=kept_logs(settings),
         vitals=process.vitals,
         joined=lambda: member.session,
         refused=lambda: process.tenancy.refused,

@@ -47,10 +47,16 @@ def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def notices(
-    tenant: str, pipeline: str, before: State, after: State, asked: Sequence[Action], now_ms: int
+    tenant: str,
+    pipeline: str,
+    before: State,
+    after: State,
+    asked: Sequence[Action],
+    now_ms: int,
+    log_url: Callable[[str, str], str] = lambda tenant, build: "",
 ) -> list[Notice]:
     """In the order of the queues: enqueued, reset, builds finished; then the ends of items.  Of jobs that run once a
-    change has left, their builds alone."""
+    change has left, their builds alone.  `log_url`: where the logs of a tenant's build are."""
 
     def about(kind: str, item: Item, what: str) -> Iterator[Notice]:
         """Of each of its changes."""
@@ -76,7 +82,8 @@ def notices(
             and was.buildset.id != item.buildset.id
         ):
             found += about("item-reset", item, item.buildset.id)
-        found += _builds(was, item, dict(zip(item.whole, about("build-finished", item, ""), strict=True)))
+        told = _builds(was, item, dict(zip(item.whole, about("build-finished", item, ""), strict=True)))
+        found += (replace(one, log_url=one.log_url or log_url(tenant, one.build)) for one in told)
     for action in ended:
         if action.item.live and not action.item.epilogue:
             told = about(_end(action), action.item, action.result)

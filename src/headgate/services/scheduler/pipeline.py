@@ -390,7 +390,7 @@ class PipelineRunner:
         context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
         try:
             if context.publishing:
-                told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms())
+                told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms(), context.log_url)
                 found += [context.published(*some) for some in batched(told)]
             for connection, posting in reports(self._state, after, asked, world, self._configuration.tenant):
                 reported.append(context.reported(connection, posting))

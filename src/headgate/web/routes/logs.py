@@ -6,7 +6,6 @@ import asyncio
 import codecs
 from collections.abc import AsyncIterator
 from html import escape
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,11 +14,9 @@ from litestar import Response, WebSocket, get, websocket
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException, WebSocketDisconnect
 from litestar.params import FromPath
-from litestar.response import File, Stream
-from msgspec.structs import replace
+from litestar.response import Stream
 
 from headgate.web.builds import MANIFEST
-from headgate.web.logfiles import inside, listed, output
 from headgate.web.process import over
 from headgate.web.remote import NoLogs
 from headgate.web.routes.pages import page
@@ -32,11 +29,11 @@ DEPTH_MAX = 20
 """Of directories in the manifest; the name of a file that is deeper has the rest of its path."""
 
 
-async def _checked(site: Site, tenant: str, build: str) -> Path:
-    """The directory of its logs, if they are on this machine.  Raises 404 for a build that is not this tenant's."""
+async def _checked(site: Site, tenant: str, build: str) -> str:
+    """Return the id of a build of this tenant.  Raise 404."""
     if not build.isalnum() or not build.isascii() or not await site.owns(tenant, build):
         raise NotFoundException(f"tenant {tenant} has no build {build}")
-    return (site.log_root / build).resolve()
+    return build
 
 
 def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | None:
@@ -58,16 +55,22 @@ async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], b
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
     files = await log_files.fn(state, tenant, build)
+    runs = any(found.id == build and found.result is None for _, _, found in site.status.builds(tenant))
+    lost = "" if runs else await site.logs.missing(build)
     rows = "\n".join(
         f'<li><a href="{escape(one.url)}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>' for one in files
     )
-    return Response(_INDEX.format(build=build, rows=rows), media_type="text/html; charset=utf-8", headers=ASKED)
+    said = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
+    return Response(
+        _INDEX.format(build=build, rows=rows, said=said), media_type="text/html; charset=utf-8", headers=ASKED
+    )
 
 
 _INDEX = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Logs of {build}</title></head>
-<body><h1>Logs of {build}</h1><ul>
+<body><h1>Logs of {build}</h1>
+{said}<ul>
 {rows}
 </ul></body></html>
 """
@@ -76,8 +79,8 @@ _INDEX = """\
 @get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True, "answers": ("*/*",)})
 async def log_file(
     state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
-) -> File | Stream | Response[Any]:
-    """One file of a build's logs, as plain text; `zuul-manifest.json` is the list of them.
+) -> Stream | Response[Any]:
+    """One file of a build's logs, or a range of it, as what it is; `zuul-manifest.json` is the list of them.
 
     A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
     in."""
@@ -86,31 +89,14 @@ async def log_file(
         return asking
     if rest.strip("/") == MANIFEST:
         return Response(manifest(await log_files.fn(state, tenant, build)), headers=ASKED)
-    root, plain = await _checked(site, tenant, build), "text/plain; charset=utf-8"
-    if site.remote is None or root.is_dir():
-        return File(inside(root, rest), content_disposition_type="inline", media_type=plain, headers=ASKED)
-    pieces = site.remote.file(build, quote(rest.lstrip("/")))
-    try:
-        first = await anext(pieces, b"")
-    except NoLogs as error:
-        raise NotFoundException(str(error)) from error
-    return Stream(_chained(first, pieces), media_type=plain, headers=ASKED)
-
-
-async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
+    return await site.logs.file(await _checked(site, tenant, build), rest.lstrip("/"), request.headers)
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/logs")
 async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -> list[LogFile]:
     """The files of a build's logs."""
     site = site_of(state)
-    root, url = await _checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}"
-    if site.remote is None or root.is_dir():
-        return await listed(root, url)
-    return [replace(file, url=f"{url}/{quote(file.path)}") for file in await site.remote.files(build)]
+    return await site.logs.files(await _checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -139,8 +125,8 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     try:
         bearer = site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket)
         site.readable(tenant, bearer)
-        root = await _checked(site, tenant, wanted.uuid)
-        async for text in _texts(site, root, wanted):
+        await _checked(site, tenant, wanted.uuid)
+        async for text in _texts(site, wanted):
             if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
                 raise site.access.refused(403, f"tenant {tenant} may not be read any more")
             await socket.send_text(text)
@@ -153,14 +139,10 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
         return
 
 
-async def _texts(site: Site, root: Path, wanted: Wanted) -> AsyncIterator[str]:
-    """The log from the offset on, cut between characters only."""
+async def _texts(site: Site, wanted: Wanted) -> AsyncIterator[str]:
+    """Yield the log from the offset on, cut between characters only."""
     text = codecs.getincrementaldecoder("utf-8")("replace")
-    if site.remote is None or root.is_dir():
-        pieces = output(site.follow, root, over(site.context, wanted.uuid), wanted.offset)
-    else:
-        pieces = site.remote.follow(wanted.uuid, wanted.offset)
-    async for chunk in pieces:
+    async for chunk in site.logs.output(wanted.uuid, over(site.context, wanted.uuid), wanted.offset):
         if decoded := text.decode(chunk):
             yield decoded
 

@@ -1,0 +1,144 @@
+"""A log store in a bucket of S3, or of what speaks like it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from headgate.ports.logstore import LogStoreError, NotStored, Stored, checked_key
+
+PART_SIZE_BYTES = 8_000_000
+"""What is larger goes there in several requests; memory is taken for two of them."""
+CHUNK_SIZE_BYTES = 1_000_000
+REQUEST_TIMEOUT = timedelta(seconds=60)
+CONNECT_TIMEOUT = timedelta(seconds=10)
+RETRIES_MAX = 4
+RETRYING_MAX = timedelta(seconds=60)
+DELETED_MAX = 1_000
+"""In one request."""
+WORDS_MAX_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class BucketAddress:
+    """`prefix` has no slash at its ends.  Without a key the environment is asked, then the machine."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    """URL; empty: that of AWS for the region."""
+    region: str = "us-east-1"
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+
+
+class LogBucket:
+    """See `ports.logstore.LogStore`."""
+
+    encodes = True
+
+    def __init__(self, address: BucketAddress, *, retries_max: int = RETRIES_MAX) -> None:
+        """Ask nothing yet.  `retries_max`: of one request.  Raise ValueError for an address that is none."""
+        said = {"region": address.region, "endpoint": address.endpoint}
+        said |= {"access_key_id": address.access_key, "secret_access_key": address.secret_key}
+        given = {name: value for name, value in said.items() if value}
+        try:
+            self._store = S3Store(
+                address.bucket,
+                prefix=address.prefix or None,
+                config=given,  # type: ignore[arg-type]  # a TypedDict, whose keys are chosen here
+                client_options={
+                    "allow_http": address.endpoint.startswith("http://"),
+                    "timeout": REQUEST_TIMEOUT,
+                    "connect_timeout": CONNECT_TIMEOUT,
+                },
+                retry_config={"max_retries": retries_max, "retry_timeout": RETRYING_MAX},
+            )
+        except BaseError as error:
+            raise ValueError(_words(error)) from error
+
+    async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
+        """See the port."""
+        about = {"Content-Type": kind, **({"Content-Encoding": encoding} if encoding else {})}
+        async with aclosing(content):
+            first = b""
+            async for piece in content:
+                first += piece
+                if len(first) >= PART_SIZE_BYTES:
+                    break
+            small = len(first) < PART_SIZE_BYTES
+            with _said(key, absent=LogStoreError):
+                await obstore.put_async(
+                    self._store,
+                    checked_key(key),
+                    first if small else _chained(first, content),
+                    attributes=about,
+                    use_multipart=not small,
+                    chunk_size=PART_SIZE_BYTES,
+                    max_concurrency=2,
+                )
+
+    async def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
+        """See the port."""
+        with _said(key):
+            if start == 0 and end is None:
+                answer = await obstore.get_async(self._store, checked_key(key))
+            else:  # a range of nothing is an error
+                found = await obstore.head_async(self._store, checked_key(key))
+                last = found["size"] if end is None else min(end, found["size"])
+                if start >= last:
+                    return
+                answer = await obstore.get_async(self._store, key, options={"range": (start, last)})
+            async for piece in answer.stream(min_chunk_size=CHUNK_SIZE_BYTES):
+                yield bytes(piece)
+
+    async def look(self, key: str) -> Stored | None:
+        """See the port."""
+        try:
+            with _said(key):
+                found = await obstore.head_async(self._store, checked_key(key))
+        except NotStored:
+            return None
+        return Stored(key, found["size"], int(found["last_modified"].timestamp() * 1000))
+
+    async def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+        """See the port."""
+        with _said(prefix):
+            async for some in obstore.list(self._store, prefix=checked_key(prefix) if prefix else None):
+                for one in some:
+                    yield Stored(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000))
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See the port."""
+        every = [checked_key(key) for key in keys]
+        for at in range(0, len(every), DELETED_MAX):
+            with _said(every[at]):
+                await obstore.delete_async(self._store, every[at : at + DELETED_MAX])
+
+
+async def _chained(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+@contextmanager
+def _said(key: str, absent: type[Exception] = NotStored) -> Iterator[None]:
+    """`absent`: what it means that something is not there."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise absent(f"there is no {key}" if absent is NotStored else f"{key}: {_words(error)}") from error
+    except BaseError as error:
+        raise LogStoreError(f"{key}: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    """Without what its authors debug with."""
+    return str(error).partition("\n")[0][:WORDS_MAX_CHARS]

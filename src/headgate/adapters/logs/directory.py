@@ -1,0 +1,175 @@
+"""A log store that is a directory, which machines may share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+
+from headgate.adapters.work.directory import Directory, Strange
+from headgate.ports.logstore import LogStoreError, NotStored, Stored, checked_key
+
+CHUNK_SIZE_BYTES = 262_144
+LISTED_AT_A_TIME = 1_000
+WRITING = ".writing-"
+"""Begins the names of what is not whole yet."""
+WRITING_MAX_S = 86_400
+"""What is older was left behind by somebody who died, and is listed so that it can be removed."""
+
+
+class LogDirectory:
+    """See `ports.logstore.LogStore`.  No link below `root` is followed.  `mode`: of directories."""
+
+    encodes = False
+
+    def __init__(self, root: Path, mode: int = 0o700) -> None:
+        self.root, self._mode = root, mode
+
+    async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
+        """See the port; files have no `kind`."""
+        *above, name = checked_key(key).split("/")
+        place, fresh = self.root.joinpath(*above), f"{WRITING}{secrets.token_hex(8)}"
+        with _translated(key):
+            await asyncio.to_thread(self._make, above)
+            file = await asyncio.to_thread(self._fresh, place / fresh)
+        try:
+            async for piece in content:
+                with _translated(key):
+                    await asyncio.to_thread(file.write, piece)
+            with _translated(key):
+                await asyncio.to_thread(_settle, file.fileno())
+                file.close()
+                os.replace(place / fresh, place / name)
+        finally:
+            file.close()
+            with suppress(OSError):
+                os.unlink(place / fresh)
+
+    def _make(self, above: list[str]) -> None:
+        """Raise OSError."""
+        place = self.root
+        for name in ("", *above):
+            place = place / name
+            with suppress(FileExistsError):
+                place.mkdir(self._mode, parents=place == self.root)
+
+    def _fresh(self, path: Path) -> FileIO:
+        """Raise OSError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return FileIO(os.open(path, flags, 0o600 | self._mode & 0o044), "w")
+
+    async def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
+        """See the port."""
+        *above, name = checked_key(key).split("/")
+        try:
+            file = await asyncio.to_thread(self._opened, above, name)
+        except (FileNotFoundError, NotADirectoryError, Strange) as error:
+            raise NotStored(f"there is no {key}") from error
+        except OSError as error:
+            raise LogStoreError(f"{key} cannot be read: {error.strerror}") from error
+        try:
+            at = start
+            while end is None or at < end:
+                most = CHUNK_SIZE_BYTES if end is None else min(CHUNK_SIZE_BYTES, end - at)
+                with _translated(key):
+                    piece = await asyncio.to_thread(os.pread, file, most, at)
+                if not piece:
+                    return
+                at += len(piece)
+                yield piece
+        finally:
+            os.close(file)
+
+    def _opened(self, above: list[str], name: str) -> int:
+        """Raise OSError, Strange."""
+        with Directory.at(self.root) as root, root.below(*above) as place, place.reading(name) as file:
+            return os.dup(file.fileno())
+
+    async def look(self, key: str) -> Stored | None:
+        """See the port."""
+        *above, name = checked_key(key).split("/")
+
+        def looked() -> os.stat_result | None:
+            with Directory.at(self.root) as root, root.below(*above) as place:
+                return place.look(name)
+
+        try:
+            found = await asyncio.to_thread(looked)
+        except (FileNotFoundError, NotADirectoryError, Strange):
+            return None
+        except OSError as error:
+            raise LogStoreError(f"{key} cannot be looked at: {error.strerror}") from error
+        return _stored(key, found) if found is not None else None
+
+    async def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+        """See the port."""
+        found = self._walked(checked_key(prefix) if prefix else "")
+        while True:
+            with _translated(prefix):
+                some = await asyncio.to_thread(lambda: list(islice(found, LISTED_AT_A_TIME)))
+            for one in some:
+                yield one
+            if not some:
+                return
+
+    def _walked(self, prefix: str) -> Iterator[Stored]:
+        waiting = [self.root / prefix]
+        while waiting:
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    elif (found := self._listed(entry)) is not None:
+                        yield found
+
+    def _listed(self, entry: os.DirEntry[str]) -> Stored | None:
+        """Raise OSError."""
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        writing = entry.name.startswith(WRITING) and time.time() - found.st_mtime < WRITING_MAX_S
+        if writing or not entry.is_file(follow_symlinks=False):
+            return None
+        return _stored(str(Path(entry.path).relative_to(self.root)), found)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """See the port; directories that are empty then go, too."""
+        for key in keys:
+            with _translated(key):
+                await asyncio.to_thread(self._delete, checked_key(key).split("/"))
+
+    def _delete(self, parts: list[str]) -> None:
+        """Raise OSError."""
+        *above, name = parts
+        try:
+            with Directory.at(self.root) as root, root.below(*above) as place:
+                os.unlink(name, dir_fd=place.fd)
+        except (FileNotFoundError, Strange):
+            pass
+        with suppress(OSError):  # others are still in it
+            for depth in range(len(above), 0, -1):
+                os.rmdir(self.root.joinpath(*above[:depth]))
+
+
+def _stored(key: str, found: os.stat_result) -> Stored:
+    return Stored(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _settle(file: int) -> None:
+    """What a crash of the machine must not take away."""
+    os.fsync(file)
+
+
+@contextmanager
+def _translated(key: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LogStoreError(f"{key}: {error.strerror or error}") from error

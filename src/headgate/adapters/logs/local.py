@@ -1,0 +1,160 @@
+"""What builds of an executor left on its own disk, on the way to the log store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack, suppress
+from itertools import islice
+from pathlib import Path
+
+from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, kind_of
+from headgate.adapters.logs.manifest import FILES_MAX, MEMBER_SIZE_BYTES, OUTPUT
+from headgate.adapters.work import held
+from headgate.adapters.work.directory import Directory, Strange, kind, remove, shown
+from headgate.ports.logstore import checked_key
+
+DEPTH_MAX = 40
+ENTRIES_MAX = 60_000
+LOST_MAX = 100
+"""Lines about what cannot be kept."""
+
+
+class Unreadable(Exception):
+    """A file of the build.  The text is for people."""
+
+
+class LocalLogs:
+    """Of one executor, or of several on one machine: a build is held by one of them until it is gone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._holds: dict[str, ExitStack] = {}
+
+    def hold(self, build: str, *, new: bool = False) -> bool:
+        """Take what lies there of a build, or of a new one; False: somebody else has it, or there is nothing."""
+        if build in self._holds:
+            return True
+        with ExitStack() as stack, suppress(OSError):
+            if new:
+                (self._root / build).mkdir(parents=True, exist_ok=True)
+            if stack.enter_context(held.left(self._root / build)):
+                self._holds[build] = stack.pop_all()
+                return True
+        return False
+
+    def release(self, build: str) -> None:
+        if (stack := self._holds.pop(build, None)) is not None:
+            stack.close()
+
+    def builds(self) -> list[str]:
+        """Return those of which something is here, oldest first."""
+        with suppress(FileNotFoundError), os.scandir(self._root) as entries:
+            found = [
+                (e.stat(follow_symlinks=False).st_mtime, e.name) for e in entries if e.is_dir(follow_symlinks=False)
+            ]
+            return [name for _, name in sorted(found) if name.isalnum() and name.isascii()]
+        return []
+
+    def remove(self, build: str) -> None:
+        remove(self._root / build)
+        self.release(build)
+
+    def files(self, build: str) -> tuple[list[str], list[str]]:
+        """Return the paths of its files that can be stored, its output first, and lines about the others."""
+        found, lost = list[str](), list[str]()
+        with suppress(FileNotFoundError), Directory.at(self._root) as root, root.below(build) as top:
+            left = iter(range(ENTRIES_MAX))
+            for path, why in _walked(top, "", left, DEPTH_MAX):
+                if why or (why := _refused(build, path, len(found))):
+                    lost.append(f"{shown(path)} is not kept: {why}")
+                else:
+                    found.append(path)
+            if next(left, None) is None:
+                lost.append(f"there are more than {ENTRIES_MAX} files and directories; the rest is not kept")
+        more = [f"{len(lost) - LOST_MAX} more are not kept"] if len(lost) > LOST_MAX else []
+        return sorted(found, key=lambda path: (not path.startswith("job-output."), path)), lost[:LOST_MAX] + more
+
+    def kind(self, build: str, path: str) -> tuple[int, str]:
+        """Return size and media type.  Raise Unreadable."""
+        file = self._opened(build, path)
+        try:
+            return os.fstat(file).st_size, kind_of(path, os.pread(file, HEAD_SIZE_BYTES, 0))
+        finally:
+            os.close(file)
+
+    async def pieces(self, build: str, path: str) -> AsyncGenerator[bytes, None]:
+        """Yield the content of a file in pieces of MEMBER_SIZE_BYTES.  Raise Unreadable."""
+        file = await asyncio.to_thread(self._opened, build, path)
+        try:
+            while piece := await asyncio.to_thread(_full, file):
+                yield piece
+        finally:
+            os.close(file)
+
+    def output(self, build: str, offset: int, size_max_bytes: int) -> bytes:
+        """Return the whole lines of its output from `offset` on that are there."""
+        try:
+            file = self._opened(build, OUTPUT)
+        except Unreadable:
+            return b""
+        try:
+            found = os.pread(file, size_max_bytes, offset)
+        finally:
+            os.close(file)
+        return found if len(found) == size_max_bytes else found[: found.rfind(b"\n") + 1]
+
+    def _opened(self, build: str, path: str) -> int:
+        *above, name = path.split("/")
+        try:
+            with (
+                Directory.at(self._root) as root,
+                root.below(build, *above) as place,
+                place.reading(name) as file,
+            ):
+                return os.dup(file.fileno())
+        except (OSError, Strange) as error:
+            raise Unreadable(str(error.strerror if isinstance(error, OSError) else error)) from error
+
+
+def _full(file: int) -> bytes:
+    """Return as much as a piece may have, unless the file ends.  Raise Unreadable."""
+    pieces, left = list[bytes](), MEMBER_SIZE_BYTES
+    try:
+        while left and (piece := os.read(file, left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError as error:
+        raise Unreadable(error.strerror) from error
+    return b"".join(pieces)
+
+
+def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iterator[tuple[str, str]]:
+    """Yield each file, and why it cannot be had."""
+    for name in sorted(islice(here.names(), ENTRIES_MAX)):
+        if next(left, None) is None:
+            return
+        found = here.look(name)
+        if found is None:
+            continue
+        whole = f"{path}{name}"
+        match kind(found.st_mode):
+            case "a regular file":
+                yield whole, ""
+            case "a directory" if depth:
+                try:
+                    with here.below(name) as inner:
+                        yield from _walked(inner, f"{whole}/", left, depth - 1)
+                except (OSError, Strange) as error:
+                    yield whole, str(error)
+            case what:
+                yield whole, f"it is {what}" if depth else f"it lies more than {DEPTH_MAX} directories deep"
+
+
+def _refused(build: str, path: str, count: int) -> str:
+    try:
+        checked_key(f"{build}/{path}")
+    except (ValueError, UnicodeEncodeError) as error:
+        return str(error) if type(error) is ValueError else "its name is no text"
+    return "" if count < FILES_MAX else f"there are more than {FILES_MAX} files"

@@ -1,0 +1,105 @@
+"""What of a build is in the log store: one record, written last, without which nothing of it is whole.
+
+`BUILD/PATH` are its files, `_parts/BUILD/NUMBER` its output as far as it was put there while it ran, and
+`_builds/BUILD.json` this record.  The id of a build has no underscore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+MEMBER_SIZE_BYTES = 1_000_000
+"""Of a file that is stored compressed: each piece of this size can be read without those before it."""
+OUTPUT = "job-output.txt"
+FILES_MAX = 10_000
+"""Of one build."""
+SIZE_MAX_BYTES = 20_000_000
+"""Of one record."""
+_RECORDS, _PARTS = "_builds", "_parts"
+
+
+class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that is in the store whole."""
+
+    path: str
+    size_bytes: int
+    kind: str
+    """Its media type."""
+    digest: str
+    """SHA-256 of its content."""
+    members: tuple[int, ...] = ()
+    """Stored sizes of the pieces of its one stream of gzip, each of `MEMBER_SIZE_BYTES` but the last; none: it is
+    stored as it is."""
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of the output, stored compressed."""
+
+    size_bytes: int
+    stored_bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    build: str
+    at_ms: int
+    host: str = ""
+    """The executor that wrote it."""
+    complete: bool = False
+    """Whether everything is there that is ever going to be."""
+    files: tuple[KeptFile, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """Of the output, while it is not complete."""
+    lost: tuple[str, ...] = ()
+    """What is not kept, for people, a line each."""
+
+    def file(self, path: str) -> KeptFile | None:
+        return next((file for file in self.files if file.path == path), None)
+
+
+def manifest_key(build: str) -> str:
+    return f"{_RECORDS}/{build}.json"
+
+
+def part_key(build: str, number: int) -> str:
+    return f"{_PARTS}/{build}/{number:05}"
+
+
+def file_key(build: str, path: str) -> str:
+    return f"{build}/{path}"
+
+
+def build_of(key: str) -> tuple[str, str]:
+    """Return whose a key is, and its path among the files; no path: it is a record or a part.  Empty: of no build."""
+    first, _, rest = key.partition("/")
+    if first == _RECORDS:
+        return rest.removesuffix(".json"), ""
+    if first == _PARTS:
+        return rest.partition("/")[0], ""
+    return (first, rest) if first.isalnum() and first.isascii() and rest else ("", "")
+
+
+def written(manifest: Manifest) -> bytes:
+    return msgspec.json.encode(manifest)
+
+
+def parsed(content: bytes) -> Manifest:
+    """Raise ValueError."""
+    return msgspec.json.decode(content, type=Manifest)
+
+
+def spans(sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield which of the pieces of these sizes hold the bytes from `start` to before `end`: number, from, to before."""
+    at = 0
+    for number, size in enumerate(sizes):
+        low, high = max(start, at), min(end, at + size)
+        if low < high:
+            yield number, low - at, high - at
+        at += size
+
+
+def member_sizes(file: KeptFile) -> list[int]:
+    """Of what its pieces hold."""
+    last = file.size_bytes - MEMBER_SIZE_BYTES * (len(file.members) - 1)
+    return [*[MEMBER_SIZE_BYTES] * (len(file.members) - 1), last] if file.members else []

@@ -1,0 +1,146 @@
+"""Logs as the log store has them, whole or as far as they got there."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from headgate.adapters.logs.kinds import TEXT
+from headgate.adapters.logs.manifest import (
+    OUTPUT,
+    SIZE_MAX_BYTES,
+    KeptFile,
+    Manifest,
+    file_key,
+    manifest_key,
+    member_sizes,
+    parsed,
+    part_key,
+    spans,
+)
+from headgate.ports.logstore import LogStore, LogStoreError, NotStored
+
+log = logging.getLogger("headgate.logs")
+
+GZIP_HEADER_BYTES = 10
+"""What is before the first piece."""
+KNOWN_MAX = 16
+"""Records of builds that are remembered; those that are complete hardly change."""
+
+Read = Callable[[int, int], AsyncGenerator[bytes, None]]
+"""From a place to before another.  Raises NotStored, LogStoreError before the first piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One file, any part of which can be read."""
+
+    size_bytes: int
+    kind: str
+    """Its media type."""
+    tag: str
+    """The same for the same content alone; empty: it grows."""
+    read: Read
+    packed: Read | None = None
+    """As it is stored, compressed with gzip."""
+    packed_bytes: int = 0
+
+
+class KeptLogs:
+    """Of all builds.  Raises LogStoreError."""
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self._known = OrderedDict[str, Manifest]()
+
+    async def of(self, build: str) -> Manifest | None:
+        """Return what is there of a build."""
+        known = self._known.get(build)
+        if known is not None:
+            self._known.move_to_end(build)
+            return known
+        content = b""
+        try:
+            async for piece in self._store.read(manifest_key(build)):
+                content += piece
+                if len(content) > SIZE_MAX_BYTES:
+                    raise LogStoreError(f"the record of build {build} is larger than {SIZE_MAX_BYTES} bytes")
+            found = parsed(content)
+        except NotStored:
+            return None
+        except ValueError as error:
+            log.error("the record of the logs of build %s cannot be read: %s", build, error)
+            return None
+        if found.complete:
+            self._known[build] = found
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        return found
+
+    def file(self, manifest: Manifest, path: str) -> Content | None:
+        """Return one of its files; of what is not complete, its output with a word about the rest."""
+        if manifest.complete:
+            file = manifest.file(path)
+            return self._whole(manifest.build, file) if file is not None else None
+        return self._parts(manifest) if path == OUTPUT else None
+
+    def _whole(self, build: str, file: KeptFile) -> Content:
+        key = file_key(build, file.path)
+        stored = partial(self._store.read, key)
+        if not file.members:
+            return Content(file.size_bytes, file.kind, file.digest, stored)
+        read = partial(self._unpacked, key, file.members, member_sizes(file))
+        return Content(file.size_bytes, file.kind, file.digest, read, stored, sum(file.members))
+
+    def _parts(self, manifest: Manifest) -> Content:
+        build, sizes = manifest.build, [part.size_bytes for part in manifest.parts]
+        keys = [part_key(build, number) for number in range(len(sizes))]
+        said = f"{missing(manifest)}\n".encode()
+
+        async def read(start: int, end: int) -> AsyncGenerator[bytes, None]:
+            for number, low, high in spans([*sizes, len(said)], start, end):
+                if number == len(sizes):
+                    yield said[low:high]
+                    continue
+                packed = await self._stored(keys[number], 0, manifest.parts[number].stored_bytes)
+                yield (await _unpacked(keys[number], gzip.decompress, packed))[low:high]
+
+        return Content(sum(sizes) + len(said), TEXT, "", read)
+
+    async def _unpacked(
+        self, key: str, stored: tuple[int, ...], sizes: list[int], start: int, end: int
+    ) -> AsyncGenerator[bytes, None]:
+        for number, low, high in spans(sizes, start, end):
+            at, head = sum(stored[:number]), 0 if number else GZIP_HEADER_BYTES
+            packed = await self._stored(key, at + head, at + stored[number])
+            piece = await _unpacked(key, zlib.decompressobj(-zlib.MAX_WBITS).decompress, packed)
+            if len(piece) != sizes[number]:
+                raise LogStoreError(f"{key} is damaged: a piece has {len(piece)} bytes instead of {sizes[number]}")
+            yield piece[low:high]
+
+    async def _stored(self, key: str, start: int, end: int) -> bytes:
+        return b"".join([piece async for piece in self._store.read(key, start, end)])
+
+
+async def _unpacked(key: str, how: Callable[[bytes], bytes], packed: bytes) -> bytes:
+    """Raise LogStoreError."""
+    try:
+        return await asyncio.to_thread(how, packed)
+    except (OSError, EOFError, zlib.error) as error:
+        raise LogStoreError(f"{key} is damaged: {error}") from error
+
+
+def missing(manifest: Manifest) -> str:
+    """Return what people are told of logs that are not whole, one line; empty: they are."""
+    if manifest.complete:
+        return "; ".join(manifest.lost)
+    return (
+        f"-- {manifest.host or 'the executor'} did not get to keep the rest: what the build wrote after this, and its "
+        "other files, are not there --"
+    )

@@ -1,0 +1,170 @@
+"""The logs of a build, wherever they are: on this machine, in the log store, or where it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.response import Stream
+from msgspec.structs import replace
+
+from headgate.adapters.logs.manifest import OUTPUT, Manifest
+from headgate.adapters.logs.reading import Content, KeptLogs, missing
+from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.web.logfiles import Follow, inside, listed, output
+from headgate.web.remote import NoLogs, RemoteLogs, RunsHere
+from headgate.web.served import PASSED_ON, Answer, harmless, headers, local, served, unencoded
+from headgate.web.shapes import LogFile
+
+log = logging.getLogger("headgate.logs")
+
+SAID_BY_EXECUTORS = ("content-encoding", "content-length", "content-range", "etag", "vary")
+"""Headers of their answers that are passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildLogs:
+    """Of builds that who asks may read; ids are alphanumeric."""
+
+    root: Path
+    """Of logs on this machine."""
+    follow: Follow
+    remote: RemoteLogs | None = None
+    """Those of executors that are not in this process."""
+    kept: KeptLogs | None = None
+    """Those in the log store."""
+
+    async def files(self, build: str, url: str) -> list[LogFile]:
+        """Return the files of a build, with addresses below `url`.  Raise 404 when nothing is there any more, 503."""
+        root, found = self._here(build), await self._stored(build)
+        if root is None and (found is None or not found.complete) and self.remote is not None:
+            files = await self.remote.files(build)
+            if files:
+                return [replace(file, url=f"{url}/{quote(file.path)}") for file in files]
+        if root is not None or found is None or self.kept is None:
+            return await listed(root or (self.root / build).resolve(), url)
+        if found.complete:
+            return [LogFile(file.path, file.size_bytes, f"{url}/{quote(file.path)}") for file in found.files]
+        content = self.kept.file(found, OUTPUT)
+        return [LogFile(OUTPUT, content.size_bytes, f"{url}/{OUTPUT}")] if content is not None else []
+
+    async def file(self, build: str, path: str, asked: Mapping[str, str]) -> Answer:
+        """Answer a request for a file with the headers `asked`.  Raise 404, 503."""
+        found = await self.content(build, path)
+        if found is not None:
+            return await served(found, path, asked)
+        wanted = {name: asked[name] for name in PASSED_ON if name in asked}
+        try:
+            return await self._relayed(build, path, wanted)
+        except NoLogs as error:
+            part = await self._part(build, path)
+            if part is None:
+                raise NotFoundException(str(error)) from error
+            return await served(part, path, asked)
+
+    async def content(self, build: str, path: str) -> Content | None:
+        """Return a file that can be read without asking an executor; None: one is to be asked.  Raise 404, 503."""
+        if (root := self._here(build)) is not None:
+            return local(inside(root, path))
+        found = await self._stored(build)
+        if found is not None and found.complete and self.kept is not None:
+            content = self.kept.file(found, path.lstrip("/"))
+            if content is None:
+                raise NotFoundException(f"build {build} has no log {path!r}{_why(found)}")
+            return content
+        if self.remote is None:
+            part = await self._part(build, path)
+            return part or local(inside((self.root / build).resolve(), path))
+        return None
+
+    async def output(self, build: str, over: Callable[[], bool], offset: int) -> AsyncIterator[bytes]:
+        """Yield the build's output from `offset` on, until it has ended; below 0: so many bytes from the end.  Raise
+        NoLogs, 404, 503."""
+        if (root := self._here(build)) is not None:
+            async for chunk in output(self.follow, root, over, offset):
+                yield chunk
+            return
+        found = await self._stored(build)
+        if self.remote is not None and (found is None or not found.complete):
+            try:
+                async for chunk in self.remote.follow(build, offset):
+                    yield chunk
+                return
+            except RunsHere:
+                found = None  # it has no directory yet
+            except NoLogs:
+                if found is None:
+                    raise
+        if found is None or self.kept is None:
+            async for chunk in output(self.follow, (self.root / build).resolve(), over, offset):
+                yield chunk
+            return
+        content = self.kept.file(found, OUTPUT)
+        if content is None:
+            raise NotFoundException(f"build {build} has no output{_why(found)}")
+        start = offset if offset >= 0 else max(0, content.size_bytes + offset)
+        try:
+            async for piece in content.read(start, content.size_bytes):
+                yield piece
+        except (NotStored, LogStoreError) as error:
+            raise NoLogs(f"build {build}: {error}") from error
+
+    async def missing(self, build: str) -> str:
+        """Return what people are told of logs that are not whole although the build has ended; empty: they are."""
+        if self.kept is None or self._here(build) is not None:
+            return ""
+        try:
+            found = await self.kept.of(build)
+        except LogStoreError as error:
+            return f"the log store does not answer: {error}"
+        if found is not None and found.complete:
+            return missing(found)
+        if self.remote is not None and await self.remote.files(build):
+            return ""  # they are on their way
+        if found is None:
+            return "its executor did not get to keep anything"
+        return missing(found).strip("- ")
+
+    def _here(self, build: str) -> Path | None:
+        root = (self.root / build).resolve()
+        return root if root.is_dir() else None
+
+    async def _stored(self, build: str) -> Manifest | None:
+        """Raise 503 when the store does not answer and nobody else can."""
+        if self.kept is None:
+            return None
+        try:
+            return await self.kept.of(build)
+        except LogStoreError as error:
+            log.error("the log store does not answer: %s", error)
+            if self.remote is not None:
+                return None
+            raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
+
+    async def _part(self, build: str, path: str) -> Content | None:
+        """Of what did not get into the store whole."""
+        found = await self._stored(build)
+        return self.kept.file(found, path.lstrip("/")) if found is not None and self.kept is not None else None
+
+    async def _relayed(self, build: str, path: str, asked: Mapping[str, str]) -> Answer:
+        """Raise NoLogs."""
+        if self.remote is None:
+            raise NoLogs(f"build {build}: its logs are not here")
+        answer = await self.remote.relayed(build, quote(path.lstrip("/")), asked)
+        kind = harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
+        about = headers(path, kind)
+        about |= {name.title(): answer.headers[name] for name in SAID_BY_EXECUTORS if name in answer.headers}
+        return Stream(_whole(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind))
+
+
+async def _whole(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async for piece in pieces:
+        yield piece
+
+
+def _why(found: Manifest) -> str:
+    return f": {missing(found)}" if missing(found) else ""

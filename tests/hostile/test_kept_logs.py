@@ -1,0 +1,93 @@
+"""What jobs leave for the log store and its readers: links, names, floods, and pages that would like to act."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.logs import local
+from headgate.adapters.logs.directory import LogDirectory
+from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.reading import Content, KeptLogs
+from headgate.adapters.logs.uploading import Uploads
+from headgate.testing.logstores import keys, pieces, whole
+from headgate.web.served import served
+
+SECRET = "of another build"
+
+
+def left(root: Path, secret: Path) -> None:
+    """What nobody leaves who means well."""
+    root.mkdir(parents=True)
+    (root / "job-output.txt").write_text("all is well\n")
+    (root / "link").symlink_to(secret)
+    (root / "links").symlink_to(secret.parent)
+    (root / "up").symlink_to("../../..")
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(root / "socket"))
+    for name in (b"a\nb", b"\xe2\x80\xaetxt.exe", b"\xff\xfe", b"back\\slash", b"x" * 252):
+        Path(os.fsdecode(os.fsencode(root) + b"/" + name)).write_text("odd")
+    deep = root
+    for _ in range(60):
+        deep /= "d"
+    deep.mkdir(parents=True)
+    (deep / "deepest").write_text("deep")
+    (root / "_builds").mkdir()
+    (root / "_builds/b2.json").write_text("{}")
+    (root / "many").mkdir()
+    for number in range(80):
+        (root / f"many/{number:03}").write_text("x")
+
+
+async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "FILES_MAX", 50)
+    secret, store = tmp_path / "theirs/secret", LogDirectory(tmp_path / "kept")
+    secret.parent.mkdir()
+    secret.write_text(SECRET)
+    left(tmp_path / "logs/b1", secret)
+    uploads = Uploads(LocalLogs(tmp_path / "logs"), store, lambda: 1, host="e", interval_s=3_600)
+    for build in ("b1", "b2"):
+        async with uploads.following(build):
+            (tmp_path / "logs" / build / "job-output.txt").write_text("all is well\n")
+    await uploads.close()
+    found = await KeptLogs(store).of("b1")
+    assert found is not None and found.complete and len(found.files) == 50 and found.file("job-output.txt") is not None
+    kept = await keys(store)
+    assert not [key for key in kept if SECRET.encode() in await whole(store, key)]
+    assert {key.split("/")[0] for key in kept} == {"b1", "b2", "_builds"} and "b1/_builds/b2.json" in kept
+    said = "\n".join(found.lost)
+    for what in (
+        "link is not kept: it is a symbolic link",
+        "pipe is not kept: it is a FIFO",
+        "a\\nb is not kept: its name",
+        "socket is not kept",
+        "directories deep",
+        "there are more than 50 files",
+    ):
+        assert what in said, said
+    assert "\u202e" not in said and said.count("\n") < 200
+    neighbour = await KeptLogs(store).of("b2")
+    assert neighbour is not None and [file.path for file in neighbour.files] == ["job-output.txt"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/html; charset=utf-8", "image/svg+xml", "application/xml", "text/javascript; charset=utf-8", "x/y"]
+)
+async def test_a_page_that_a_job_made_is_shown_and_does_nothing(kind: str) -> None:
+    """It runs no script, is of no origin, and no page of ours can be made to run it."""
+    name = 'a"\r\nSet-Cookie: x=1/..;evil\u202e.html'
+    content = Content(4, kind, "tag", lambda start, end: pieces(b"evil"[start:end]))
+    headers = (await served(content, name, {})).headers
+    policy = headers["Content-Security-Policy"]
+    assert "sandbox;" in f"{policy};" and "allow-" not in policy and "default-src 'none'" in policy
+    assert "script-src" not in policy and "unsafe-eval" not in policy
+    if kind.startswith("text/javascript"):  # with nosniff, no browser runs it
+        assert (await served(content, name, {})).media_type == "text/plain"
+    said = headers["Content-Disposition"]
+    assert said.isascii() and said.isprintable() and '"' not in said and said.count(";") == 1

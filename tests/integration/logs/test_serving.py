@@ -1,0 +1,175 @@
+"""What a web process makes of logs that executors kept: it has no file of them itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.adapters.logs.bucket import LogBucket
+from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.reading import KeptLogs
+from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.work import BuildOutcome
+from headgate.ports.logstore import LogStore
+from headgate.services.recorder import Recorder
+from headgate.store.memory import MemoryBackend
+from headgate.testing.gate import gate
+from headgate.testing.logstores import pieces
+from headgate.testing.repositories import Repositories
+from headgate.testing.servers.s3 import bucket
+from headgate.web.app import create_app
+from headgate.web.peers.fleet import Fleet
+from headgate.web.remote import RemoteLogs
+from headgate.web.site import Site
+
+from ..conftest import TENANTS
+
+LOG = b"".join(b"2026-01-01 00:00:00.000 | line %d\n" % number for number in range(60_000))
+PAGE = b"<script>alert(document.domain)</script><h1>coverage</h1>"
+PLAIN = {"accept-encoding": "identity"}
+
+
+@dataclass
+class World:
+    client: httpx.AsyncClient
+    build: str
+    store: LogStore
+    site: Site
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        url = f"/t/example/logs/{self.build}/{path}"
+        return await self.client.get(url, headers={**PLAIN, **{k.replace("_", "-"): v for k, v in headers.items()}})
+
+    async def told(self) -> dict[str, Any]:
+        answer = await self.client.get(f"/api/tenant/example/build/{self.build}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@pytest.fixture
+async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> AsyncIterator[World]:
+    """With a build that ended, of which nothing is in the store yet."""
+    store = LogBucket(bucket(s3_server, f"b{uuid.uuid4().hex}"), retries_max=0)
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running, httpx.AsyncClient() as client:
+        context = running.context
+        context.root_url = "https://gate.example"
+        running.runner.jobs = {"unit": lambda spec, _: BuildOutcome(spec.build, "SUCCESS", start_ms=9, end_ms=99)}
+        repositories.propose("code/api", "one", {"a": "1\n"})
+        ended = await running.history.result_of("one", "check")
+        (build,) = ended.builds
+        await Recorder(context, history)._keep(ended)
+        remote = RemoteLogs(context, client, Fleet(context))
+        kept = KeptLogs(store)
+        site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, kept=kept)
+        transport = httpx.ASGITransport(create_app(site))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gate.example") as asking:
+            yield World(asking, build.uuid, store, site)
+    history.close()
+
+
+async def leave(world: World, root: Path, files: dict[str, bytes]) -> None:
+    uploads = Uploads(LocalLogs(root), world.store, lambda: 1, host="executor.example", interval_s=3_600)
+    async with uploads.following(world.build):
+        for name, content in files.items():
+            path = root / world.build / name
+            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+            await asyncio.to_thread(path.write_bytes, content)
+    await uploads.close()
+
+
+async def test_files_are_served_as_what_they_are_whole_or_in_part(world: World, tmp_path: Path) -> None:
+    names = ("job-output.txt", "report/a b.html", "report/shot.png", "noise", "core")
+    contents = (LOG, PAGE, b"\x89PNG", b"plain text", b"\x7fELF\0\0")
+    await leave(world, tmp_path / "executor", dict(zip(names, contents, strict=True)))
+    found = await world.get("job-output.txt")
+    assert (found.status_code, found.content, found.headers["content-length"]) == (200, LOG, str(len(LOG)))
+    assert found.headers["accept-ranges"] == "bytes" and "accept-encoding" in found.headers["vary"].lower()
+    tag = found.headers["etag"]
+
+    packed = await world.get("job-output.txt", accept_encoding="br, gzip;q=0.8")
+    assert packed.headers["content-encoding"] == "gzip" and packed.content == LOG
+    assert int(packed.headers["content-length"]) < len(LOG) / 4 and packed.headers["etag"] != tag
+    assert "content-encoding" not in (await world.get("job-output.txt", accept_encoding="gzip;q=0")).headers
+
+    size = len(LOG)
+    for said, start, end in (
+        ("bytes=5-9", 5, 10), ("bytes=-7", size - 7, size), (f"bytes={size - 3}-", size - 3, size),
+        ("bytes=999990-1000010", 999_990, 1_000_011), (f"bytes=0-{10 * size}", 0, size), ("bytes=0-0", 0, 1),
+    ):  # fmt: skip
+        part = await world.get("job-output.txt", range=said, accept_encoding="gzip")
+        assert (part.status_code, part.content) == (206, LOG[start:end]), said
+        assert part.headers["content-range"] == f"bytes {start}-{end - 1}/{size}" and part.headers["etag"] == tag
+    for said in (f"bytes={size}-", "bytes=-0"):
+        none = await world.get("job-output.txt", range=said)
+        assert (none.status_code, none.headers["content-range"]) == (416, f"bytes */{size}"), said
+    for said in ("bytes=0-1,5-6", "bytes=9-5", "bytes=-", "lines=1-2", "bytes=x-1", "bytes=" + "9" * 5_000 + "-"):
+        assert (await world.get("job-output.txt", range=said)).content == LOG, said
+    assert (await world.get("job-output.txt", range="bytes=0-1", if_range='"other"')).content == LOG
+    assert (await world.get("job-output.txt", range="bytes=0-1", if_range=tag)).content == LOG[:2]
+    assert (await world.get("job-output.txt", if_none_match=f'"x", {tag}')).status_code == 304
+    head = await world.client.head(f"/t/example/logs/{world.build}/job-output.txt", headers=PLAIN)
+    assert (head.status_code, head.headers["content-length"], head.content) == (200, str(size), b"")
+
+    kinds = ("text/plain; charset=utf-8", "text/html; charset=utf-8", "image/png", "text/plain; charset=utf-8")
+    for name, kind in zip(names, (*kinds, "application/octet-stream"), strict=True):
+        assert (await world.get(name)).headers["content-type"] == kind, name
+    page = await world.get("report/a%20b.html")
+    assert page.content == PAGE and page.headers["content-disposition"] == "inline; filename*=UTF-8''a%20b.html"
+
+
+async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: World, tmp_path: Path) -> None:
+    told = await world.told()
+    ours = f"/t/example/logs/{world.build}/"
+    assert told["log_url"] == f"http://gate.example{ours}"
+    assert "did not get to keep anything" in told["log_missing"]
+    assert (await world.get("job-output.txt")).status_code == 404
+
+    # its executor died after a part of the log
+    uploads = Uploads(LocalLogs(tmp_path / "x"), world.store, lambda: 1, host="dead.example", interval_s=0.01)
+    async with uploads.following(world.build):
+        await asyncio.to_thread((tmp_path / "x" / world.build / "job-output.txt").write_bytes, LOG)
+        while await world.site.kept.of(world.build) is None:  # type: ignore[union-attr]  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    part = await world.get("job-output.txt", range="bytes=-200")
+    assert part.status_code == 206 and b"dead.example did not get to keep the rest" in part.content
+    assert (await world.get("job-output.txt", range="bytes=0-99")).content == LOG[:100]
+    assert "dead.example did not get to keep" in (await world.told())["log_missing"]
+    assert "Not all of them are here: dead.example" in (await world.client.get(ours)).text
+    assert [one["path"] for one in (await world.client.get(f"/api{ours}".replace("/t/", "/tenant/")
+            .replace(f"logs/{world.build}/", f"build/{world.build}/logs"))).json()] == ["job-output.txt"]  # fmt: skip
+
+    await leave(world, tmp_path / "x", {"report.html": PAGE})  # its disk came back
+    assert "log_missing" not in await world.told()
+    assert (await world.get("job-output.txt")).content == LOG
+    manifest = next(a["url"] for a in (await world.told())["artifacts"] if a["name"] == "Zuul Manifest")
+    assert [one["name"] for one in (await world.client.get(manifest)).json()["tree"]] == [
+        "job-output.txt",
+        "report.html",
+    ]
+
+    world.site.context.logs_root = "https://logs.example/of"  # the bucket is for everybody
+    assert (await world.told())["log_url"] == f"https://logs.example/of/{world.build}/"
+
+
+async def test_a_damaged_or_absent_store_is_an_error_of_that_file_alone(world: World, tmp_path: Path) -> None:
+    await leave(world, tmp_path / "executor", {"job-output.txt": LOG, "b.txt": b"b" * 5_000})
+    await world.store.put(f"{world.build}/job-output.txt", pieces(b"no gzip"), kind="text/plain")
+    assert (await world.get("job-output.txt")).status_code == 503
+    await world.store.delete([f"{world.build}/job-output.txt"])
+    assert (await world.get("job-output.txt")).status_code == 404
+    assert (await world.get("b.txt")).content == b"b" * 5_000
+    stored = await world.get("b.txt", accept_encoding="gzip")
+    assert stored.content == b"b" * 5_000 and gzip.compress(b"") != stored.content
+    for name in ("../b.txt", "..%2f..%2f_builds%2fx", "%2e%2e/x", "b.txt/x", "none"):
+        assert (await world.get(name)).status_code in (404, 400), name

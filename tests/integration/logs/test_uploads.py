@@ -1,0 +1,278 @@
+"""From an executor's disk to the log store: whole, in parts, again after a failure, and as far as it got."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import signal
+import sys
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.logs import uploading
+from headgate.adapters.logs.bucket import LogBucket
+from headgate.adapters.logs.directory import LogDirectory
+from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, Manifest, part_key
+from headgate.adapters.logs.reading import KeptLogs, missing
+from headgate.adapters.logs.uploading import Uploads
+from headgate.base.tasks import end
+from headgate.ports.logstore import LogStore, LogStoreError, Stored
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.logstores import keys
+from headgate.testing.servers.s3 import bucket
+
+LOG = "".join(f"2026-01-01 00:00:00.000 | line {number} {'x' * (number % 70)}\n" for number in range(60_000)).encode()
+
+
+class Unsteady:
+    """A log store that fails while `why` says so for a key."""
+
+    encodes = True
+
+    def __init__(self, store: LogStore) -> None:
+        self.store, self.puts = store, list[str]()
+        self.why: Callable[[str], str] = lambda key: ""
+
+    async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
+        self.puts.append(key)
+        if why := self.why(key):
+            raise LogStoreError(why)
+        await self.store.put(key, content, kind=kind, encoding=encoding)
+
+    def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
+        return self.store.read(key, start, end)
+
+    async def look(self, key: str) -> Stored | None:
+        return await self.store.look(key)
+
+    def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+        return self.store.keys(prefix)
+
+    async def delete(self, keys: Collection[str]) -> None:
+        await self.store.delete(keys)
+
+
+def made(root: Path, store: LogStore, interval_s: float = 3_600) -> Uploads:
+    return Uploads(LocalLogs(root), store, lambda: 1, host="executor.example", interval_s=interval_s)
+
+
+@asynccontextmanager
+async def working(uploads: Uploads) -> AsyncIterator[Uploads]:
+    task = asyncio.ensure_future(uploads.run())
+    try:
+        yield uploads
+    finally:
+        await end(task)
+
+
+async def until(found: Callable[[], Awaitable[Manifest | None]]) -> Manifest:
+    async with asyncio.timeout(DEADLINE_S):
+        while (manifest := await found()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # it is in a store, which tells nobody
+    return manifest
+
+
+async def completed(store: LogStore, build: str) -> Manifest:
+    async def found() -> Manifest | None:
+        manifest = await KeptLogs(store).of(build)
+        return manifest if manifest is not None and manifest.complete else None
+
+    return await until(found)
+
+
+async def read(store: LogStore, manifest: Manifest, path: str, start: int = 0, end: int | None = None) -> bytes:
+    content = KeptLogs(store).file(manifest, path)
+    assert content is not None, path
+    return b"".join([piece async for piece in content.read(start, content.size_bytes if end is None else end)])
+
+
+@pytest.fixture(params=["directory", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
+    if request.param == "directory":
+        return LogDirectory(tmp_path / "kept")
+    return LogBucket(bucket(request.getfixturevalue("s3_server"), f"b{uuid.uuid4().hex}"))
+
+
+async def test_all_that_a_build_left_is_kept_and_any_part_of_it_can_be_read(store: LogStore, tmp_path: Path) -> None:
+    image = random.Random(1).randbytes(300_000)
+    left = {"job-output.txt": LOG, "report/index.html": b"<h1>all is well</h1>" * 100, "shot.png": image, "empty": b""}
+    assert len(LOG) > 2 * MEMBER_SIZE_BYTES
+    async with working(made(tmp_path / "logs", store)) as uploads:
+        async with uploads.following("b1"):
+            for name, content in left.items():
+                path = tmp_path / "logs/b1" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        manifest = await completed(store, "b1")
+    assert {file.path: (file.size_bytes, file.digest) for file in manifest.files} == {
+        name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in left.items()
+    }
+    assert {file.path: file.kind.partition(";")[0] for file in manifest.files} == {
+        "job-output.txt": "text/plain",
+        "report/index.html": "text/html",
+        "shot.png": "image/png",
+        "empty": "text/plain",
+    }
+    chance = random.Random(2)
+    for name, content in left.items():
+        assert await read(store, manifest, name) == content
+        for _ in range(5):
+            start, last = sorted(chance.randrange(len(content) + 1) for _ in range(2))
+            assert await read(store, manifest, name, start, last) == content[start:last], (name, start, last)
+    assert (manifest.lost, manifest.parts) == ((), ())
+    if store.encodes:
+        found = await store.look("b1/job-output.txt")
+        assert found is not None and found.size_bytes < len(LOG) / 5
+
+
+async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_may_die(
+    store: LogStore, tmp_path: Path
+) -> None:
+    log, lines = tmp_path / "logs/b2/job-output.txt", LOG.splitlines(keepends=True)
+    uploads = made(tmp_path / "logs", store, interval_s=0.01)
+    following = uploads.following("b2")
+    await following.__aenter__()
+    written = 0
+    for upto in (10, 2_000, 2_500):
+        with log.open("ab") as file:
+            file.write(b"".join(lines[written:upto]) + b"half a li" * (upto == 2_500))
+        written, size = upto, sum(map(len, lines[:upto]))
+
+        async def there(size: int = size) -> Manifest | None:
+            found = await KeptLogs(store).of("b2")
+            return found if found is not None and sum(part.size_bytes for part in found.parts) == size else None
+
+        manifest = await until(there)
+    assert not manifest.complete and len(manifest.parts) >= 3
+    told = await read(store, manifest, "job-output.txt")
+    assert told.startswith(b"".join(lines[:2_500])) and told.endswith(b"are not there --\n")
+    assert b"executor.example did not get to keep the rest" in told[size:] and "rest" in missing(manifest)
+    assert await read(store, manifest, "job-output.txt", size - 5, size + 3) == told[size - 5 : size + 3]
+    assert KeptLogs(store).file(manifest, "report/index.html") is None
+
+    # the executor is killed: nothing of this process goes on, and the kernel gives back what it held
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        await end(task)
+    uploads._local.release("b2")
+    async with working(made(tmp_path / "logs", store)):  # another one begins where it was
+        manifest = await completed(store, "b2")
+    assert await read(store, manifest, "job-output.txt") == log.read_bytes()
+    assert not [key for key in await keys(store) if key.startswith(part_key("b2", 0)[:9])]
+
+
+async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(uploading, "RETRY_MAX_S", 0.01)
+    store = Unsteady(LogDirectory(tmp_path / "kept"))
+    store.why = lambda key: "the network is away"
+    async with working(made(tmp_path / "logs", store, interval_s=0.001)) as uploads:
+        for number in range(10):  # more than are uploaded at a time
+            async with uploads.following(f"b{number}"):
+                (tmp_path / f"logs/b{number}/job-output.txt").write_text(f"{number}\n")
+        async with asyncio.timeout(DEADLINE_S):
+            while len(store.puts) < 40:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert uploads.waiting == 10 and await KeptLogs(store).of("b1") is None
+        store.why = lambda key: "this build alone fails" if key.startswith(("b3/", "_builds/b4")) else ""
+        for number in {*range(10)} - {3, 4}:
+            assert await read(store, await completed(store, f"b{number}"), "job-output.txt") == f"{number}\n".encode()
+        assert await KeptLogs(store).of("b3") is None and await KeptLogs(store).of("b4") is None
+        store.why = lambda key: ""
+        for number in (3, 4):
+            await completed(store, f"b{number}")
+
+
+async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path) -> None:
+    store = Unsteady(LogDirectory(tmp_path / "kept"))
+    uploads = made(tmp_path / "logs", store)
+    for build in ("b1", "b2"):
+        async with uploads.following(build):
+            (tmp_path / "logs" / build / "job-output.txt").write_text("the end\n")
+    store.why = lambda key: "away" if key.startswith("b2/") else ""
+    await uploads.close()
+    assert (await completed(store, "b1")).files and await KeptLogs(store).of("b2") is None
+    assert uploads.waiting == 1
+
+
+async def test_two_executors_on_one_disk_take_a_build_once(tmp_path: Path) -> None:
+    store = Unsteady(LogDirectory(tmp_path / "kept"))
+    first, second = made(tmp_path / "logs", store), made(tmp_path / "logs", store)
+    (tmp_path / "logs/left").mkdir(parents=True)
+    (tmp_path / "logs/left/job-output.txt").write_text("of one that died\n")
+    async with first.following("b1"), working(second):
+        (tmp_path / "logs/b1/job-output.txt").write_text("half of it\n")
+        await completed(store, "left")
+        assert await KeptLogs(store).of("b1") is None, "it runs"
+        async with working(first):
+            await asyncio.sleep(0)
+    assert store.puts.count("left/job-output.txt") == 1
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from headgate.adapters.logs.directory import LogDirectory
+from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.uploading import Uploads
+
+root = Path(sys.argv[1])
+
+class Stuck(LogDirectory):
+    async def put(self, key, content, *, kind, encoding=""):
+        async def some():
+            async for piece in content:
+                yield piece
+                if key == "b1/report.html":
+                    print("stuck", flush=True)
+                    await asyncio.Event().wait()
+        await super().put(key, some(), kind=kind, encoding=encoding)
+        if key.startswith("_builds"):
+            print("record", flush=True)
+
+async def main():
+    uploads = Uploads(LocalLogs(root / "logs"), Stuck(root / "kept"), lambda: 1, host="killed.example", interval_s=0.01)
+    async with uploads.following("b1"):
+        (root / "logs/b1/job-output.txt").write_text("until then\\n")
+        await asyncio.to_thread(sys.stdin.readline)
+        (root / "logs/b1/job-output.txt").open("a").write("RESULT: SUCCESS\\n")
+        (root / "logs/b1/report.html").write_text("x" * 3_000_000)
+    await uploads.run()
+
+asyncio.run(main())
+"""
+
+
+async def test_an_executor_that_is_killed_while_it_uploads_leaves_what_was_there(tmp_path: Path) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED, str(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert program.stdin is not None and program.stdout is not None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            assert await program.stdout.readline() == b"record\n"
+            program.stdin.write(b"\n")
+            await program.stdin.drain()
+            while (line := await program.stdout.readline()) != b"stuck\n":
+                assert line == b"record\n", line
+    finally:
+        os.kill(program.pid, signal.SIGKILL)
+        await program.wait()
+    store = LogDirectory(tmp_path / "kept")
+    manifest = await KeptLogs(store).of("b1")
+    assert manifest is not None and not manifest.complete and manifest.files == ()
+    told = await read(store, manifest, "job-output.txt")
+    assert told.startswith(b"until then\n") and b"killed.example did not get to keep the rest" in told
+    assert KeptLogs(store).file(manifest, "report.html") is None, "half of it is not shown"
+    async with working(made(tmp_path / "logs", store)):  # its disk comes back
+        manifest = await completed(store, "b1")
+    assert len(await read(store, manifest, "report.html")) == 3_000_000
+    assert (await read(store, manifest, "job-output.txt")).endswith(b"RESULT: SUCCESS\n")
