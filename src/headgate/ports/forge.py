@@ -8,7 +8,7 @@ until it is done: a driver does twice what it does once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -106,6 +106,13 @@ class Ignored(NamedTuple):
     why: str
 
 
+class Unsure(NamedTuple):
+    """A delivery that cannot be verified before the forge was asked for the secret of its project."""
+
+    ask: Callable[[], Awaitable[None]]
+    """Asks, and never raises; afterwards the same delivery is verified, or refused."""
+
+
 class Misdelivered(Exception):
     """It is no delivery of this forge: not signed, wrongly signed, or not in its form."""
 
@@ -137,7 +144,7 @@ class NotLanded(msgspec.Struct, frozen=True):
 class Hears(Protocol):
     """Takes deliveries that say where something may have happened."""
 
-    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored | Unsure:
         """Verify a delivery, without asking anybody.  `headers`: names in lower case.  Raise Misdelivered."""
         ...
 

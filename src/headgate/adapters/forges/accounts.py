@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from urllib.parse import urlsplit
 
 from headgate.base.errors import UserError
@@ -46,6 +47,11 @@ class OnTheWeb:
         except ValueError:  # anybody can write it: brackets that do not close, letters that stand for a slash
             return ""
         return parts.path.removeprefix(self.root) if ours and parts.path.startswith(f"{self.root}/") else ""
+
+
+def over_ssh(key: str) -> dict[str, str]:
+    """Return settings of git with which it logs in with a key (its path) and no other, and asks nobody."""
+    return {"core.sshCommand": f"ssh -i {shlex.quote(key)} -o IdentitiesOnly=yes -o BatchMode=yes"}
 
 
 def host_of(server: str) -> str:

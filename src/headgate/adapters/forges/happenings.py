@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headgate.adapters.forges.pulls import AnyPull, Report, cut
 from headgate.base.ids import derived
@@ -19,6 +20,26 @@ OLD_MS = 3_600_000
 _NOTHING = Details()
 
 
+class Spoken(NamedTuple):
+    """How triggers name what happens; empty: they have no name for it."""
+
+    pull: str = "pull_request"
+    review: str = "pull_request_review"
+    check: str = "check_run"
+    merged: str = "closed"
+    reopened: str = "reopened"
+    edited: str = "edited"
+    labeled: str = "labeled"
+    unlabeled: str = "unlabeled"
+    submitted: str = "submitted"
+    """Of a review; empty: as the review is."""
+    flags: bool = False
+    """Is what a status says the state of the event?"""
+
+
+USUAL = Spoken()
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """How far it was told."""
@@ -28,19 +49,22 @@ class Mark:
     review: int = 0
     again: str = ""
     """When the check ended that somebody wants to run once more, and that was told."""
+    floor: int = 0
+    """Up to here what was said is of former commits, where the forge does not say that itself."""
 
     @classmethod
     def of(cls, text: str) -> Mark:
         """Return what a mark says; one of another form says nothing."""
         parts = text.split("|")
-        if len(parts) != 4 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        if len(parts) not in (4, 5) or not all(part.isdecimal() for part in (*parts[1:3], *parts[4:])):
             return cls()
-        return cls(parts[0], int(parts[1]), int(parts[2]), parts[3])
+        return cls(parts[0], int(parts[1]), int(parts[2]), parts[3], *map(int, parts[4:]))
 
     @property
     def text(self) -> str:
         """Return it as it is kept."""
-        return f"{self.updated}|{self.remark}|{self.review}|{self.again}"
+        said = f"{self.updated}|{self.remark}|{self.review}|{self.again}"
+        return f"{said}|{self.floor}" if self.floor else said
 
 
 def marked(pull: AnyPull, before: Mark) -> Mark:
@@ -56,7 +80,14 @@ def _asked_again(pull: AnyPull) -> str:
 
 
 def events(
-    now: Standing, was: Standing | None, pull: AnyPull, us: frozenset[str], at_ms: int, *, first: bool
+    now: Standing,
+    was: Standing | None,
+    pull: AnyPull,
+    us: frozenset[str],
+    at_ms: int,
+    *,
+    first: bool,
+    spoken: Spoken = USUAL,
 ) -> Iterator[TriggerEvent]:
     """Yield what happened.  `us`: what Headgate said itself is not told; `first`: nobody ever looked at its project."""
     change, key = now.change, now.change.key
@@ -68,25 +99,25 @@ def events(
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
     if was is not None and was.untold:
-        yield tell(EventKind.MERGED, Happening("pull_request", "closed"), "landed", change.commit)
+        yield tell(EventKind.MERGED, Happening(spoken.pull, spoken.merged), "landed", change.commit)
         return
     if not now.open:
         if was is not None and was.open:
-            kind = EventKind.MERGED if now.landed else EventKind.ABANDONED
-            yield tell(kind, Happening("pull_request", "closed"), pull.updated)
+            kind, action = (EventKind.MERGED, spoken.merged) if now.landed else (EventKind.ABANDONED, "closed")
+            yield tell(kind, Happening(spoken.pull, action), pull.updated)
         return
     if was is None or not was.open:
-        action = "opened" if was is None else "reopened"
+        action = "opened" if was is None else spoken.reopened
         who = pull.author if was is None else None
-        yield tell(EventKind.PROPOSED, Happening("pull_request", action, who), pull.updated, fresh=True)
+        yield tell(EventKind.PROPOSED, Happening(spoken.pull, action, who), pull.updated, fresh=True)
     elif was.change.commit != change.commit:
-        yield tell(EventKind.PROPOSED, Happening("pull_request", "changed"), was.change.commit, change.commit)
+        yield tell(EventKind.PROPOSED, Happening(spoken.pull, "changed"), was.change.commit, change.commit)
     elif _edited(was.change, change):
-        yield tell(EventKind.STIRRED, Happening("pull_request", "edited"), pull.updated)
+        yield tell(EventKind.STIRRED, Happening(spoken.pull, spoken.edited), pull.updated)
     if was is not None and before.draft is not None and before.draft != pull.draft:
         action = "converted_to_draft" if pull.draft else "ready_for_review"
-        yield tell(EventKind.STIRRED, Happening("pull_request", action), pull.updated)
-    for happening, what in _said(pull, before, mark, us, since_ms=at_ms - OLD_MS if first else 0):
+        yield tell(EventKind.STIRRED, Happening(spoken.pull, action), pull.updated)
+    for happening, what in _said(pull, before, mark, us, since_ms=at_ms - OLD_MS if first else 0, spoken=spoken):
         yield tell(EventKind.STIRRED, happening, *what)
 
 
@@ -95,30 +126,30 @@ def _edited(was: Change, now: Change) -> bool:
 
 
 def _said(
-    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str], since_ms: int
+    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str], since_ms: int, spoken: Spoken
 ) -> Iterator[tuple[Happening, tuple[object, ...]]]:
     """Yield what people and programs said, each with what makes it this very thing."""
     for name in pull.labels:
         if name not in (before.labels or ()):
-            yield Happening("pull_request", "labeled", added=(name,)), (name, pull.updated)
-    for name in before.labels or ():
+            yield Happening(spoken.pull, spoken.labeled, added=(name,)), (name, pull.updated)
+    for name in before.labels or () if spoken.unlabeled else ():
         if name not in pull.labels:
-            yield Happening("pull_request", "unlabeled", removed=(name,)), (name, pull.updated)
+            yield Happening(spoken.pull, spoken.unlabeled, removed=(name,)), (name, pull.updated)
     for remark in pull.remarks:
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
-            yield Happening("pull_request", "comment", remark.who, (cut(remark.text),)), (remark.id,)
-    yield from _reviewed(pull, before, mark, us)
+            yield Happening(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)
+    yield from _reviewed(pull, before, mark, us, spoken)
     told = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:
-        yield from _reported(report, told, us)
+        yield from _reported(report, told, us, spoken)
     asked = _asked_again(pull)
     if asked and asked != mark.again:
         again = tuple(one.status for one in pull.reports if one.asked_again)
-        yield Happening("check_run", "rerequested", statuses=again), (asked,)
+        yield Happening(spoken.check, "rerequested", statuses=again), (asked,)
 
 
 def _reviewed(
-    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str]
+    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str], spoken: Spoken
 ) -> Iterator[tuple[Happening, tuple[object, ...]]]:
     votes = {vote.who.name: vote for vote in before.votes or ()}
     for one in pull.reviews:
@@ -128,20 +159,22 @@ def _reviewed(
         known = votes.get(one.who.name)
         if one.state == "dismissed":
             if known is not None and known.value != "dismissed" and known.since_ms == one.at_ms:
-                said = Happening("pull_request_review", "dismissed", votes=(vote,), state="dismissed")
+                said = Happening(spoken.review, "dismissed", votes=(vote,), state="dismissed")
                 yield said, (one.id, "dismissed")
         elif one.id > mark.review:
-            yield Happening("pull_request_review", "submitted", one.who, votes=(vote,), state=one.state), (one.id,)
+            action, state = (spoken.submitted, one.state) if spoken.submitted else (one.state, "")
+            yield Happening(spoken.review, action, one.who, votes=(vote,), state=state), (one.id,)
 
 
 def _reported(
-    report: Report, told: dict[tuple[str, str, bool], str], us: frozenset[str]
+    report: Report, told: dict[tuple[str, str, bool], str], us: frozenset[str], spoken: Spoken
 ) -> Iterator[tuple[Happening, tuple[object, ...]]]:
     one = report.status
     if one.who in us or told.get((one.who, one.name, one.check)) == one.state:
         return
     if not one.check:
-        said = Happening("pull_request", "status", Account(one.who), statuses=(one,))
+        state = one.state if spoken.flags else ""
+        said = Happening(spoken.pull, "status", Account(one.who), statuses=(one,), state=state)
         yield said, (one.who, one.name, one.state, report.at_ms)
     elif report.at_ms:  # it has ended
-        yield Happening("check_run", "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)
+        yield Happening(spoken.check, "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)

@@ -28,6 +28,9 @@ log = logging.getLogger("headgate.forges")
 
 ODD_MAX = 3
 """Changes in a row that the forge does not tell of now; with more, it is not they that are odd."""
+IN_TURN_MAX = 10
+"""Of what has not moved, how many are looked at with all of a project, in turn, where something moves nothing that the
+list shows: a status, a protection, a permission."""
 BATCH_MAX = 10
 """Changes of one sighting: what is seen is stored before more is asked for."""
 
@@ -246,6 +249,16 @@ def listed(
         with suppress(LookupError, TypeError, ValueError):
             found[int(one[number])] = True
             found[int(one[number])] = differs(one, known.get(int(one[number])))
+    return found
+
+
+def in_turn(found: dict[int, bool], turns: dict[str, int], project: str) -> dict[int, bool]:
+    """Return them with some more that are looked at, in turn, of those that have not moved.  `turns`: project -> the
+    last one so far."""
+    last = turns.get(project, 0)
+    rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
+    for number in rest[:IN_TURN_MAX]:
+        found[number], turns[project] = True, number
     return found
 
 

@@ -133,11 +133,30 @@ _GITEA = {
     "sshkey": Setting("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
 }
+_PAGURE = {
+    "server": Setting("text", "pagure.io", "its host."),
+    "baseurl": Setting("text", "", "its address, where it has a path. Default: https://SERVER."),
+    "cloneurl": Setting("text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."),
+    "api_token": Setting("text", "", "a token of the account that Headgate has there, of all projects."),
+    "app_name": Setting("text", "Zuul", "what stands before its flags."),
+    "webhook_token": Setting(
+        "text",
+        "",
+        "the token of the webhooks: one, or `PROJECT=TOKEN` with commas between. Default: Pagure is asked for that of "
+        "each project.",
+    ),
+    "sshkey": Setting("path", "", "a key for git, which then uses ssh; without it git reads what is public."),
+    "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
+    "source_whitelist": Setting(
+        "text", "", "taken, and of no effect: deliveries are signed, and an address proves nothing."
+    ),
+}
 FORGES: dict[str, Row] = {
     "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
     "github": Row("headgate.adapters.forges.github.connecting", _GITHUB),
     "gitlab": Row("headgate.adapters.forges.gitlab.connecting", _GITLAB, ("api_token", "of an account with scope api")),
     "gitea": Row("headgate.adapters.forges.gitea.connecting", _GITEA, ("api_token", "a token of its account there")),
+    "pagure": Row("headgate.adapters.forges.pagure.connecting", _PAGURE, ("api_token", "a token of its account there")),
 }
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
 

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.forges.happenings import Mark, events
+from headgate.adapters.forges.happenings import USUAL, Mark, Spoken, events
+from headgate.adapters.forges.looking import Found
 from headgate.adapters.forges.pulls import AnyPull, cut
 from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, Rest
 from headgate.adapters.git.command import GitError
@@ -36,6 +37,9 @@ Pull = TypeVar("Pull", bound=AnyPull)
 
 class Stands(ABC, Generic[Pull]):
     """Makes standings of one forge."""
+
+    spoken: Spoken = USUAL
+    """How triggers name what happens there."""
 
     def __init__(
         self, rest: Rest, connection: str, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time
@@ -65,7 +69,7 @@ class Stands(ABC, Generic[Pull]):
         heads: Mapping[str, str],
         *,
         first: bool,
-    ) -> tuple[Standing, list[TriggerEvent]]:
+    ) -> Found:
         """Return the standing of a pull request of `project` (canonical name), and what happened since `was`.
 
         `heads`: ref -> commit of its branches.  Raise ReporterAway, Denied, Rejected, NotThere."""
@@ -93,7 +97,7 @@ class Stands(ABC, Generic[Pull]):
         approved = pull.head if pull.approved else ""
         now = Standing(change, pull.state == "OPEN", approved, pull.state == "MERGED", details=details)
         at_ms = int(self._now_s() * 1000)
-        told = list(events(now, was, pull, frozenset(us), at_ms, first=first))
+        told = list(events(now, was, pull, frozenset(us), at_ms, first=first, spoken=self.spoken))
         return now, [await self._with_permission(key, pull.project, event) for event in told]
 
     async def _files(self, project: str, pull: Pull, heads: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -53,6 +53,10 @@ class Teller(ABC):
     def short(self, project: str) -> str:
         """Return `owner/name` of a canonical name."""
 
+    def place(self, project: str) -> str:
+        """Return where the API has a project (owner/name)."""
+        return f"/repos/{project}"
+
     @abstractmethod
     async def all(self, key: Key, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
         """Do what the reporter says.  `repo`: the path of the project."""
@@ -72,7 +76,7 @@ class Teller(ABC):
         project = self.short(change.project)
         try:
             key = await self._who.of(project)
-            await self.all(key, f"/repos/{project}", change, posting.report, how)
+            await self.all(key, self.place(project), change, posting.report, how)
         except NotThere as error:
             raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
         except (Denied, Rejected) as error:

@@ -29,9 +29,11 @@ class GitConnection:
         *,
         poll_interval_s: float = 30.0,
         access: Access | None = None,
+        suffix: str = "",
     ) -> None:
-        """`access`: how one may talk with the server of a project; else as the user of this machine may."""
-        self.name, self.access = name, access
+        """`access`: how one may talk with the server of a project; else as the user of this machine may.
+        `suffix`: what comes after the name of a project."""
+        self.name, self.access, self._suffix = name, access, suffix
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
@@ -61,7 +63,7 @@ class GitConnection:
 
     def _url(self, project: str) -> str:
         short = project.removeprefix(f"{self.canonical_hostname}/")
-        return self.baseurl + ("" if self.baseurl.endswith((":", ":/")) else "/") + short
+        return self.baseurl + ("" if self.baseurl.endswith((":", ":/")) else "/") + short + self._suffix
 
     def git_dir(self, project: str) -> Path | None:
         """Return the path of a local repository that is there."""

@@ -87,6 +87,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "adapters/forges": "status-url",
         "gate": "merge=lands",
     },
+    "pagure reporter": {"adapters/forges/pagure": "status status-url comment", "gate": "merge=lands"},
     "queue reporter": {"services/scheduler": "queue ttl"},
     "inventory trigger": {"config": "project", "services/scheduler": "event=events type filter project branch"},
     "inventory reporter": {"services/reporting": "set unset tag untag"},

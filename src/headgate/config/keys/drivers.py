@@ -40,16 +40,12 @@ class Driver(NamedTuple):
     """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
 
 
-_FORGE = "Headgate has no connections of this driver yet"
-
-
 def _of(
     dialect: Dialect,
     *,
     free: bool = False,
     lands: tuple[str, ...] = ("merge",),
     forgiven: str = "",
-    idle: str = "",
     named: tuple[str, ...] = (),
 ) -> Driver:
     """Return what the configuration may say to a forge: what there are predicates for, and nothing else."""
@@ -61,7 +57,6 @@ def _of(
         lands=lands,
         deprecated=tuple(dialect.instead),
         forgiven=forgiven,
-        idle=idle,
         named=named,
     )
 
@@ -112,7 +107,7 @@ DRIVERS: dict[str, Driver] = {
     "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning"),
     "gitlab": _of(DIALECTS["gitlab"]),
     "gitea": _of(DIALECTS["gitea"]),
-    "pagure": _of(DIALECTS["pagure"], idle=_FORGE),
+    "pagure": _of(DIALECTS["pagure"]),
     "timer": Driver(
         trigger={
             "time": Key(many(time), required=True, note="day 0 is Monday"),

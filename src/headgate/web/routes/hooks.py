@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from litestar import post
@@ -10,7 +11,7 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 
-from headgate.ports.forge import Ignored, Misdelivered
+from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
 from headgate.services.scheduler.hints import kept
 from headgate.store.types import StoreError
 from headgate.web.site import HttpRequest, site_of
@@ -30,7 +31,7 @@ async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> di
     if heard is None:
         raise NotFoundException(f"there is no connection {name!r} that takes deliveries")
     try:
-        found = heard.webhook({key.lower(): value for key, value in request.headers.items()}, await request.body())
+        found = await verified(heard, request.headers.items(), await request.body())
     except Misdelivered as wrong:
         log.warning("a delivery to the connection %s is refused: %s", name, wrong)
         raise HTTPException(str(wrong), status_code=wrong.status) from wrong
@@ -42,6 +43,18 @@ async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> di
     except StoreError as error:
         raise HTTPException("the store cannot be reached just now; deliver it again", status_code=503) from error
     return {"hint": {"project": found.project, "number": found.number, "ref": found.ref}}
+
+
+async def verified(heard: Hears, headers: Iterable[tuple[str, str]], body: bytes) -> Hint | Ignored:
+    """Return what a delivery says, once its forge was asked for what it is verified with.  Raise Misdelivered."""
+    named = {key.lower(): value for key, value in headers}
+    found = heard.webhook(named, body)
+    if isinstance(found, Unsure):
+        await found.ask()
+        found = heard.webhook(named, body)
+    if isinstance(found, Unsure):
+        raise Misdelivered("it cannot be verified just now; deliver it again later", 503)
+    return found
 
 
 ROUTES = (payload,)

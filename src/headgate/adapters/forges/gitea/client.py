@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from headgate.adapters.forges.accounts import over_ssh
 from headgate.adapters.forges.budget import Budget
 from headgate.adapters.forges.gitea.account import GiteaAccount
 from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Broken, Heard, Key, Query, Rest, TooLong
@@ -82,8 +83,7 @@ class Client(Rest):
         """Return settings of git with which it may talk with the server."""
         account = self.account
         if account.sshkey:
-            key = "'" + account.sshkey.replace("'", "'\\''") + "'"
-            return {"core.sshCommand": f"ssh -i {key} -o IdentitiesOnly=yes -o BatchMode=yes"}
+            return over_ssh(account.sshkey)
         if not account.clone.startswith(("http://", "https://")):
             return {}
         basic = base64.b64encode(f"{account.user or 'headgate'}:{account.api_token}".encode()).decode()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 from headgate.adapters.forges.branches import Branches
 from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.patience import Patience
 from headgate.adapters.forges.rest import Denied, NotThere, Rejected
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest
@@ -24,7 +24,6 @@ METHODS = {
 _WAITS = "try again later"
 PATIENCE_S = 45.0
 """How long Gitea may be working out whether a change can be merged: it says the same of one that conflicts."""
-WAITING_MAX = 1_000
 MESSAGE_MAX = 60_000
 
 
@@ -33,8 +32,7 @@ class Lander:
 
     def __init__(self, client: Client, branches: Branches) -> None:
         self._client, self._branches = client, branches
-        self._waiting: OrderedDict[str, float] = OrderedDict()
-        """Key and head of a change -> since when Gitea asks to try again later."""
+        self._patience = Patience(PATIENCE_S, client.now_s)
 
     async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
@@ -82,7 +80,7 @@ class Lander:
             return done
         except (Denied, NotThere, Rejected) as error:
             return await self._refused(work, change, error)
-        self._waiting.pop(_waits(change), None)
+        self._patience.forget(_waits(change))
         there = await self._there(change)
         # Merged, and not so: who proposed it has chosen another branch at the last moment.
         return await self._merged(work, change, there) or Landed(differs=bool(there["merged"]))
@@ -98,22 +96,13 @@ class Lander:
         if there["state"] != "open":
             return NotLanded("Gitea does not merge it: it is closed")
         if isinstance(error, Rejected) and error.status == 405 and _WAITS in said.lower():
-            self._be_patient(change, said)
+            if self._patience.lasts(_waits(change)):
+                raise ReportPutOff(f"Gitea has not worked out whether it can be merged: {said}")
             return NotLanded(
                 f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has said that it conflicts with {change.branch}, "
                 f"or that this is still worked out: {said}"
             )
         return NotLanded(f"Gitea does not merge it: {said}{_advice(error, said)}")
-
-    def _be_patient(self, change: Change, said: str) -> None:
-        """Raise ReportPutOff, unless that has been so for long."""
-        now_s, key = self._client.now_s(), _waits(change)
-        since_s = self._waiting.setdefault(key, now_s)
-        while len(self._waiting) > WAITING_MAX:
-            self._waiting.popitem(last=False)
-        if now_s - since_s <= PATIENCE_S:
-            raise ReportPutOff(f"Gitea has not worked out whether it can be merged: {said}")
-        self._waiting.pop(key, None)
 
     async def _merged(self, work: LandRequest, change: Change, there: Any) -> Landed | None:
         """Return what came of it when it is merged already, of this very head and into this very branch."""

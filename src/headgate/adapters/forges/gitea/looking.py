@@ -12,7 +12,7 @@ from headgate.adapters.forges.gitea.protection import protection
 from headgate.adapters.forges.gitea.pull import look
 from headgate.adapters.forges.gitea.standing import GiteaStands
 from headgate.adapters.forges.happenings import OLD_MS, Mark
-from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words, listed
+from headgate.adapters.forges.looking import Found, Guarded, Known, ProjectLook, Words, in_turn, listed
 from headgate.adapters.forges.rest import Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
@@ -21,9 +21,6 @@ from headgate.gate.change import Standing
 from headgate.ports.forge import Hint
 
 WORDS = Words("pull request", Happening("pull_request", "closed"), Happening("push"))
-IN_TURN_MAX = 10
-"""Of what has not moved, how many are looked at with all of a project, in turn: a status, a protection or a permission
-moves nothing that the list shows, and Gitea sends what was not delivered never again."""
 
 
 @dataclass(slots=True)
@@ -70,17 +67,14 @@ class Asking:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, Standing]) -> Mapping[int, bool]:
-        """See `forges.looking.Asking`."""
+        """See `forges.looking.Asking`.  A status moves nothing that the list shows, and Gitea never sends again what
+        was not delivered."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}
         async for page in self.client.pages(self.client.key, path, query, urgent=False):
             found |= listed(page, "number", known, _differs)
-        last = self.turns.get(self.project, 0)
-        rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
-        for number in rest[:IN_TURN_MAX]:
-            found[number], self.turns[self.project] = True, number
-        return found
+        return in_turn(found, self.turns, self.project)
 
     async def one(
         self, number: int, was: Standing | None, heads: Mapping[str, str], *, first: bool, urgent: bool

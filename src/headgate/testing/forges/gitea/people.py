@@ -19,7 +19,7 @@ from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.github.server import Trouble
 from headgate.testing.forges.github.state import Account, Comment, Label
-from headgate.testing.servers.program import free_ports
+from headgate.testing.forges.served import on_a_port, put
 
 PATH = "/code"
 """Below which the stand-in is, as many are."""
@@ -43,12 +43,9 @@ class Person:
         merges: str | None = None,
     ) -> str:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
-        before = hosting.heads(repository)
-        parent = before.get(branch) or before.get(base or repository.default_branch)
-        who = hosting.signature(self.account, self.acts.world.clock.now_s())
-        parents = [one for one in (parent, merges) if one]
-        commit = hosting.commit(repository, parents, files, message, who)
-        hosting.point(repository, f"refs/heads/{branch}", commit)
+        before, now_s = hosting.heads(repository), self.acts.world.clock.now_s()
+        base = base or repository.default_branch
+        commit = put(repository, branch, base, files, message, self.account, now_s, merges)
         self.acts.pushed(repository, self.account, before)
         return commit
 
@@ -140,8 +137,7 @@ def make_repository(world: World, full_name: str, files: Mapping[str, str], bran
     made = Repository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
     world.repositories[full_name] = made
     if files:
-        first = hosting.commit(made, [], files, "Begin", hosting.signature(account, now_s))
-        hosting.point(made, f"refs/heads/{branch}", first)
+        put(made, branch, branch, files, "Begin", account, now_s)
     return made
 
 
@@ -211,18 +207,18 @@ class Gitea:
 @asynccontextmanager
 async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
     """Provide a Gitea on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
-    port = free_ports(1)[0]
-    url, world = f"http://127.0.0.1:{port}{path}", World(root)
-    mail, shows = Mail(world.clock), Shows(world, url)
-    acts = Acts(world, Post(world, shows, mail))
-    door = Door(world, shows, acts, path)
-    runner = web.AppRunner(door.application(), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        async with Postman(mail):
-            yield Gitea(url, world, mail, door, acts)
-    finally:
-        for trouble in door.troubles:
-            trouble.until.set()
-        await runner.cleanup()
+    world = World(root)
+    mail = Mail(world.clock)
+    doors: list[Door] = []
+
+    def application(url: str) -> web.Application:
+        shows = Shows(world, url)
+        doors.append(Door(world, shows, Acts(world, Post(world, shows, mail)), path))
+        return doors[0].application()
+
+    async with on_a_port(path, application) as url, Postman(mail):
+        try:
+            yield Gitea(url, world, mail, doors[0], doors[0].acts)
+        finally:
+            for trouble in doors[0].troubles:
+                trouble.until.set()

@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -22,6 +21,7 @@ from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.server import Exchange, Trouble
 from headgate.testing.forges.github.state import Account
 from headgate.testing.forges.pages import Pages
+from headgate.testing.forges.served import as_json, failed, trouble_at
 
 API = "/api/v1"
 
@@ -75,20 +75,13 @@ class Door:
             if found is not None and route.method == request.method:
                 break
         else:
-            return _json(404, {"message": "404 page not found"})
-        trouble = self._trouble(route.method, route.template)
+            return as_json(404, {"message": "404 page not found"})
+        trouble = trouble_at(self.troubles, route.method, route.template)
         if trouble is not None and not trouble.done:
-            return await _fail(trouble)
+            return await failed(trouble)
         body = await request.read()
         answer = self._answer(request, route, {name: unquote(said) for name, said in found.groupdict().items()}, body)
-        return await _fail(trouble) if trouble is not None else answer
-
-    def _trouble(self, method: str, template: str) -> Trouble | None:
-        for one in self.troubles:
-            if one.times and one.method in ("", method) and one.template in ("", template):
-                one.times -= 1
-                return one
-        return None
+        return await failed(trouble) if trouble is not None else answer
 
     def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
         headers: dict[str, str] = {}
@@ -112,7 +105,7 @@ class Door:
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": repr(error), "url": f"{self.shows.web}/api/swagger"}
         self._judged(Exchange(route.method, route.template, dict(request.query), said, status, answer))
-        return _json(status, answer, headers)
+        return as_json(status, answer, headers)
 
     def _asker(self, request: web.Request) -> Account:
         """Return who asks.  Raise Refused."""
@@ -162,17 +155,3 @@ def _refuses(repository: Repository, ref: str) -> bool:
     """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
     branch = ref.removeprefix("refs/heads/")
     return ref.startswith("refs/pull/") or rules.protection_of(repository, branch) is not None
-
-
-async def _fail(trouble: Trouble) -> web.StreamResponse:
-    if trouble.hangs:
-        await trouble.until.wait()
-    return web.Response(status=trouble.status, text="<html>Bad Gateway</html>", content_type="text/html")
-
-
-def _json(status: int, answer: Any, headers: dict[str, str] | None = None) -> web.Response:
-    if answer is None:
-        return web.Response(status=status, headers=headers)
-    return web.Response(
-        status=status, body=msgspec.json.encode(answer), headers=headers, content_type="application/json"
-    )

@@ -1,0 +1,1 @@
+"""Pagure: pull requests, flags, thumbs, merging."""

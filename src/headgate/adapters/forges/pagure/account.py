@@ -1,0 +1,87 @@
+"""A connection to Pagure as the operator writes it down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.adapters.forges.accounts import TRUE, OnTheWeb, address, host_of
+from headgate.base.errors import UserError
+
+PUBLIC = "pagure.io"
+_FORKS, _FORK = "forks/", "fork/"
+"""Pagure calls a fork `forks/USER/NAME`, and has its pages below `fork/USER/NAME`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagureAccount(OnTheWeb):
+    """Says where a Pagure is, and who Headgate is there."""
+
+    name: str
+    web: str = f"https://{PUBLIC}"
+    canonical_hostname: str = PUBLIC
+    clone: str = f"https://{PUBLIC}"
+    """What the name of a project is put behind for git."""
+    api_token: str = field(default="", repr=False)
+    app_name: str = "Zuul"
+    """What stands before its flags."""
+    webhook_token: str = field(default="", repr=False)
+    """Of projects that have none of their own below; empty: Pagure is asked."""
+    webhook_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Name of a project -> its token."""
+    sshkey: str = ""
+    verify_ssl: bool = True
+
+    @property
+    def api(self) -> str:
+        """Return where REST is."""
+        return f"{self.web}/api/0"
+
+    def canonical(self, short: str) -> str:
+        """See `OnTheWeb`: of a fork, also as its pages have it."""
+        name = f"{_FORKS}{short.removeprefix(_FORK)}" if short.startswith(_FORK) else short
+        return f"{self.canonical_hostname}/{name}"
+
+    def path(self, short: str) -> str:
+        """Return where the API has a project."""
+        return f"/{_FORK}{short.removeprefix(_FORKS)}" if short.startswith(_FORKS) else f"/{short}"
+
+
+def account(name: str, said: Mapping[str, str]) -> PagureAccount:
+    """Return what a section of the settings says.  Raise UserError."""
+    server = said.get("server") or PUBLIC
+    web = address("baseurl", said.get("baseurl") or (server if "://" in server else f"https://{server}"))
+    if not said.get("api_token"):
+        raise UserError("it needs api_token: a token of the account that Headgate has there, of all projects")
+    host = host_of(said.get("server") or web)
+    clone = said.get("cloneurl") or (f"ssh://git@{host_of(web)}" if said.get("sshkey") else web)
+    if clone.startswith(("http://", "https://")):
+        clone = address("cloneurl", clone)
+    everywhere, own = _tokens(said.get("webhook_token", ""))
+    return PagureAccount(
+        name,
+        web,
+        said.get("canonical_hostname") or host,
+        clone.rstrip("/"),
+        said["api_token"],
+        said.get("app_name") or "Zuul",
+        everywhere,
+        own,
+        said.get("sshkey", ""),
+        said.get("verify_ssl", "true").lower() in TRUE,
+    )
+
+
+def _tokens(said: str) -> tuple[str, Mapping[str, str]]:
+    """Return the token of all projects, and those of some: `TOKEN`, or `PROJECT=TOKEN` as often as needed."""
+    everywhere, own = "", dict[str, str]()
+    for part in re.split(r"[,\s]+", said.strip()):
+        project, between, token = part.partition("=")
+        if between and not (project and token):
+            raise UserError("webhook_token: write a token, or PROJECT=TOKEN for each project, with commas between")
+        if between:
+            own[project] = token
+        else:
+            everywhere = part or everywhere
+    return everywhere, own

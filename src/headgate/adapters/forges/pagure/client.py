@@ -1,0 +1,134 @@
+"""Calls of Pagure's API, and who makes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+
+from headgate.adapters.forges.accounts import over_ssh
+from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.pagure.account import PagureAccount
+from headgate.adapters.forges.rest import (
+    AGAIN_S,
+    PAGES_MAX,
+    Broken,
+    Denied,
+    Heard,
+    Key,
+    Query,
+    Rest,
+    TooMuch,
+    in_one_form,
+)
+from headgate.ports.reporter import ReporterAway
+
+PAGE = 20
+"""Pull requests of a page: each comes with all that was ever said on it."""
+REFUSED_S = 60.0
+"""How long nobody asks after the token was refused: somebody has to make another one."""
+
+
+class Unauthorized(Denied):
+    """The token is refused: for all, or for this very thing, which its ACLs do not name."""
+
+
+class Client(Rest):
+    """Talks with one Pagure."""
+
+    page_size: Query = MappingProxyType({"per_page": PAGE})
+
+    def __init__(
+        self, account: PagureAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(account.host, account.api, http, now_s)
+        self.account, self.now_s = account, now_s
+        self.key = Key(f"the token of {account.name}", account.api_token)
+        self.login = ""
+        """The name of the account, as far as it is known."""
+
+    def headers(self, key: Key) -> Mapping[str, str]:
+        """See `Rest`."""
+        form = "application/x-www-form-urlencoded"
+        return {"Accept": "application/json", "Content-Type": form, "Authorization": f"token {key.token}"}
+
+    def encoded(self, said: Any) -> bytes:
+        """See `Rest`: Pagure reads forms."""
+        return urlencode(said).encode()
+
+    def taken(self, answer: Heard, budget: Budget) -> Any:
+        """See `Rest`."""
+        body = answer.body if answer.status < 400 else in_one_form(answer.body)
+        if answer.status == 500:
+            raise Broken(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
+        try:
+            return super().taken(Heard(answer.status, answer.headers, body), budget)
+        except Denied as error:
+            if answer.status != 401:
+                raise
+            raise Unauthorized(str(error)) from error
+
+    def project(self, short: str) -> str:
+        """Return where the API has a project."""
+        return self.account.path(short)
+
+    async def requests(self, path: str, query: Query) -> AsyncIterator[Any]:
+        """Yield a list of pull requests, page by page; one that is too long to be read is left out.  Raise as `get`."""
+        for page in range(1, PAGES_MAX + 1):
+            try:
+                said = (await self.get(self.key, path, {**query, "per_page": PAGE, "page": page}, urgent=False)).said
+            except TooMuch:
+                pages = await self._one_by_one(path, query, page)
+                yield pages[0]
+                if page >= pages[1]:
+                    return
+                continue
+            yield said["requests"]
+            if page >= int((said.get("pagination") or {}).get("pages") or 1):
+                return
+
+    async def _one_by_one(self, path: str, query: Query, page: int) -> tuple[list[Any], int]:
+        """Return what is on a page that is too long as a whole, and how many pages there are."""
+        found, pages = list[Any](), page
+        for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
+            try:
+                said = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).said
+            except TooMuch:
+                pages = max(pages, one // PAGE + 1)
+                continue
+            found += said["requests"]
+            all_ = int((said.get("pagination") or {}).get("pages") or 1)
+            pages = -(-all_ // PAGE)
+            if one >= all_:
+                break
+        return found, pages
+
+    # --- who asks
+
+    async def of(self, _project: str) -> Key:
+        """See `telling.Who`: one account for all."""
+        return self.key
+
+    async def us(self) -> tuple[str, ...]:
+        """See `telling.Who`."""
+        if not self.login:
+            self.login = str((await self.write("POST", self.key, "/-/whoami", {})).said["username"])
+        return (self.login,)
+
+    async def let_in(self) -> None:
+        """Find out whether the token is refused for all.  Raise ReporterAway: then it is waited for another one."""
+        try:
+            await self.write("POST", self.key, "/-/whoami", {})
+        except Denied as error:
+            raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S) from error
+
+    async def git(self, _project: str) -> Mapping[str, str]:
+        """Return settings of git with which it may talk with the server: what is public is read without a token."""
+        account = self.account
+        if account.sshkey:
+            return over_ssh(account.sshkey)
+        return {} if account.verify_ssl else {f"http.{account.clone}/.sslVerify": "false"}

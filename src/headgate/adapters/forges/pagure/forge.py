@@ -1,0 +1,48 @@
+"""The driver: see `ports.forge.Forge`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from headgate.adapters.forges.branches import Branches
+from headgate.adapters.forges.driver import RestDriver
+from headgate.adapters.forges.pagure.client import Client
+from headgate.adapters.forges.pagure.hook import hint
+from headgate.adapters.forges.pagure.landing import Lander
+from headgate.adapters.forges.pagure.looking import Source
+from headgate.adapters.forges.pagure.pull import look
+from headgate.adapters.forges.pagure.secrets import Secrets
+from headgate.adapters.forges.pagure.standing import PagureStands
+from headgate.adapters.forges.pagure.telling import PagureTeller
+from headgate.adapters.forges.watching import EVERY_S, Watching
+from headgate.adapters.git.engine import GitEngine
+from headgate.gate.change import Standing
+from headgate.ports.forge import Abilities, Hint, Ignored, Unsure
+
+_NAME = r"(?!\.{1,2}/)[\w.+-]{1,100}"
+
+
+class PagureForge(RestDriver):
+    """One Pagure; see `ports.forge.Forge`."""
+
+    page = re.compile(rf"/((?:fork/{_NAME}/)?(?:{_NAME}/)?{_NAME})/pull-request/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
+    can = Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
+
+    def __init__(self, client: Client, engine: Callable[[], GitEngine], every_s: float = EVERY_S) -> None:
+        self._client, self._stands, self._secrets = client, PagureStands(client, engine), Secrets(client)
+        watching = Watching(Source(client, engine, self._stands), every_s)
+        lander = Lander(client, Branches(engine, client.account.name))
+        super().__init__(client.account, client, watching, PagureTeller(client), lander)
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored | Unsure:
+        """See `ports.forge.Forge`."""
+        us = frozenset(filter(None, (self._client.login,)))
+        return hint(self._client.account, self._secrets, us, self._watching.looks_at, headers, body)
+
+    async def now(self, project: str, number: int) -> Standing:
+        """See `RestDriver`."""
+        pull = await look(self._client, self._client.account.short(project), number)
+        us, none = await self._client.us(), dict[str, str]()
+        standing, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
+        return standing

@@ -1,0 +1,130 @@
+"""Deliveries of webhooks: genuine or not, and where they say something happened.
+
+Each project signs with a token of its own, which Pagure makes and tells who administers the project; so a delivery says
+something of its own project alone, whatever stands in it.  Nothing else of it is believed: Pagure is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from headgate.adapters.forges.pagure.account import PagureAccount
+from headgate.adapters.forges.pagure.secrets import Secrets
+from headgate.base.ids import derived
+from headgate.ports.forge import Hint, Ignored, Misdelivered, Unsure
+
+BODY_MAX_BYTES = 25 * 2**20
+_NAME = re.compile(r"(?!\.{1,2}/)[\w.+-]{1,100}(?:/(?!\.{1,2}(?:/|$))[\w.+-]{1,100}){0,3}", re.ASCII)
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
+_TOLD = re.compile(r"pull-request\.(comment|flag|tag|assigned|initial_comment)\..*")
+"""What is said on a change."""
+_ENDS = ("pull-request.closed", "pull-request.reopened")
+_WRONG = "the signature is wrong, or the project is none that is tested here"
+
+
+class _Request(msgspec.Struct, frozen=True):
+    id: int = 0
+    status: str = ""
+    commit_stop: str | None = None
+
+
+class _Said(msgspec.Struct, frozen=True):
+    agent: str | None = ""
+    pullrequest: _Request | None = None
+    pull_request: _Request | None = None
+    request: _Request | None = None
+    branch: str | None = ""
+    tag: str | None = ""
+    merged: bool = False
+
+    @property
+    def change(self) -> _Request | None:
+        return self.pullrequest or self.pull_request or self.request
+
+
+class _Delivered(msgspec.Struct, frozen=True):
+    """Holds what is read of a delivery."""
+
+    topic: str
+    msg: _Said
+    msg_id: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Delivered)
+
+
+def hint(
+    account: PagureAccount,
+    secrets: Secrets,
+    us: Collection[str],
+    known: Callable[[str], bool],
+    headers: Mapping[str, str],
+    body: bytes,
+) -> Hint | Ignored | Unsure:
+    """Return where a delivery says something happened; Unsure: the token of its project is not known yet.
+
+    `us`: logins that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
+    Misdelivered."""
+    if len(body) > BODY_MAX_BYTES:
+        raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
+    short, signed = headers.get("x-pagure-project", ""), _signature(headers)
+    if not _NAME.fullmatch(short):
+        raise Misdelivered("X-Pagure-Project names no project", 400)
+    project = account.canonical(short)
+    if not known(project):  # its token is not asked for
+        raise Misdelivered(_WRONG)
+    tokens = secrets.of(short)
+    if not any(_is_signed(token, body, *signed) for token in tokens):
+        if secrets.may_ask(short):
+            return Unsure(lambda: secrets.ask(short))
+        raise Misdelivered(secrets.why(short) or _WRONG)
+    try:
+        said = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misdelivered(f"the delivery is not in the form of Pagure: {error}", 400) from error
+    id = said.msg_id if _ID.fullmatch(said.msg_id) else derived("pagure", hashlib.sha256(body).hexdigest())
+    return _place(id, project, said, us)
+
+
+def _signature(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return the digest and the signature, the better one where there are both.  Raise Misdelivered."""
+    for digest, name in (("sha256", "x-pagure-signature-256"), ("sha1", "x-pagure-signature")):
+        if headers.get(name):
+            return digest, headers[name]
+    raise Misdelivered("the delivery is not signed (X-Pagure-Signature)")
+
+
+def _is_signed(token: str, body: bytes, digest: str, said: str) -> bool:
+    wanted = hmac.new(token.encode(), body, digest).hexdigest()
+    return hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode())
+
+
+def _place(id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint | Ignored:
+    topic, what = said.topic, said.msg
+    if topic.startswith("pull-request."):
+        return _of_change(id, project, said, what.agent in us)
+    if topic.startswith("git."):
+        ref = f"refs/tags/{what.tag}" if what.tag else f"refs/heads/{what.branch}" if what.branch else ""
+        return Hint(id, project, ref=ref[:1000]) if ref else Ignored(f"{topic[:100]} names no ref")
+    if topic.startswith("project."):  # its options, or who may do what
+        return Hint(id, project)
+    return Ignored(f"nothing follows from {topic[:100]}")
+
+
+def _of_change(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
+    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    topic, change = said.topic, said.msg.change
+    if change is None or not 0 < change.id < 10**9:
+        return Ignored(f"{topic[:100]} names no pull request")
+    if ours and _TOLD.fullmatch(topic):
+        return Ignored("Headgate did it itself")
+    if topic not in _ENDS and change.status not in ("", "Open"):
+        return Ignored("the change is closed")
+    merged = topic == "pull-request.closed" and (said.msg.merged or change.status == "Merged")
+    commit = change.commit_stop or "0" * 40 if ours and merged else ""
+    return Hint(id, project, str(change.id), commit=commit[:64])

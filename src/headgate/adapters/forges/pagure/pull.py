@@ -1,0 +1,144 @@
+"""One pull request as Pagure has it now: two calls, turned into what all forges have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.adapters.forges.pagure.client import Client
+from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, newest_of_each
+from headgate.adapters.forges.rest import Rejected
+from headgate.adapters.forges.standing import LABELS_MAX
+from headgate.config.forges.facts import Account, Status, Vote
+
+UP, DOWN = ":thumbsup:", ":thumbsdown:"
+_METADATA = "**metadata update from"
+"""How Pagure begins what it says of assignees and tags; whatever else it says is of new commits, or of an end."""
+MERGES = {"FFORWARD": True, "MERGE": True, "CONFLICTS": False}
+"""What Pagure remembers of whether a change can be merged; it does not work it out when it is asked."""
+_VALUES = {"thumbsup": 1, "thumbsdown": -1}
+
+
+class Flag(Report, frozen=True):
+    """What a program says of it; Pagure does not say of which commit."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull(AnyPull):
+    """A pull request, at one moment."""
+
+    begins: str
+    """Its first commit."""
+    assignee: str
+    """Login; empty: nobody."""
+    reached: bool | None
+    """Whether it has the score that its project asks for; None: it asks for none."""
+    merges: str
+    """What Pagure remembers of how it can be merged: FFORWARD, MERGE, CONFLICTS, NO_CHANGE, unknown."""
+    renewed_ms: int
+    """When Pagure last said that there are other commits."""
+    floor: int
+    """Up to this comment nothing that was said is of these commits."""
+
+    @property
+    def message(self) -> str:
+        """See `AnyPull`: footers stand in the initial comment."""
+        return self.body or self.title
+
+    @property
+    def approved(self) -> bool:
+        """See `AnyPull`."""
+        return self.reached is True
+
+    @property
+    def votes(self) -> tuple[Vote, ...]:
+        """See `AnyPull`: the last word of each on these commits."""
+        return newest_of_each([one for one in self.reviews if one.id > self.floor])
+
+    @property
+    def score(self) -> int:
+        """Return thumbs up less thumbs down, of each the last one."""
+        return sum(_VALUES[one.value] for one in self.votes)
+
+
+async def look(client: Client, project: str, number: int, *, urgent: bool = True) -> Pull:
+    """Return a pull request of `project` (as Pagure calls it).  Raise NotThere, Denied, Rejected, ReporterAway."""
+    path = f"{client.project(project)}/pull-request/{number}"
+    said = (await client.get(client.key, path, urgent=urgent)).said
+    flags = (await client.get(client.key, f"{path}/flag", urgent=urgent)).said
+    try:
+        return _pull(project, client.account.web, said, flags["flags"] or [])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+
+
+def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> Pull:
+    if not said["commit_stop"]:
+        raise Rejected(200, "it has no commits")
+    comments = sorted(said["comments"] or (), key=lambda one: int(one["id"]))
+    own = [one for one in comments if one.get("notification")]
+    renewed = [one for one in own if not str(one["comment"]).lower().startswith(_METADATA)]
+    people = [one for one in comments if not one.get("notification")]
+    status = str(said["status"])
+    return Pull(
+        project=project,
+        number=int(said["id"]),
+        title=str(said["title"] or ""),
+        body=str(said.get("initial_comment") or "").replace("\r\n", "\n"),
+        url=str(said.get("full_url") or f"{web}/{project}/pull-request/{said['id']}"),
+        state="MERGED" if status == "Merged" else "OPEN" if status == "Open" else "CLOSED",
+        draft=False,
+        created_ms=_ms(said["date_created"]),
+        updated=str(said.get("last_updated") or said["updated_on"]),
+        head=str(said["commit_stop"]),
+        base=str(said["branch"]),
+        base_commit="",
+        author=_account(said["user"]),
+        mergeable=MERGES.get(str(said.get("cached_merge_status"))),
+        merge_commit="",
+        labels=tuple(str(one) for one in (said.get("tags") or ())[:LABELS_MAX]),
+        reviews=tuple(_review(one) for one in people if _thumb(one)),
+        remarks=tuple(_remark(one) for one in people if not _thumb(one)),
+        reports=tuple(sorted((_flag(one) for one in flags), key=lambda one: -one.at_ms)),
+        begins=str(said.get("commit_start") or ""),
+        assignee=_account(said.get("assignee")).name,
+        reached=said.get("threshold_reached"),
+        merges=str(said.get("cached_merge_status") or "unknown"),
+        renewed_ms=_ms(renewed[-1]["date_created"]) if renewed else 0,
+        floor=int(renewed[-1]["id"]) if renewed else 0,
+    )
+
+
+def _ms(said: Any) -> int:
+    return int(said) * 1000
+
+
+def _account(said: Mapping[str, Any] | None) -> Account:
+    """Return who somebody is; of an account that is gone Pagure says nothing."""
+    return Account(str(said["name"])) if said else Account()
+
+
+def _thumb(said: Mapping[str, Any]) -> str:
+    """Return which way a comment votes; empty: it does not.  What is said of a line is no vote."""
+    text = str(said["comment"] or "")
+    if said.get("commit"):
+        return ""
+    return "thumbsup" if UP in text else "thumbsdown" if DOWN in text else ""
+
+
+def _review(said: Mapping[str, Any]) -> Reviewed:
+    return Reviewed(int(said["id"]), _account(said["user"]), _thumb(said), _ms(said["date_created"]), False)
+
+
+def _remark(said: Mapping[str, Any]) -> Remark:
+    return Remark(int(said["id"]), _account(said["user"]), str(said["comment"] or ""), _ms(said["date_created"]))
+
+
+def _flag(said: Mapping[str, Any]) -> Flag:
+    who, url = _account(said.get("user")).name, str(said.get("url") or "")
+    at_ms = _ms(said.get("date_updated") or said["date_created"])
+    text, state = str(said.get("comment") or ""), str(said["status"]).lower()
+    return Flag(Status(who, str(said["username"]), state, url=url), at_ms, text=text)

@@ -1,0 +1,74 @@
+"""The tokens that projects sign their webhooks with: as the settings say, or as Pagure tells who may know them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TypeVar
+
+from headgate.adapters.forges.pagure.client import Client
+from headgate.adapters.forges.rest import Denied, NotThere, Rejected
+from headgate.ports.reporter import ReporterAway
+
+AGAIN_S = 60.0
+"""A token is asked for once in this time: somebody may have made another one."""
+KNOWN_MAX = 4_096
+T = TypeVar("T")
+ASKED_MAX = 60
+"""Projects that are asked for in that time, whoever names them: a process that looks at none knows none by name."""
+
+
+class Secrets:
+    """Those of one Pagure."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known: OrderedDict[str, str] = OrderedDict()
+        """Project -> the token that Pagure told."""
+        self._asked: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        """Project -> until when it is not asked for, and why it was not told."""
+        self._lately: deque[float] = deque(maxlen=ASKED_MAX)
+
+    def of(self, project: str) -> tuple[str, ...]:
+        """Return the tokens that a delivery of a project may be signed with."""
+        account = self._client.account
+        said = account.webhook_tokens.get(project) or account.webhook_token or self._known.get(project)
+        return (said,) if said else ()
+
+    def may_ask(self, project: str) -> bool:
+        """Say whether Pagure may be asked for the token of a project now."""
+        account, now_s = self._client.account, self._client.now_s()
+        if account.webhook_tokens.get(project) or account.webhook_token:
+            return False
+        until_s, _ = self._asked.get(project, (0.0, ""))
+        full = len(self._lately) == ASKED_MAX and now_s - self._lately[0] < AGAIN_S
+        return now_s >= until_s and not (full and project not in self._known)
+
+    def why(self, project: str) -> str:
+        """Return why the token of a project is not known, for people; empty: it is, or nobody asked."""
+        return "" if project in self._known else self._asked.get(project, (0.0, ""))[1]
+
+    async def ask(self, project: str) -> None:
+        """Ask Pagure.  What it does not tell is told by `why`."""
+        now_s, why = self._client.now_s(), ""
+        self._lately.append(now_s)
+        self._keep(self._asked, project, (now_s + AGAIN_S, "its token is being asked for"))
+        wait_s = AGAIN_S
+        try:
+            path = f"{self._client.project(project)}/webhook/token"
+            said = (await self._client.get(self._client.key, path)).said
+            self._keep(self._known, project, str(said["webhook"]["token"]))
+        except (Denied, NotThere) as error:
+            why = (
+                f"Pagure does not tell the token of the webhooks of this project: {error}; give the api_token the ACL "
+                "to modify projects, and its account the project, or write the token into the settings (webhook_token)"
+            )
+        except (ReporterAway, Rejected, LookupError, TypeError) as error:
+            why = f"Pagure cannot be asked for the token of the webhooks of this project: {error}"[:300]
+            wait_s = error.wait_s if isinstance(error, ReporterAway) else AGAIN_S
+        self._keep(self._asked, project, (now_s + wait_s, why))
+
+    @staticmethod
+    def _keep(where: OrderedDict[str, T], project: str, what: T) -> None:
+        where[project] = what
+        while len(where) > KNOWN_MAX:
+            where.popitem(last=False)

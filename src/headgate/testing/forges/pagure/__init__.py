@@ -1,0 +1,1 @@
+"""A stand-in for Pagure: a real HTTP server with real git repositories behind it."""

@@ -1,0 +1,217 @@
+"""What happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.state import Account
+from headgate.testing.forges.pagure.post import Post
+from headgate.testing.forges.pagure.state import Comment, Flag, Project, Request, World
+
+STATUSES = ("success", "failure", "error", "pending", "canceled")
+
+
+class Refused(Exception):
+    """Pagure does not do it."""
+
+    def __init__(self, status: int, message: str, code: str = "ENOCODE", errors: Any = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.errors = status, message, code, errors
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """All of them."""
+
+    world: World
+    post: Post
+
+    # --- pull requests
+
+    def open(
+        self, project: Project, home: Project, head: str, base: str, who: Account, title: str, text: str
+    ) -> Request:
+        """Open a pull request.  Raise Refused."""
+        if project.options["pull_request_access_only"] and not self.world.level(project, who.login):
+            raise Refused(403, "You are not allowed to open pull-requests", "EPULLREQUESTSDISABLED")
+        now_s, number, tip = self.world.clock.now_s(), next(project.numbers), hosting.heads(home)[head]
+        hosting.bring(home, project, tip, f"refs/pull/{number}/head")
+        request = Request(
+            number, uuid.uuid4().hex, project, home, head, base, tip, tip, who, title, text or None, now_s, now_s
+        )
+        self._begin(request)
+        project.requests[number] = request
+        self.post.of_request(request, who, "new")
+        return request
+
+    def _begin(self, request: Request) -> None:
+        base = hosting.heads(request.project).get(request.branch, "")
+        own = hosting.own_commits(request, base) if base else []
+        request.commit_start = own[0] if own else request.commit_stop
+
+    def close(self, request: Request, who: Account, *, merged: bool = False) -> None:
+        """End it."""
+        request.status, request.closed_by = "Merged" if merged else "Closed", who
+        self._say_itself(request, who, f"Pull-Request has been {'merged' if merged else 'closed'} by {who.login}")
+        self.post.of_request(request, who, "closed", merged=merged)
+
+    def reopen(self, request: Request, who: Account) -> None:
+        """Open it again."""
+        request.status, request.closed_by = "Open", None
+        self._say_itself(request, who, f"Pull-Request has been reopened by {who.login}")
+        self.post.of_request(request, who, "reopened")
+
+    def edit(self, request: Request, who: Account, **what: Any) -> None:
+        """Change its title, initial comment or branch."""
+        for name, value in what.items():
+            setattr(request, name, value)
+        if "branch" in what:
+            request.merge_status = "unknown"
+        self.post.of_request(request, who, "initial_comment.edited")
+
+    def assign(self, request: Request, who: Account, to: Account | None) -> None:
+        """Give it to somebody."""
+        request.assignee = to
+        word = f"**Metadata Update from @{who.login}**:\n- Request assigned" if to else "**Metadata Update**"
+        self._say_itself(request, who, word)
+
+    def tag(self, request: Request, who: Account, name: str, *, off: bool = False) -> None:
+        """Put a tag on it, or take it off."""
+        if (name in request.tags) is not off:
+            return
+        request.tags = [one for one in request.tags if one != name] + ([] if off else [name])
+        self._say_itself(request, who, f"**Metadata Update from @{who.login}**:\n- Pull-request tagged: {name}")
+        topic = f"pull-request.tag.{'removed' if off else 'added'}"
+        shown = self.post.shows.request(request)
+        self.post.tell(request.project, who, topic, pull_request=shown, tags=[name])
+
+    def pushed(self, project: Project, who: Account, before: dict[str, str]) -> None:
+        """See what moved: tell of the branches, take heads of pull requests over."""
+        after = hosting.heads(project)
+        for branch in sorted({*before, *after}):
+            old, new = before.get(branch), after.get(branch)
+            if old != new:
+                self._tell_push(project, who, branch, old, new)
+                self._follow(project, who, branch, new)
+
+    def _tell_push(self, project: Project, who: Account, branch: str, old: str | None, new: str | None) -> None:
+        repo = self.post.shows.project(project)
+        if old is None or new is None:
+            topic = "git.branch.creation" if old is None else "git.branch.deletion"
+            self.post.tell(project, who, topic, repo=repo, branch=branch, rev=new or old)
+        if new is not None:
+            said = {"branch": branch, "start_commit": new, "end_commit": new, "total_commits": 1, "forced": False}
+            self.post.tell(project, who, "git.receive", repo=repo, **said)
+
+    def _follow(self, home: Project, who: Account, branch: str, new: str | None) -> None:
+        for project in self.world.projects.values():
+            for request in project.requests.values():
+                if request.status != "Open":
+                    continue
+                if project is home and request.branch == branch:
+                    request.merge_status = "unknown"
+                if request.project_from is home and request.branch_from == branch and new:
+                    request.commit_stop, request.merge_status = new, "unknown"
+                    hosting.bring(home, project, new, f"refs/pull/{request.id}/head")
+                    self._begin(request)
+                    request.updated_s = self.world.clock.now_s()
+                    if self.world.announces:
+                        self._say_itself(request, who, "**1 new commit added**\n\n * ``Change``")
+
+    def view(self, request: Request) -> str:
+        """Look at its page, which has Pagure work out how it can be merged; return what it says."""
+        base = hosting.heads(request.project).get(request.branch, "")
+        if not base or hosting.contains(request.project, base, request.commit_stop):
+            request.merge_status = "NO_CHANGE"
+        elif hosting.contains(request.project, request.commit_stop, base):
+            request.merge_status = "FFORWARD"
+        else:
+            tree = hosting.merged_tree(request.project, base, request.commit_stop)
+            request.merge_status = "CONFLICTS" if tree is None else "MERGE"
+        return request.merge_status
+
+    def merge(self, request: Request, who: Account) -> str:
+        """Merge it as the call does; return what it answers, which may not be so.  Raise Refused."""
+        project, options = request.project, request.project.options
+        if not self.world.commits(project, who.login):
+            raise Refused(403, "You are not allowed to merge/close pull-request for this project", "ENOPRCLOSE")
+        if options["Only_assignee_can_merge_pull-request"]:
+            if request.assignee is None:
+                raise Refused(403, "This request must be assigned to be merged", "ENOTASSIGNED")
+            if request.assignee is not who:
+                raise Refused(403, "Only the assignee can merge this request", "ENOTASSIGNEE")
+        if project.threshold > 0 and request.score < project.threshold:
+            why = "This request does not have the minimum review score necessary to be merged"
+            raise Refused(403, why, "EPRSCORE")
+        if request.status != "Open":
+            by = request.closed_by.login if request.closed_by else "?"
+            raise Refused(400, f"This pull-request was merged or closed by {by}")
+        if not self.world.worker:
+            return "Merging queued"
+        how = self.view(request)
+        if how == "CONFLICTS":
+            raise Refused(500 if self.world.breaks else 409, "This pull-request conflicts and thus cannot be merged")
+        if how == "NO_CHANGE":
+            raise Refused(400, "Nothing to do, changes were already merged")
+        if how == "FFORWARD" and not options["always_merge"]:
+            tip: str | None = request.commit_stop
+        elif how == "MERGE" and options["disable_non_fast-forward_merges"]:
+            return "Changes merged!"  # it says so, and has not
+        else:
+            signature = hosting.signature(who, self.world.clock.now_s())
+            base = hosting.heads(project)[request.branch]
+            tip = hosting.merge(request, base, "merge", f"Merge #{request.id} `{request.title}`", signature)
+        before = hosting.heads(project)
+        hosting.point(project, f"refs/heads/{request.branch}", tip)
+        self.close(request, who, merged=True)
+        self.pushed(project, who, before)
+        return "Changes merged!"
+
+    # --- what is said
+
+    def comment(self, request: Request, who: Account, text: str, commit: str | None = None) -> Comment:
+        """Comment on it; `commit`: on a line of that."""
+        one = Comment(next(self.world.ids), who, text, self.world.clock.now_s(), commit=commit)
+        request.comments.append(one)
+        self.post.of_request(request, who, "comment.added")
+        return one
+
+    def _say_itself(self, request: Request, who: Account, text: str) -> None:
+        now_s = self.world.clock.now_s()
+        request.comments.append(Comment(next(self.world.ids), who, text, now_s, notification=True))
+        self.post.of_request(request, who, "comment.added")
+
+    def flag(self, kept: list[Flag], who: Account, said: dict[str, str]) -> tuple[Flag, str]:
+        """Set a flag; return it, and the word for that.  Raise Refused."""
+        missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not said.get(name)}
+        if len(said.get("uid", "")) > 32:
+            missing["uid"] = ["Field cannot be longer than 32 characters."]
+        if said.get("status", "pending") not in STATUSES:
+            missing["status"] = ["Not a valid choice."]
+        if missing:
+            raise Refused(400, "Invalid or incomplete input submitted", "EINVALIDREQ", missing)
+        now_s, uid = self.world.clock.now_s(), said.get("uid") or uuid.uuid4().hex
+        found = next((one for one in kept if one.uid == uid), None)
+        word = "added" if found is None else "updated"
+        if found is None:
+            found = Flag(uid, who, said["username"], "", "", "", now_s, now_s)
+            kept.append(found)
+        found.status, found.comment, found.url = said.get("status", "pending"), said["comment"], said["url"]
+        found.updated_s = now_s
+        return found, word
+
+    def flag_request(self, request: Request, who: Account, said: dict[str, str]) -> tuple[Flag, str]:
+        """Flag a pull request.  Raise Refused."""
+        flag, word = self.flag(request.flags, who, said)
+        shows = self.post.shows
+        shown, of = shows.flag(flag), shows.request(request)
+        self.post.tell(request.project, who, f"pull-request.flag.{word}", pullrequest=of, flag=shown)
+        return flag, word
+
+    def set_options(self, project: Project, who: Account, **what: Any) -> None:
+        """Change the options of a project."""
+        project.options |= {name.replace("__", "-"): value for name, value in what.items()}
+        self.post.tell(project, who, "project.edit", project=self.post.shows.project(project))

@@ -1,0 +1,188 @@
+"""The stand-in from outside: made, served, and used by people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.mail import Mail, Postman
+from headgate.testing.forges.github.server import Trouble
+from headgate.testing.forges.github.state import Account
+from headgate.testing.forges.pagure.acts import Acts
+from headgate.testing.forges.pagure.post import Post
+from headgate.testing.forges.pagure.server import Door
+from headgate.testing.forges.pagure.shown import Shows
+from headgate.testing.forges.pagure.state import ACLS, Comment, Flag, Project, Request, Token, World
+from headgate.testing.forges.served import on_a_port, put
+
+PATH = "/code"
+"""Below which the stand-in is, as some are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who uses the forge in a browser and with git."""
+
+    acts: Acts
+    account: Account
+
+    def push(
+        self,
+        project: Project,
+        branch: str,
+        files: Mapping[str, str | None],
+        message: str = "Change",
+        *,
+        base: str = "",
+        merges: str | None = None,
+    ) -> str:
+        """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
+        before, now_s = hosting.heads(project), self.acts.world.clock.now_s()
+        base = base or project.default_branch
+        commit = put(project, branch, base, files, message, self.account, now_s, merges)
+        self.acts.pushed(project, self.account, before)
+        return commit
+
+    def propose(
+        self,
+        project: Project,
+        branch: str,
+        files: Mapping[str, str | None],
+        title: str = "A change",
+        text: str = "",
+        *,
+        base: str = "",
+        home: Project | None = None,
+        message: str = "",
+    ) -> Request:
+        """Push a branch with one commit and open a pull request from it."""
+        base, home = base or project.default_branch, home or project
+        if home is not project:
+            hosting.bring(project, home, hosting.heads(project)[base], f"refs/heads/{base}")
+        self.push(home, branch, files, message or title, base=base)
+        return self.acts.open(project, home, branch, base, self.account, title, text)
+
+    def fork(self, project: Project) -> Project:
+        """Return a fork of one's own."""
+        made = make_project(self.acts.world, f"forks/{self.account.login}/{project.fullname}", {}, self.account)
+        for branch, tip in hosting.heads(project).items():
+            hosting.bring(project, made, tip, f"refs/heads/{branch}")
+        return made
+
+    def comment(self, request: Request, text: str, commit: str | None = None) -> Comment:
+        """Comment on it; `commit`: on a line of that."""
+        return self.acts.comment(request, self.account, text, commit)
+
+    def thumb(self, request: Request, way: str = "up") -> Comment:
+        """Vote."""
+        return self.comment(request, f":thumbs{way}:")
+
+    def tag(self, request: Request, *names: str, off: bool = False) -> None:
+        """Put tags on, or take them off."""
+        for name in names:
+            self.acts.tag(request, self.account, name, off=off)
+
+    def close(self, request: Request) -> None:
+        """Close it without merging."""
+        self.acts.close(request, self.account)
+
+    def reopen(self, request: Request) -> None:
+        """Open it again."""
+        self.acts.reopen(request, self.account)
+
+    def edit(self, request: Request, **what: str) -> None:
+        """Change its title, initial comment or branch."""
+        self.acts.edit(request, self.account, **what)
+
+    def assign(self, request: Request, to: Person | None) -> None:
+        """Give it to somebody."""
+        self.acts.assign(request, self.account, to.account if to is not None else None)
+
+    def flag(self, request: Request, name: str, status: str = "success") -> Flag:
+        """Flag it, as another program does."""
+        said = {"username": name, "status": status, "comment": "Said", "url": "https://ci.example.com"}
+        return self.acts.flag_request(request, self.account, {**said, "uid": f"{name}-{self.account.login}"})[0]
+
+
+def make_project(world: World, fullname: str, files: Mapping[str, str], owner: Account) -> Project:
+    """Make a project with one commit; without files it has none."""
+    git_dir = world.root / f"{next(world.ids)}.git"
+    hosting.make(git_dir, "main")
+    made = Project(next(world.ids), fullname, owner, git_dir, f"{next(world.ids):040d}")
+    world.projects[fullname] = made
+    if files:
+        put(made, "main", "main", files, "Begin", owner, world.clock.now_s())
+    return made
+
+
+@dataclass(slots=True)
+class Pagure:
+    """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
+
+    url: str
+    """With its path."""
+    world: World
+    mail: Mail
+    door: Door
+    acts: Acts
+
+    def person(self, login: str, **levels: str) -> Person:
+        """Return somebody; `levels`: project (with __ for /) -> what they may do."""
+        account = self.world.account(login)
+        for project, level in levels.items():
+            self.world.projects[project.replace("__", "/")].access[login] = level
+        return Person(self.acts, account)
+
+    def project(self, fullname: str, files: Mapping[str, str], owner: str = "root", hook: str = "") -> Project:
+        """Make a project; `hook`: where it delivers."""
+        made = make_project(self.world, fullname, files, self.world.account(owner))
+        made.options["Web-hooks"] = hook or None
+        return made
+
+    def token(self, login: str, acls: frozenset[str] = ACLS) -> str:
+        """Return a token of somebody."""
+        text = f"{next(self.world.ids):064X}"
+        self.world.tokens[text] = Token(self.world.account(login), acls)
+        return text
+
+    def options(self, project: Project, **what: Any) -> None:
+        """Change options of a project, with __ for - in their names."""
+        self.acts.set_options(project, project.owner, **what)
+
+    def remove_fork(self, project: Project) -> None:
+        """Delete a fork that pull requests come from; they stay."""
+        del self.world.projects[project.fullname]
+        for one in self.world.projects.values():
+            for request in one.requests.values():
+                if request.project_from is project:
+                    request.project_from = None
+
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+        """Let the next calls of a kind go wrong; see `Trouble`."""
+        one = Trouble(method, template, times, **how)
+        self.door.troubles.append(one)
+        return one
+
+
+@asynccontextmanager
+async def pagure(root: Path, path: str = PATH) -> AsyncIterator[Pagure]:
+    """Provide a Pagure on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
+    world = World(root)
+    mail = Mail(world.clock)
+    doors: list[Door] = []
+
+    def application(url: str) -> Any:
+        shows = Shows(world, url)
+        doors.append(Door(world, shows, Acts(world, Post(world, shows, mail)), path))
+        return doors[0].application()
+
+    async with on_a_port(path, application) as url, Postman(mail):
+        try:
+            yield Pagure(url, world, mail, doors[0], doors[0].acts)
+        finally:
+            for trouble in doors[0].troubles:
+                trouble.until.set()

@@ -1,0 +1,114 @@
+"""The server of the stand-in: who asks, limits, what a test wants to go wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.server import Exchange, Trouble
+from headgate.testing.forges.pagure.acts import Acts, Refused
+from headgate.testing.forges.pagure.calls import ROUTES, Call, Route
+from headgate.testing.forges.pagure.shown import Shows
+from headgate.testing.forges.pagure.state import Token, World
+from headgate.testing.forges.served import as_json, failed, trouble_at
+
+API = "/api/0"
+_NAME = r"(?:fork/[^/]+/)?(?:[^/]+/)?[^/]+"
+_GIT = re.compile(r"/(?P<project>.+?)(?:\.git)/(?P<path>info/refs|git-upload-pack|git-receive-pack)")
+FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(slots=True)
+class Door:
+    """Takes requests."""
+
+    world: World
+    shows: Shows
+    acts: Acts
+    path: str
+    """That stands before everything, as of an instance below another site."""
+    log: list[Exchange] = field(default_factory=list)
+    """Every call of the API, in order."""
+    wrong: list[str] = field(default_factory=list)
+    """What was asked in a form that Pagure does not read."""
+    troubles: list[Trouble] = field(default_factory=list)
+    after_s: int = 0
+    """So many seconds are asked for with a 429, as what stands before a Pagure does."""
+    quiet_until_s: float = 0.0
+    """Until then there are too many requests."""
+    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for route in ROUTES:
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.template))
+            pattern = pattern.replace("(?P<project>[^/]+)", f"(?P<project>{_NAME})")
+            self._routes.append((re.compile(pattern.replace("(?P<id>[^/]+)", "(?P<id>[0-9]+)")), route))
+
+    def application(self) -> web.Application:
+        """Return what aiohttp serves."""
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
+        app.router.add_route("*", self.path + "/{rest:.+}", self._git)
+        return app
+
+    def limit(self, after_s: int) -> None:
+        """Answer that there are too many requests, for so long."""
+        self.after_s, self.quiet_until_s = after_s, self.world.clock.now_s() + after_s
+
+    async def _rest(self, request: web.Request) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0].removeprefix(self.path + API)
+        for pattern, route in self._routes:
+            found = pattern.fullmatch(path)
+            if found is not None and route.method == request.method:
+                break
+        else:
+            return as_json(404, {"error": "Not found", "error_code": "ENOCODE"})
+        trouble = trouble_at(self.troubles, route.method, route.template)
+        if trouble is not None and not trouble.done:
+            return await failed(trouble)
+        if request.method == "POST" and request.content_type != FORM:
+            self.wrong.append(f"{route.template}: a form is sent as {request.content_type}")
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        named = {name: unquote(said) for name, said in found.groupdict().items()}
+        answer = self._answer(request, route, named, form)
+        return await failed(trouble) if trouble is not None else answer
+
+    def _answer(
+        self, request: web.Request, route: Route, named: dict[str, str], form: dict[str, str]
+    ) -> web.StreamResponse:
+        headers: dict[str, str] = {}
+        answer: Any
+        try:
+            if self.quiet_until_s > self.world.clock.now_s():
+                headers = {"Retry-After": str(self.after_s)}
+                raise Refused(429, "Too Many Requests")
+            token = self._token(request)
+            call = Call(self.world, self.shows, self.acts, token, named, dict(request.query), form)
+            status, answer = route.answer(call)
+        except Refused as refused:
+            status, answer = refused.status, {"error": refused.message, "error_code": refused.code}
+            if refused.errors is not None:
+                answer["errors"] = refused.errors
+        self.log.append(Exchange(route.method, route.template, dict(request.query), form, status, answer))
+        if status == 500:
+            return web.Response(status=500, text="<html>Fatal Error (500)</html>", content_type="text/html")
+        return as_json(status, answer, headers)
+
+    def _token(self, request: web.Request) -> Token | None:
+        kind, _, text = request.headers.get("Authorization", "").partition(" ")
+        return self.world.tokens.get(text) if kind == "token" else None
+
+    async def _git(self, request: web.Request) -> web.StreamResponse:
+        """What is public is read by everybody; nobody pushes here."""
+        found = _GIT.fullmatch(request.path.removeprefix(self.path))
+        project = self.world.projects.get(found["project"]) if found is not None else None
+        if found is None or project is None or project.private:
+            return web.Response(status=404, text="Not found")
+        if "git-receive-pack" in (found["path"], request.query.get("service")):
+            return web.Response(status=403, text="Pushes go by ssh")
+        return await hosting.serve_git(request, project, found["path"], lambda _: True)

@@ -1,0 +1,167 @@
+"""What a stand-in for Pagure knows: accounts, projects, pull requests and what is said on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from headgate.testing.forges.github.state import Account, Clock
+
+ACLS = frozenset({"pull_request_merge", "pull_request_flag", "pull_request_comment", "commit_flag", "modify_project"})
+LEVELS = ("owner", "admin", "commit", "collaborator", "ticket")
+OPTIONS: dict[str, Any] = {
+    "Enforce_signed-off_commits_in_pull-request": False,
+    "Minimum_score_to_merge_pull-request": -1,
+    "Only_assignee_can_merge_pull-request": False,
+    "Web-hooks": None,
+    "always_merge": False,
+    "disable_non_fast-forward_merges": False,
+    "issue_tracker": True,
+    "notify_on_pull-request_flag": False,
+    "pull_request_access_only": False,
+    "pull_requests": True,
+}
+"""Of a project that nobody has changed."""
+
+
+@dataclass(slots=True, eq=False)
+class Token:
+    account: Account
+    acls: frozenset[str]
+    revoked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Comment:
+    id: int
+    user: Account
+    text: str
+    at_s: float
+    notification: bool = False
+    commit: str | None = None
+    """Of a comment on a line."""
+
+
+@dataclass(slots=True, eq=False)
+class Flag:
+    uid: str
+    user: Account
+    username: str
+    status: str
+    comment: str
+    url: str
+    created_s: float
+    updated_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    id: int
+    uid: str
+    project: Project
+    project_from: Project | None
+    """None: the fork was deleted."""
+    branch_from: str
+    branch: str
+    commit_start: str
+    commit_stop: str
+    user: Account | None
+    title: str
+    initial_comment: str | None
+    created_s: float
+    updated_s: float
+    status: Literal["Open", "Closed", "Merged"] = "Open"
+    closed_by: Account | None = None
+    assignee: Account | None = None
+    tags: list[str] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
+    merge_status: str = "unknown"
+    """As it was when somebody last looked at its page."""
+
+    @property
+    def repository(self) -> Project:
+        """Return where it is to be merged, as `hosting` has it."""
+        return self.project
+
+    @property
+    def head_sha(self) -> str:
+        """Return its head, as `hosting` has it."""
+        return self.commit_stop
+
+    @property
+    def score(self) -> int:
+        """Return those for it less those against it; whoever is both counts twice."""
+        said = [one for one in self.comments if not one.commit]
+        up = {one.user.login for one in said if "+1" in one.text or ":thumbsup:" in one.text}
+        down = {one.user.login for one in said if "-1" in one.text or ":thumbsdown:" in one.text}
+        return len(up) - len(down)
+
+
+@dataclass(slots=True, eq=False)
+class Project:
+    id: int
+    fullname: str
+    """`name`, `namespace/name`, or `forks/user/…`."""
+    owner: Account
+    git_dir: Path
+    hook_token: str
+    default_branch: str = "main"
+    private: bool = False
+    options: dict[str, Any] = field(default_factory=lambda: dict(OPTIONS))
+    access: dict[str, str] = field(default_factory=dict)
+    """Login -> level."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """Name of a group -> level."""
+    requests: dict[int, Request] = field(default_factory=dict)
+    flags: dict[str, list[Flag]] = field(default_factory=dict)
+    """Commit -> its flags."""
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def threshold(self) -> int:
+        return int(self.options["Minimum_score_to_merge_pull-request"])
+
+
+@dataclass(slots=True)
+class World:
+    """All of it."""
+
+    root: Path
+    clock: Clock = field(default_factory=Clock)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    projects: dict[str, Project] = field(default_factory=dict)
+    """Full name -> project."""
+    groups: dict[str, set[str]] = field(default_factory=dict)
+    """Name -> logins."""
+    tokens: dict[str, Token] = field(default_factory=dict)
+    page_max: int = 100
+    announces: bool = True
+    """Whether new commits are told of in a comment."""
+    breaks: bool = True
+    """Whether a merge that conflicts is a failure inside, as with many versions."""
+    worker: bool = True
+    """Whether merges that are asked for are done."""
+    sha256: bool = True
+    """Whether deliveries have the better signature, too."""
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+
+    def account(self, login: str) -> Account:
+        """Return the account of that login, made when it is new."""
+        if login not in self.accounts:
+            self.accounts[login] = Account(login, next(self.ids))
+        return self.accounts[login]
+
+    def level(self, project: Project, login: str) -> str:
+        """Return what somebody may do there; empty: what everybody may."""
+        found = [project.access[login]] if login in project.access else []
+        found += [level for name, level in project.groups.items() if login in self.groups.get(name, ())]
+        found += ["owner"] if login == project.owner.login else []
+        return min(found, key=LEVELS.index, default="")
+
+    def commits(self, project: Project, login: str) -> bool:
+        """Say whether somebody may write there."""
+        return self.level(project, login) in ("owner", "admin", "commit")

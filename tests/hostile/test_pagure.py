@@ -1,0 +1,148 @@
+"""Whoever may only propose at a Pagure, or say something of a proposal, and jobs that print votes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.adapters.forges import rest
+from headgate.adapters.forges.rest import Answer, Key
+from headgate.config.forges.asking import Seen, triggered, unmet
+from headgate.config.forges.pagure import PAGURE
+from headgate.ports.forge import Landed
+from headgate.testing.forges.pagure.people import pagure
+from tests.integration.pagure.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.pagure.test_landing import as_tested
+from tests.integration.pagure.test_telling import posting
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with pagure(tmp_path / "pagure") as hub, ground(hub, tmp_path) as found:
+        yield found
+
+
+async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Ground) -> None:
+    """They copy every word of who may; anybody may vote and flag there."""
+    recheck = {"event": "pg_pull_request", "action": "comment", "comment": "recheck", "permission": "write"}
+    liked = {"event": "pg_pull_request_review", "action": "thumbsup", "permission": "write"}
+    async with watched(here) as gate:
+        pull = opened(here)
+        await here.settled()
+        found: dict[str, list[bool]] = {}
+        for who in (here.eve, here.ada, here.bob):
+            begun = len(gate.events)
+            who.comment(pull, "recheck")
+            who.thumb(pull)
+            who.flag(pull, "Zuul: acme/gate")
+            await here.settled()
+            seen = [Seen(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
+            now = Seen(gate.standing(1), now_ms=1)
+            found[who.account.login] = [
+                *(triggered(PAGURE, said, one) for said in (recheck, liked) for one in seen),
+                not unmet(PAGURE.require, {"committer-score": 1}, now),
+                not unmet(PAGURE.require, {"status": ["success"]}, now),
+            ]
+    assert not any(found["eve"])
+    assert found["ada"].count(True) == 2, "who proposed it may start things, and counts for nothing of their own"
+    assert found["bob"].count(True) == 3, "the two events, and the score"
+
+
+async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:
+    """Pagure finds votes anywhere in a comment, also in dates and addresses."""
+    here.project.options["Minimum_score_to_merge_pull-request"] = 1
+    pull = opened(here)
+    for kind, text in (("failure", ":thumbsup: +1"), ("success", "2026-11-23, https://x.example/-1 :thumbsdown:")):
+        await here.forge.report(posting(pull, kind, text))
+        assert pull.comments and pull.score == 0
+    done = await here.forge.land(*as_tested(here, pull))
+    assert "minimum review score" in str(done)
+
+
+async def test_deliveries_in_the_name_of_a_project_have_nothing_looked_at(here: Ground) -> None:
+    """Unsigned, wrongly signed, signed by another project, of projects that are not there; the same one ten times."""
+    other = here.hub.project("eve/own", {"a": "1"}, owner="eve")
+    said = {"pullrequest": {"id": 1, "status": "Open"}, "project_fullname": "acme/rocket", "agent": "bob"}
+    body = json.dumps({"topic": "pull-request.new", "msg": said, "msg_id": "2026-one"}).encode()
+
+    def by(token: str, project: str = "acme/rocket") -> dict[str, str]:
+        return {
+            "X-Pagure-Signature": hmac.new(token.encode(), body, hashlib.sha1).hexdigest(),
+            "X-Pagure-Project": project,
+        }
+
+    forged: list[dict[str, str]] = [
+        {}, {"X-Pagure-Project": "acme/rocket"}, by("guess"), by(other.hook_token), by(other.hook_token, "eve/own"),
+        by("x", "acme/rocket/../../x"), *(by("x", f"eve/guess{n}") for n in range(20)),
+    ]  # fmt: skip
+    async with watched(here) as gate, httpx.AsyncClient(trust_env=False) as client:
+        opened(here)
+        await here.settled()
+        before, known = len(here.calls), len(gate.answered)
+        for headers in forged:
+            answer = await client.post(here.hook, content=body, headers=headers)
+            assert answer.status_code in (400, 401), headers
+        assert here.calls[before:] == [], "the token of the project is known, and was asked for just now"
+        for _ in range(10):
+            assert (await client.post(here.hook, content=body, headers=by(here.project.hook_token))).is_success
+        await here.settled()
+        assert set(gate.answered[known:]) == {"2026-one"}
+    assert not [why for why in here.refused if here.project.hook_token in why]
+
+
+async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comments of strangers without end, holes in the list, a pull request without commits."""
+    long, empty = opened(here), here.ada.propose(here.project, "empty", {"e": "1\n"})
+    here.ada.propose(here.project, "good", {"g": "1\n"})
+    here.eve.comment(long, "x" * 500_000)
+    empty.commit_stop = ""
+    monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 300_000)
+    whole = here.client.get
+
+    async def get(key: Key, path: str, *args: Any, **more: Any) -> Answer:
+        found = await whole(key, path, *args, **more)
+        if path.endswith("/pull-requests"):
+            holes = [None, {"id": 9}, {"id": "x"}, *found.said["requests"]]
+            return found._replace(said={**found.said, "requests": holes})
+        return found
+
+    monkeypatch.setattr(here.client, "get", get)
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#3" in gate.known and gate.troubles.get(PROJECT))
+    assert "pull request 2 cannot be looked at: it has no commits" in gate.troubles[PROJECT]
+
+
+async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pagure merges whatever the head is when it is asked."""
+    pull, whole = opened(here), here.client.write
+
+    async def write(method: str, key: Key, path: str, said: Any = None) -> Answer:
+        here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
+        return await whole(method, key, path, said)
+
+    asked = as_tested(here, pull)
+    monkeypatch.setattr(here.client, "write", write)
+    assert await here.forge.land(*asked) == Landed(differs=True)
+    assert pull.status == "Merged"
+
+
+async def test_a_comment_in_our_words_is_not_ours(here: Ground) -> None:
+    pull, said = opened(here), "Oh no"
+    told = posting(pull, "failure", said)
+    await here.forge.report(told)
+    copied = pull.comments.pop().text
+    here.eve.comment(pull, copied)
+    await here.forge.report(told)
+    await here.forge.report(told)
+    assert [one.user.login for one in pull.comments] == ["eve", "headgate"]

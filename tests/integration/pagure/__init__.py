@@ -1,0 +1,1 @@
+"""The driver for Pagure, against its stand-in."""

@@ -1,0 +1,70 @@
+"""A Pagure with one project, a driver that looks at it, and what a gate would keep of that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.forges.pagure.account import PagureAccount, account
+from headgate.adapters.forges.pagure.client import Client
+from headgate.adapters.forges.pagure.forge import PagureForge
+from headgate.adapters.forges.rest import forge_http
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.testing.forges.pagure.people import Pagure, Person
+from headgate.testing.forges.pagure.state import Project, Request
+from tests.integration.forge.hearing import Hearing, a_port, hook_of
+from tests.integration.github.ground import Gate
+
+PROJECT = "127.0.0.1/acme/rocket"
+
+
+class Ground(Hearing):
+    """The stand-in, people, and one driver."""
+
+    def __init__(self, hub: Pagure, root: Path, hook: str) -> None:
+        self.hub, self.root, self.hook = hub, root, hook
+        self.project: Project = hub.project("acme/rocket", {"a.txt": "1\n"}, hook=hook)
+        self.bot: Person = hub.person("headgate", acme__rocket="admin")
+        self.ada: Person = hub.person("ada", acme__rocket="commit")
+        self.bob: Person = hub.person("bob", acme__rocket="admin")
+        self.eve: Person = hub.person("eve")
+        said = {"baseurl": f"{hub.url}/", "api_token": hub.token("headgate")}
+        self.account: PagureAccount = account("hub", said)
+        self.client, forge = self.driver("git")
+        self.begin(forge, hub.mail)
+
+    def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[Client, PagureForge]:
+        """Return a driver as another process has it."""
+        client = Client(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
+        one = client.account
+        connection = GitConnection("hub", one.clone, one.canonical_hostname, access=client.git, suffix=".git")
+        engine = GitEngine(self.root / name, {"hub": connection})
+        return client, PagureForge(client, lambda: engine, every_s)
+
+    @property
+    def calls(self) -> list[str]:
+        """Return what was asked, in order."""
+        return [f"{one.method} {one.template}" for one in self.hub.door.log]
+
+
+@asynccontextmanager
+async def ground(hub: Pagure, root: Path) -> AsyncIterator[Ground]:
+    """Provide it, with webhooks that arrive."""
+    port = a_port()
+    found = Ground(hub, root, hook_of(port))
+    async with found.served(port):
+        yield found
+
+
+def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
+    """Provide the gate while the driver looks; see `Hearing`."""
+    return found.watched(*projects, **more)
+
+
+def opened(found: Ground, title: str = "A title", text: str = "A text", **more: Any) -> Request:
+    """Propose something."""
+    return found.ada.propose(found.project, "topic", {"a.txt": "2\n"}, title, text, **more)

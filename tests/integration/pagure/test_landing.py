@@ -1,0 +1,156 @@
+"""What lands is what was tested: that head, into that branch; Pagure takes no head, so the tree is compared."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.adapters.forges.pagure.landing import PATIENCE_S
+from headgate.gate.change import Change
+from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.reporter import ReporterAway, ReportPutOff
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.pagure.state import Request
+from tests.integration.pagure.ground import PROJECT, Ground, opened
+
+MERGE = "/{project}/pull-request/{id}/merge"
+
+
+def change_of(pull: Request) -> Change:
+    return Change(
+        "hub", PROJECT, "main", commit=pull.commit_stop, ref=f"refs/pull/{pull.id}/head", number=str(pull.id),
+        title=pull.title,
+    )  # fmt: skip
+
+
+def as_tested(here: Ground, pull: Request, mode: str = "merge") -> tuple[LandRequest, Landing]:
+    """Return the request to land what was tested on the branch as it is now."""
+    base = hosting.heads(here.project)["main"]
+    tree, change = str(hosting.merged_tree(here.project, base, pull.commit_stop)), change_of(pull)
+    item = MergeItem("item", PROJECT, "hub", "main", change.ref, change.commit, mode)
+    heads, trees = {PROJECT: {"refs/heads/main": base}}, {PROJECT: {"main": tree}}
+    state = RepoState((item,), heads, {}, {PROJECT: "hub"}, trees=trees)
+    return LandRequest("buildset", state, change, "speculative", "note"), Landing(change, "speculative", "note")
+
+
+def tip_of(here: Ground) -> str:
+    return hosting.heads(here.project)["main"]
+
+
+@pytest.mark.parametrize(("parted", "always"), [(False, False), (True, False), (False, True)])
+async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: bool) -> None:
+    """Forward where that is enough, else by a merge, as the project has it; what is pushed afterwards changes
+    nothing."""
+    here.project.options["always_merge"] = always
+    pull = opened(here)
+    if parted:
+        here.bob.push(here.project, "main", {"b.txt": "1\n"})
+    asked = as_tested(here, pull)
+    done = await here.forge.land(*asked)
+    assert done == Landed(tip_of(here)) and pull.status == "Merged"
+    assert (done.commit == pull.commit_stop) is not (parted or always)
+    here.bob.push(here.project, "main", {"c.txt": "1\n"})
+    assert await here.forge.land(*asked) == done, "asked again it has landed"
+
+
+async def test_what_moved_does_not_land(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    other = here.ada.propose(here.project, "other", {"o.txt": "1\n"})
+    asked = as_tested(here, other)
+    here.bob.push(here.project, "main", {"b.txt": "1\n"})
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and done.moved
+    here.bob.push(here.project, "release", {"a.txt": "1\n"})
+    asked = as_tested(here, other)
+    here.ada.edit(other, branch="release")
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "is for release by now" in done.why
+    here.hub.acts.merge(other, here.bob.account)
+    assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"
+
+
+async def test_another_tree_is_an_alarm(here: Ground) -> None:
+    pull = opened(here)
+    work, part = as_tested(here, pull)
+    work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
+    done = await here.forge.land(work, part)
+    assert isinstance(done, Landed) and done.differs
+
+
+async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
+    pull = opened(here)
+    asked = as_tested(here, pull)
+    here.hub.fail("POST", MERGE, status=503)
+    with pytest.raises(ReporterAway):
+        await here.forge.land(*asked)
+    here.hub.fail("POST", MERGE, status=500)
+    with pytest.raises(ReportPutOff, match="fails inside"):
+        await here.forge.land(*asked)
+    here.hub.world.tokens[here.account.api_token].revoked = True
+    with pytest.raises(ReporterAway, match="refuses the api_token"):
+        await here.forge.land(*asked)
+    here.hub.world.tokens[here.account.api_token].revoked = False
+    assert pull.status == "Open"
+    here.hub.fail("POST", MERGE, done=True)
+    assert await here.forge.land(*asked) == Landed(tip_of(here))
+
+
+async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> None:
+    """Pagure says that it has merged where it may not, and where its worker is away."""
+    here.project.options["disable_non_fast-forward_merges"] = True
+    pull = opened(here)
+    here.bob.push(here.project, "main", {"b.txt": "1\n"})
+    asked = as_tested(here, pull)
+    with pytest.raises(ReportPutOff, match="has not done it yet"):
+        await here.forge.land(*asked)
+    here.hub.world.clock.advance(PATIENCE_S + 1)
+    done = await here.forge.land(*asked)
+    assert isinstance(done, NotLanded) and "fast-forwards alone" in done.why and pull.status == "Open"
+
+
+@pytest.mark.parametrize("breaks", [True, False])
+async def test_a_conflict_is_no_failure(here: Ground, breaks: bool) -> None:
+    """Many a Pagure breaks at it."""
+    here.hub.world.breaks = breaks
+    pull = opened(here)
+    work, part = as_tested(here, pull)
+    here.bob.push(here.project, "main", {"a.txt": "else\n"})
+    heads = {PROJECT: {"refs/heads/main": tip_of(here)}}
+    done = await here.forge.land(replace(work, state=replace(work.state, heads=heads)), part)
+    assert isinstance(done, NotLanded) and "conflicts" in done.why
+
+
+async def test_what_the_options_refuse_is_told_in_words(here: Ground) -> None:
+    pull, options = opened(here), here.project.options
+
+    async def why() -> str:
+        done = await here.forge.land(*as_tested(here, pull))
+        assert isinstance(done, NotLanded)
+        return done.why
+
+    options["Only_assignee_can_merge_pull-request"] = True
+    assert "must be assigned" in await why()
+    here.bob.assign(pull, here.bob)
+    assert "assign it to Headgate's account" in await why()
+    options["Only_assignee_can_merge_pull-request"] = False
+    options["Minimum_score_to_merge_pull-request"] = 2
+    assert "minimum review score" in await why()
+    options["Minimum_score_to_merge_pull-request"] = -1
+    here.project.access["headgate"] = "ticket"
+    assert "give Headgate's account commit access" in await why()
+    here.project.access["headgate"] = "commit"
+    token = here.hub.token("headgate", frozenset())
+    _, less = here.driver("less", api_token=token)
+    done = await less.land(*as_tested(here, pull))
+    await less.close()
+    assert isinstance(done, NotLanded) and "ACL to merge pull requests" in done.why
+    for mode in ("squash-merge", "rebase", "cherry-pick"):
+        done = await here.forge.land(*as_tested(here, pull, mode))
+        assert isinstance(done, NotLanded) and "merge-mode to merge" in done.why
+    here.ada.close(pull)
+    assert "it is closed" in await why() and pull.status == "Closed"
