@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.forges.registry import FORGES, Connected, Given, connect
 from headgate.base.errors import UserError
-from headgate.cli.moving.reference import LACKING, SOURCES
 from headgate.cli.settings import Settings
 from headgate.ports.limits import Alone, Limits
 
@@ -38,8 +37,6 @@ def connected(
     found: dict[str, Connected] = {}
     for name, said in settings.connections.items():
         driver = said.get("driver") or "git"
-        if driver in SOURCES and not is_forge(driver):
-            raise UserError(f"{settings.path}: [connection {name}] driver {driver}: {LACKING[driver].text}")
         if is_forge(driver):
             filled = {key: value for key, value in said.items() if value}
             given = Given(name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name))

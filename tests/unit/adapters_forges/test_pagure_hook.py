@@ -174,6 +174,9 @@ def test_a_section_says_where_everything_is() -> None:
     )
     assert (two.webhook_token, two.webhook_tokens) == ("any", {"acme/rocket": "abc"})
     assert two.path("forks/eve/acme/rocket") == "/fork/eve/acme/rocket"
+    about = Client(two, httpx.AsyncClient).about
+    assert about("/acme/rocket/pull-request/3/flag") == "acme/rocket" == about(f"{two.api}/acme/rocket/options")
+    assert about("/fork/eve/rocket/pull-requests?status=Open") == "fork/eve/rocket" and about("/group/pilots") == ""
     for wrong, why in (
         ({"server": "x"}, "api_token"),
         ({"baseurl": "http://example.org", "api_token": "t"}, "https://"),

@@ -11,7 +11,7 @@ from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.moving.page import WIDTH, is_of_the_reference, page
-from headgate.cli.moving.reference import LACKING, NOTES, SOURCES
+from headgate.cli.moving.reference import LACKING, NOTES
 from headgate.cli.options import OPTIONS
 from headgate.cli.settings import Settings, read
 
@@ -265,13 +265,20 @@ def test_every_option_of_a_driver_is_taken_or_named(tmp_path: Path, driver: str)
     taken, idle = set(found.connections["a"]), {one.option for one in found.idle}
     assert taken | idle == set(said)
     assert driver in FORGES or not taken & idle, "what nobody listens to is not kept"
-    if driver in SOURCES and driver not in FORGES:
-        with pytest.raises(UserError, match="there is no driver of it here"):
-            connected(found)
 
 
 def test_nothing_is_said_of_what_has_an_effect() -> None:
     for section, notes in NOTES.items():
         assert not notes.keys() & OPTIONS.get(section, {}).keys(), section
     assert not [text for of in NOTES.values() for text in of.values() if not text.text]
-    assert LACKING.keys() >= set(SOURCES)
+    assert LACKING.keys().isdisjoint(FORGES)
+
+
+def test_a_pagure_is_taken_over_as_it_is(tmp_path: Path) -> None:
+    """As the reference has it: without a secret of webhooks, and with addresses that it believes."""
+    text = "driver = pagure\nserver = src.example.com\napi_token = x\nsource_whitelist = 10.0.0.1, 10.0.0.2\n"
+    found = connected(settings(tmp_path, f"[connection src]\n{text}"))["src"]
+    assert found.forge.named("https://src.example.com/rpms/rocket/pull-request/3") == "src.example.com/rpms/rocket#3"
+    assert found.git.url("src.example.com/rpms/rocket") == "https://src.example.com/rpms/rocket.git"
+    with pytest.raises(UserError, match=r"\[connection src\].*api_token"):
+        connected(settings(tmp_path, "[connection src]\ndriver = pagure\n"))

@@ -420,6 +420,10 @@ def pagure(action: str = "opened", **more: Any) -> Seen:  # as of seen
     return seen(event="pg_pull_request", action=action, **more)
 
 
+def thumb(name: str, permission: str, way: str = "up") -> Vote:
+    return Vote(Account(name, permission=permission), "review", f"thumbs{way}")
+
+
 PAGURE = [
     Case(
         "pagure",
@@ -465,9 +469,34 @@ PAGURE = [
         "pagure",
         "require",
         {"status": ["success"]},
-        seen(statuses=(Status("us", "Headgate", "success"),)),
-        seen(statuses=(Status("us", "Headgate", "pending"),)),
+        seen(us=("us",), statuses=(Status("us", "Headgate", "success"),)),
+        seen(us=("us",), statuses=(Status("us", "Headgate", "pending"), Status("us", "Headgate", "success"))),
     ),
+    Case(
+        "pagure",
+        "require",
+        {"status": ["success"]},
+        seen(us=("us",), here=True, statuses=(Status("us", "Headgate", "pending"),)),
+        seen(us=("us",), statuses=(Status("anybody", "Headgate", "success"),)),
+    ),
+    Case("pagure", "trigger", {"event": "pg_pull_request", "action": "closed"}, pagure("merged"), pagure("opened")),
+    Case(
+        "pagure",
+        "trigger",
+        {"event": "pg_pull_request", "permission": "write"},
+        pagure("comment", who=ADMIN),
+        pagure("comment", who=BOT),
+    ),
+    Case(
+        "pagure",
+        "require",
+        {"committer-score": 1},
+        seen(votes=(thumb("root", "admin"), thumb("eve", "read"))),
+        seen(
+            votes=(thumb("eve", "read"), thumb(PULL.owner, "admin"), thumb("zoe", "write"), thumb("x", "write", "down"))
+        ),
+    ),
+    Case("pagure", "require", {"committer-score": 0}, seen(votes=()), seen()),
     Case("pagure", "require", {"tags": ["a", "b"]}, seen(labels=("b",)), seen(labels=("c",))),
 ]
 WORD = Word("ann", PULL.commit, "refs/approvals/ann/main/x", NOW_MS - HOUR_MS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headgate.adapters.forges.options import REFERENCE, STREAMS
-from headgate.adapters.forges.registry import FORGES
 
 NEEDLESS, INSTEAD, MISSING = "not needed", "said otherwise", "missing"
 
@@ -127,11 +126,7 @@ AUTHENTICATORS = {
     "OpenIDConnect": _instead("driver RS256withJWKS, whose `keys_url` is a file with the keys of that provider"),
 }
 """Drivers of `[auth NAME]` that there are none of here."""
-SOURCES = ("gerrit", "github", "gitlab", "pagure")
-"""Drivers of the reference whose connections have projects, beside plain git."""
-_NO_DRIVER = "there is no driver of it here: take the connection, and its projects in the tenant file, away"
 LACKING: dict[str, Note] = {
-    **{forge: _missing(_NO_DRIVER) for forge in SOURCES},
     "sql": _needless("every build is in the history, which `[database]` names"),
     **dict.fromkeys(("aws", "azure", "gce", "ibmvpc", "kubernetes", "openstack", "openshift"), _NO_CLOUD),
 }
@@ -142,7 +137,7 @@ def note(kind: str, option: str, driver: str = "") -> Note | None:
     """Return what is said of an option in this kind of section; None: nothing is known of it."""
     of = NOTES.get(kind, {})
     if kind == "connection *":
-        if driver in LACKING and driver not in FORGES:
+        if driver in LACKING:
             return LACKING[driver]
         if driver == "gerrit" and option in STREAMS:
             return _missing("events come by ssh, or by asking; with this option they are asked for")

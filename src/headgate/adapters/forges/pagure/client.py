@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from headgate.ports.reporter import ReporterAway
 
 PAGE = 20
 """Pull requests of a page: each comes with all that was ever said on it."""
+_ABOUT = re.compile(r"/((?:fork/[^/?]+/)?(?:[^/?]+/)?[^/?]+?)/(?:pull-requests?|c|options|webhook)(?:[/?]|$)")
 REFUSED_S = 60.0
 """How long nobody asks after the token was refused: somebody has to make another one."""
 
@@ -71,6 +73,11 @@ class Client(Rest):
             if answer.status != 401:
                 raise
             raise Unauthorized(str(error)) from error
+
+    def about(self, url: str) -> str:
+        """See `Rest`."""
+        found = _ABOUT.match(url.removeprefix(self.account.api))
+        return found[1] if found is not None else ""
 
     def project(self, short: str) -> str:
         """Return where the API has a project."""

@@ -19,6 +19,7 @@ def connect(given: Given) -> Connected:
         said["sshkey"] = str((given.directory / said["sshkey"]).expanduser())
     one = account(given.name, said)
     client = Client(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
+    client.limits = given.limits
     git = GitConnection(one.name, one.clone, one.canonical_hostname, access=client.git, suffix=".git")
     forge = PagureForge(client, given.engine)
     return Connected(git, forge, forge.close)
