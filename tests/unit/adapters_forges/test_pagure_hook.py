@@ -135,6 +135,8 @@ async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None
 
     def answer(request: httpx.Request) -> httpx.Response:
         name = request.url.path.removeprefix("/code/api/0/").removesuffix("/webhook/token")
+        if request.method == "POST":
+            return httpx.Response(200, json={"username": "headgate"})
         asked.append(name)
         said = {"webhook": {"token": tokens[name]}} if name in tokens else {"error": "Project not found"}
         return httpx.Response(200 if name in tokens else 404, json=said)
@@ -143,6 +145,7 @@ async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None
     secrets = Secrets(client)
     assert secrets.of("acme/rocket") == () and secrets.may_ask("acme/rocket")
     await secrets.ask("acme/rocket")
+    assert client.login == "headgate"
     assert secrets.of("acme/rocket") == ("one",) and not secrets.may_ask("acme/rocket")
     tokens["acme/rocket"] = "two"
     for n in range(ASKED_MAX):

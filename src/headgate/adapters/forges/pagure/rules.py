@@ -12,17 +12,15 @@ SCORE, ASSIGNEE = "Minimum_score_to_merge_pull-request", "Only_assignee_can_merg
 SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fast-forward_merges"
 
 
-def rule_book(
-    pull: Pull, options: Mapping[str, Any], us: Collection[str], level: str, signed: bool | None
-) -> tuple[Rule, ...]:
-    """Return the rules in force.  `options`: of the project, empty where they may not be seen; `level`: what our
-    account may do there, empty: that is not known; `signed`: whether all commits are signed off."""
-    return tuple(_rules(pull, options, us, level, signed))
+def rule_book(pull: Pull, options: Mapping[str, Any], us: Collection[str], signed: bool | None) -> tuple[Rule, ...]:
+    """Return the rules in force.  `options`: of the project, empty where they may not be seen; `signed`: whether all
+    commits are signed off.
+
+    Whether our account may merge is no rule: of those who administer the whole site Pagure does not tell."""
+    return tuple(_rules(pull, options, us, signed))
 
 
-def _rules(
-    pull: Pull, options: Mapping[str, Any], us: Collection[str], level: str, signed: bool | None
-) -> Iterator[Rule]:
+def _rules(pull: Pull, options: Mapping[str, Any], us: Collection[str], signed: bool | None) -> Iterator[Rule]:
     if pull.reached is not None:
         wanted = f" of {options[SCORE]}" if SCORE in options else ""
         yield Rule(f"needs the score{wanted} that its project asks for", pull.reached)
@@ -36,8 +34,6 @@ def _rules(
         yield Rule(text, {"FFORWARD": True, "MERGE": False}.get(pull.merges))
     if pull.merges == "NO_CHANGE":
         yield Rule(f"needs commits that {pull.base} does not have", False)
-    if level in ("none", "read"):
-        yield Rule(f"needs {_of(us)} to have commit access to its project", False)
 
 
 def _is(pull: Pull, us: Collection[str]) -> bool:

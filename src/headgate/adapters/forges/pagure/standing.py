@@ -79,9 +79,8 @@ class PagureStands(Stands[Pull]):
         rules = None
         if pull.state == "OPEN":
             options = await self._kept(self._options, pull.project, self._ask_options, {})
-            level = await self._level(pull.project, us)
             signed = await self._signed(pull) if options.get(SIGNED) else None
-            rules = rule_book(pull, options, us, level, signed)
+            rules = rule_book(pull, options, us, signed)
         return Details(
             us=tuple(us),
             state=pull.state,
@@ -128,10 +127,6 @@ class PagureStands(Stands[Pull]):
         """See `Stands`: Pagure says it of all at once."""
         known = await self._kept(self._people, project, self._ask_people, None)
         return known.get(login, "read") if known is not None and login else ""
-
-    async def _level(self, project: str, us: Collection[str]) -> str:
-        known = await self._kept(self._people, project, self._ask_people, None)
-        return "" if known is None else max((known.get(one, "read") for one in us), key=_RANK.index, default="")
 
     async def _kept(
         self,
