@@ -82,6 +82,8 @@ async def test_what_cannot_be_done_is_said(venue: Hosted) -> None:
 
         assert "nobody of that name" in await told(path, who="mallory", does="approve")
         assert "needs a text" in await told(path, who="ada", does="comment", text="  ")
+        if host.desk.forge in ("Gitea", "GitHub"):
+            assert "your own pull" in await told(path, who="ada", does="approve")
         home = f"{host.desk.root}/"
         assert "needs a branch" in await told(home, who="ada", branch=f"{PROJECT}:main", title="It is the branch")
         assert "needs a branch" in await told(home, who="ada", branch=f"{PROJECT}:topic", title="It has one")

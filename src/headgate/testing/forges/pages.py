@@ -193,7 +193,7 @@ class Pages:
     def _done(self, path: str, why_not: str) -> web.Response:
         if why_not:
             return self._page(422, "Not done", f"<p>{escape(why_not)}</p>")
-        return web.Response(status=303, headers={"Location": quote(path)})
+        return web.Response(status=303, headers={"Location": quote(path, safe="/+")})
 
     # --- what they see
 
@@ -215,7 +215,7 @@ class Pages:
 
     def _listed(self, every: Sequence[Seen]) -> str:
         rows = "".join(
-            f"<tr><td>{_word(one.state)}<td><a href='{escape(quote(one.path))}'>{escape(one.name)}</a>"
+            f"<tr><td>{_word(one.state)}<td><a href='{escape(quote(one.path, safe='/+'))}'>{escape(one.name)}</a>"
             f"<td><bdi>{escape(one.title)}</bdi><td class='of'>{escape(one.author)}"
             f"<td>{'<br>'.join(f'{escape(mark.name)} {_word(mark.state)}' for mark in one.marks)}"
             for one in every

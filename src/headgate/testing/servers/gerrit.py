@@ -146,14 +146,15 @@ class Gerrit:
 
 
 @contextmanager
-def gerrit(directory: Path, *, whole_topics: bool = False) -> Iterator[Gerrit]:
-    """Provide a server with the accounts of `reviewing`, ready.  Raise RuntimeError when there can be none."""
+def gerrit(directory: Path, *, whole_topics: bool = False, web_url: str = "") -> Iterator[Gerrit]:
+    """Provide a server with the accounts of `reviewing`, ready.  Raise RuntimeError when there can be none.  `web_url`:
+    where it says that people find it, if that is elsewhere."""
     if missing():
         raise RuntimeError(missing())
     made = _template()
     server = Gerrit(directory, whole_topics=whole_topics, java=[f"-XX:SharedArchiveFile={made / CLASSES}"])
     shutil.copytree(made / "site", server.site)
-    server.configure()
+    server.configure({"gerrit.canonicalWebUrl": web_url} if web_url else None)
     try:
         server.start()
         yield server

@@ -104,7 +104,8 @@ async def host(root: Path) -> AsyncIterator[Host]:
         raise UserError(missing())
     port = free_ports(1)[0]
     with ExitStack() as stack:
-        server = await asyncio.to_thread(stack.enter_context, gerrit(root / "gerrit"))
+        opened = gerrit(root / "gerrit", web_url=f"http://127.0.0.1:{port}/")
+        server = await asyncio.to_thread(stack.enter_context, opened)
         desk = GerritDesk(People(server.url), OWNER)
         async with front(desk, server.url, port) as url:
             yield OnGerrit(server, root, url)
