@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import LOCKS, Environments
-from headgate.adapters.ansible.installing import CannotInstall, install
+from headgate.adapters.ansible.environments import Environments
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 
+from .ansible import fetched
 from .headgate import SETTINGS, Headgate, wait_for
 
 PLAY = """
@@ -40,17 +38,7 @@ ZUUL = """
 
 @pytest.fixture(scope="session")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> Environments:
-    """The real Ansible 9 without its collections, fetched once for all runs of the tests on this machine."""
-    locks = tmp_path_factory.mktemp("locks")
-    blocks = re.split(r"^(?=[a-z])", (LOCKS / "9.txt").read_text(), flags=re.MULTILINE)
-    (locks / "9.txt").write_text("".join(block for block in blocks if not block.startswith("ansible==")))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    found = Environments(cache / "headgate" / "ansible", locks)
-    try:
-        install(found, "9", say=print)
-    except CannotInstall as why:
-        pytest.skip(str(why))
-    return found
+    return fetched(tmp_path_factory.mktemp("locks"))
 
 
 @pytest.fixture

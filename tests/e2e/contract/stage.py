@@ -47,10 +47,10 @@ class Stage:
     def is_far(self) -> bool:
         return self.lab is not None
 
-    def opened(self, keys: Secrets | None = None) -> Bench:
-        place = self.root / ("keys" if keys else "plain")
+    def opened(self, keys: Secrets | None = None, **settings: Any) -> Bench:
+        place = self.root / ("keys" if keys else "other" if settings else "plain")
         place.mkdir()
-        self.bench = Bench(place, "bwrap", keys=keys)
+        self.bench = Bench(place, "bwrap", keys=keys, **settings)
         return self.bench
 
     def book(self, name: str, text: str, *, trusted: bool = False, **more: Any) -> Playbook:

@@ -1,0 +1,78 @@
+"""Sources go onto a machine and logs come off it with `synchronize`, and a key of the build's own lets it in: with the
+collection ansible.posix, in an environment of Ansible 9."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.ansible.environments import Environments
+from tests.e2e.ansible import fetched, with_posix
+
+from .stage import Stage
+
+PREPARE = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - command: ssh-keygen -q -t ed25519 -N '' -C build -f {{ zuul.executor.work_root }}/{{ zuul.build }}_id
+- hosts: all
+  gather_facts: false
+  tasks:
+    - authorized_key:
+        user: "{{ ansible_ssh_user }}"
+        key: "{{ lookup('file', zuul.executor.work_root ~ '/' ~ zuul.build ~ '_id.pub') }}"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - shell: |
+        ssh-add -D 2>&1
+        ssh-add -q {{ zuul.executor.work_root }}/{{ zuul.build }}_id
+- hosts: all
+  gather_facts: false
+  tasks:
+    - file: {path: "~/{{ item }}", state: directory}
+      loop: [zuul-output/logs, "{{ zuul.project.src_dir }}"]
+    - synchronize:
+        src: "{{ zuul.executor.work_root }}/{{ zuul.project.src_dir }}/"
+        dest: "~/{{ zuul.project.src_dir }}/"
+        owner: false
+        group: false
+"""
+RUN = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - shell: cat README && pwd && echo made > ~/zuul-output/logs/made.txt
+      args: {chdir: "~/{{ zuul.project.src_dir }}"}
+"""
+COLLECT = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - synchronize:
+        src: "~/zuul-output/logs/"
+        dest: "{{ zuul.executor.log_root }}/"
+        mode: pull
+        owner: false
+        group: false
+"""
+
+
+@pytest.fixture
+def posix(tmp_path: Path) -> Environments:
+    (tmp_path / "locks").mkdir()
+    return with_posix(fetched(tmp_path / "locks"))
+
+
+async def test_sources_and_logs_are_synchronized(far: Stage, posix: Environments) -> None:
+    if shutil.which("rsync") is None:
+        pytest.skip("needs Debian's package rsync")
+    far.opened(ansible=posix)
+    pre, post = (far.book(f"{name}.yaml", text, trusted=True) for name, text in (("pre", PREPARE), ("post", COLLECT)))
+    run = far.book("run.yaml", RUN)
+    await far.build(pre_run=(pre,), run=(run,), post_run=(post,), ansible_version="9")
+    assert "one | x\n" in far.log and f"one | {far.home}/src/h/code\n" in far.log
+    assert (far.bench.runner.log_root / far.bench.id / "made.txt").read_text() == "made\n"
