@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 from aiohttp import web
 
 from headgate.adapters.forges import rest as calls
+from headgate.adapters.forges import watching
 from headgate.adapters.forges.gerrit.driver import git_connection
 from headgate.adapters.forges.gerrit.looking import Looker
 from headgate.adapters.forges.gerrit.rest import Gerrit
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.rest import Key
+from headgate.adapters.forges.rest import Key, Rejected
+from headgate.adapters.forges.watching import _Followed
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
@@ -160,8 +163,53 @@ async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
         await gate.until(lambda: f"{PROJECT}#3" in gate.known)
         assert "another form" in gate.troubles[PROJECT]
         broken.clear()
-        here.forge.stir(Hint("again", PROJECT, "3"))
+        here.forge.stir(Hint("again", PROJECT, "1"))
         await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+
+
+async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, asked, broken = here.client.query, Counter[int](), [True]
+    monkeypatch.setattr(watching, "ODD_S", 3600.0)
+
+    async def query(key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
+        asked[variables["number"]] += 1
+        if broken and variables["number"] == 1:
+            raise Rejected(200, "Something went wrong")
+        return await whole(key, text, urgent=urgent, **variables)
+
+    monkeypatch.setattr(here.client, "query", query)
+    opened(here)
+    async with watched(here) as gate:
+        await gate.until(lambda: gate.troubles.get(PROJECT))
+        await here.settled()
+        before = asked[1]
+        for n in range(6):  # all of it is looked at, again and again
+            here.ada.propose(here.repository, f"more{n}", {f"b{n}": "1\n"}, "More")
+            here.forge.stir(Hint(f"rules{n}", PROJECT))
+            here.forge.stir(Hint(f"all{n}", ""))
+            await gate.until(lambda: f"{PROJECT}#{n + 2}" in gate.known)  # noqa: B023
+        assert asked[1] == before, "it rests"
+        assert "pull request 1 cannot be looked at" in gate.troubles[PROJECT]
+        broken.clear()
+        here.forge.stir(Hint("itself", PROJECT, "1"))
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+        assert asked[1] == before + 1
+
+
+def test_what_stays_odd_rests_longer_each_time_and_many_are_not_asked_at_once() -> None:
+    one, now_s, pauses = _Followed("p"), 0.0, list[float]()
+    look = cast(Any, type("Look", (), {"odd": {n: "odd" for n in range(1, 26)}, "asked": set(range(1, 26))}))
+    for _ in range(12):
+        one.learn(look, now_s)
+        due_s = max(odd.due_s for odd in one.odd.values())
+        pauses.append(due_s - now_s)
+        now_s = due_s
+    assert all(30 * 2**n * 0.75 <= pause <= 30 * 2**n for n, pause in enumerate(pauses[:6])), pauses
+    one.learn(look, now_s, whole=False)
+    assert {odd.due_s for odd in one.odd.values()} == {now_s}, "it may be the forge that is odd"
+    assert max(pauses) <= 3600 and len(one.due(now_s)) == 10 and one.due(0) == frozenset()
 
 
 async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

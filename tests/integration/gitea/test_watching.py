@@ -149,6 +149,21 @@ async def test_a_fork_is_deleted_and_its_change_is_merged_by_hand(here: Ground) 
     assert EventKind.MERGED in [event.kind for event in gate.events]
 
 
+async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Ground) -> None:
+    files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
+    title = "\U0001f680 \u202eemit\u202c \u05e9\u05dc\u05d5\u05dd " + "x" * 150
+    here.bob.push(here.repository, "stable", {"s": "1\n"}, base="main")
+    async with watched(here) as gate:
+        here.ada.propose(here.repository, "many", files, title, "y" * 65_536)
+        here.ada.open(here.repository, "many", "Same", base="stable")
+        await here.settled()
+        await gate.until(lambda: len(gate.known) == 2)
+    one, other = gate.standing(1).change, gate.standing(2).change
+    assert one.commit == other.commit and (one.branch, other.branch) == ("main", "stable")
+    assert one.files is not None and set(one.files) == set(files)
+    assert one.title.startswith("\U0001f680") and "\n" not in one.title and len(one.message) <= 16_400
+
+
 async def test_a_title_makes_a_draft(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here, "WIP: not yet")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from headgate.config.forges.facts import Rule
+from headgate.ports.forge import Hint, NotLanded
 from headgate.testing.forges.github.people import GitHub
 from headgate.testing.forges.github.state import Thread
-from tests.integration.github.ground import PROJECT, Ground, ground, opened
+from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.github.test_landing import as_tested
 
 
 @pytest.fixture
@@ -44,6 +46,28 @@ def reviews(count: int, **more: Any) -> dict[str, Any]:
         **more,
     }
     return {"type": "pull_request", "parameters": how}
+
+
+async def test_rules_that_are_not_shown_are_not_taken_for_none_and_it_is_said_once(here: Ground) -> None:
+    del here.app.permissions["administration"]
+    here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
+    pull = opened(here)
+    async with watched(here, exclude_unprotected_branches=True) as gate:
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and gate.troubles.get(PROJECT))
+        details = gate.standing(1).details
+        assert details is not None and details.rules is None, "not known is not none"
+        assert gate.troubles[PROJECT].count("Administration: read") == 1 and gate.protections == []
+        done = await here.forge.land(*as_tested(here, pull))
+        assert isinstance(done, NotLanded) and "the app lacks a permission: administration: read" in done.why
+        here.hub.ruleset(here.repository, reviews(1))
+        await here.settled()
+        assert [one.met for one in await rules(here)] == [False], "what is shown is told"
+
+        here.app.permissions["administration"] = "read"
+        here.hub.world.clock.advance(3600)  # the next token
+        here.forge.stir(Hint("again", PROJECT))
+        await gate.until(lambda: not gate.troubles[PROJECT] and gate.protections)
+        assert len(await rules(here)) == 3
 
 
 async def test_without_rules_nothing_is_lacking(here: Ground) -> None:

@@ -180,6 +180,54 @@ async def test_two_open_changes_with_one_head(here: Ground) -> None:
     assert {gate.standing(n).change.branch for n in (1, 2)} == {"main", "stable"}
 
 
+async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground) -> None:
+    """GitHub tells of 3,000 files at most; git of all, however they are called."""
+    files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
+    title = "\U0001f680 \u202eemit\u202c \u05e9\u05dc\u05d5\u05dd " + "x" * 300
+    async with watched(here) as gate:
+        here.ada.propose(here.repository, "100%#\U0001f680", files, title, "\u202e\0" + "y" * 65_534)
+        await here.settled()
+    change = gate.standing(1).change
+    assert change.files is not None and set(change.files) == set(files)
+    assert change.title.startswith("\U0001f680") and "\n" not in change.title and len(change.message) <= 16_400
+
+
+async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_and_lose_nothing(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "AGAIN_MAX_S", 0.2)
+    async with watched(here) as gate:
+        here.installation.suspended = True
+        opened(here)
+        here.forge.stir(Hint("seen", PROJECT, "1"))  # deliveries do not come any more
+        await gate.until(lambda: "suspended" in gate.troubles.get(PROJECT, ""))
+        here.installation.suspended = False
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.troubles[PROJECT])
+        for token in here.hub.world.tokens.values():  # also what git is cloning with
+            token.revoked = True
+        here.ada.propose(here.repository, "second", {"b.txt": "2\n"})
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+    assert gate.standing(2).change.files == ("b.txt",)
+
+
+async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transferred_is_said(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "AGAIN_MAX_S", 0.2)
+    async with watched(here) as gate:
+        opened(here)
+        await here.settled()
+        here.hub.rename(here.repository, "lander")
+        here.ada.propose(here.repository, "second", {"b.txt": "2\n"})
+        here.forge.stir(Hint("after", PROJECT))
+        here.forge.stir(Hint("all", ""))
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known)
+        here.hub.transfer(here.repository, here.eve.account)
+        here.forge.stir(Hint("gone", ""))
+        await gate.until(lambda: gate.troubles.get(PROJECT))
+        assert gate.standing(1).open and gate.standing(2).open, "what cannot be seen is not closed"
+
+
 async def test_retargeted_to_another_branch(here: Ground) -> None:
     here.ada.push(here.repository, "stable", {}, base="main")
     async with watched(here) as gate:

@@ -263,6 +263,21 @@ async def test_a_project_under_another_path_is_still_seen(here: Ground) -> None:
     assert any("acme/space/shuttle is in no tenant" in why for why in here.ignored)
 
 
+async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Ground) -> None:
+    files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
+    title = "\U0001f680 \u202eemit\u202c \u05e9\u05dc\u05d5\u05dd " + "x" * 150
+    here.bob.push(here.project, "stable", {"s": "1\n"}, base="main")
+    async with watched(here) as gate:
+        here.ada.propose(here.project, "many", files, title, "y" * 65_536)
+        here.ada.acts.open(here.project, here.project, "many", "stable", here.ada.user, "Same", "")
+        await here.settled()
+        await gate.until(lambda: len(gate.known) == 2)
+    one, other = (gate.known[f"{PROJECT}#{n}"].change for n in (1, 2))
+    assert one.commit == other.commit and (one.branch, other.branch) == ("main", "stable")
+    assert one.files is not None and set(one.files) == set(files)
+    assert one.title.startswith("\U0001f680") and "\n" not in one.title and len(one.message) <= 16_400
+
+
 async def test_a_token_that_is_revoked_is_said_and_a_good_one_goes_on(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.world.tokens[here.token].revoked = True

@@ -99,7 +99,11 @@ class ProjectLook:
     """All of it is looked at, not only what is hinted at."""
     again: frozenset[int] = frozenset()
     """Changes that could not be looked at before: they come last, and are no more than odd."""
+    resting: frozenset[int] = frozenset()
+    """Changes that could not be looked at before and are not due again, unless they are hinted at."""
     more: bool = False
+    asked: set[int] = field(default_factory=set)
+    """Changes that it was tried to look at."""
     odd: dict[int, str] = field(default_factory=dict)
     """Changes that cannot be looked at -> why; the others are all the same."""
     unsettled: set[int] = field(default_factory=set)
@@ -110,6 +114,8 @@ class ProjectLook:
     """Asks for its protected and locked branches; None: nobody wants to know, or the forge does not say."""
     unseen: str | None = None
     """What the forge does not say of its branches, where it was asked."""
+    hidden: str = ""
+    """What is not shown to us of the project, for people."""
     may_write: Callable[[str], Awaitable[bool]] | None = None
     """Says of somebody, as the forge names them, whether they may write to the project; None: nothing can be ordered
     at this forge.  Raise ReporterAway."""
@@ -182,16 +188,17 @@ class ProjectLook:
         for standing in own.values():
             if standing.untold:
                 yield self._told(standing)
-        failed = 0
+        failed, before = 0, self.again | self.resting
         for number in await self._due(own):
             was = self.known.standings.get(numbered(self.project, str(number)))
             if was is not None and (was.untold or (was.landed and not self.whole)):
                 continue
+            self.asked.add(number)
             try:
                 found = await self._one(number, was, first)
             except (Denied, Rejected, ReporterAway) as error:
                 self.odd[number] = str(error)
-                failed += not isinstance(error, Rejected) and number not in self.again
+                failed += not isinstance(error, Rejected) and number not in before
                 if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
                     raise
                 continue
@@ -217,8 +224,8 @@ class ProjectLook:
             self.asking.forget_rules()
             found |= {int(s.change.number) for s in own.values() if s.open}
         if self.whole:
-            found |= await self._moved(own)
-        return sorted(found, key=lambda number: (number in self.again, number))
+            found |= await self._moved(own) - self.resting
+        return sorted(found, key=lambda number: (number in self.again | self.resting, number))
 
     async def _moved(self, own: Mapping[str, Standing]) -> set[int]:
         """Return those that are open there and are not as known, and those that are known to be open and are not."""

@@ -38,14 +38,27 @@ HINTS_MAX = 1_000
 """Of one project that wait; of more, all of it is looked at."""
 PATIENCE_S = 5.0
 """What Headgate merged, and the gate says so within this time, is not asked for."""
-ODD_S = 30.0
-"""When a change is looked at again that could not be."""
+ODD_S, ODD_MAX_S = 30.0, 3600.0
+"""When a change is looked at again that could not be; it doubles each time, and what is hinted at is looked at now."""
+ODD_AT_ONCE_MAX = 10
+"""Of those, in one look: the ones that are due longest."""
 SETTLES_S = 2.0
 """When a change is looked at again of which the forge works something out; it doubles each time."""
 TOLD_MAX = 5
 """Of those, in what is told of the project."""
 
 _Came = tuple[Hint, float]
+
+
+@dataclass(slots=True)
+class _Odd:
+    """A change that could not be looked at."""
+
+    why: str
+    times: int
+    """One after the other."""
+    due_s: float
+    """When it is looked at again, in monotonic seconds."""
 
 
 @dataclass(slots=True)
@@ -60,7 +73,7 @@ class _Followed:
     whole_s: float = 0.0
     """When all of it is due, in monotonic seconds."""
     failures: int = 0
-    odd: frozenset[int] = frozenset()
+    odd: dict[int, _Odd] = field(default_factory=dict)
     """Changes that could not be looked at."""
     unsettled: frozenset[int] = frozenset()
     """Changes of which the forge works out whether they can be merged."""
@@ -78,6 +91,23 @@ class _Followed:
         if len(self.hints) > HINTS_MAX:
             self.whole_s = 0.0
         self.stirred.set()
+
+    def due(self, now_s: float) -> frozenset[int]:
+        """Return the odd changes that are looked at again now."""
+        found = sorted((one.due_s, number) for number, one in self.odd.items() if one.due_s <= now_s)
+        return frozenset(number for _, number in found[:ODD_AT_ONCE_MAX])
+
+    def learn(self, look: ProjectLook, now_s: float, *, whole: bool = True) -> bool:
+        """Note which changes are odd, and which are no longer; say whether one is that was not.  Where the look did not
+        come to its end (`whole`), it may not be they that are odd: they come last in the next one."""
+        fresh = look.odd.keys() - self.odd.keys()
+        for number in look.asked - look.odd.keys():
+            self.odd.pop(number, None)
+        for number, why in look.odd.items():
+            times = (self.odd[number].times if number in self.odd else 0) + whole
+            pause_s = min(ODD_S * 2 ** min(times - 1, 10), ODD_MAX_S) if whole else 0.0
+            self.odd[number] = _Odd(why, times, now_s + pause_s * random.uniform(0.75, 1.0))
+        return bool(fresh)
 
     def pause_s(self) -> float:
         """Return how long to wait after one more failure."""
@@ -247,7 +277,9 @@ class Watching:
         async with self._places:
             now_s = time.monotonic()
             whole = one.whole_s <= now_s
-            look = await self._source.look(one.project, names, known, hints, whole=whole, again=one.odd | one.unsettled)
+            again = one.due(now_s) | one.unsettled
+            look = await self._source.look(one.project, names, known, hints, whole=whole, again=again)
+            look.resting = frozenset(one.odd) - again
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
                 look.protection = None
@@ -258,19 +290,22 @@ class Watching:
                     await self._tell(sighting)
             except BaseException:
                 one.whole_s = 0.0 if whole else one.whole_s
-                one.odd |= frozenset(look.odd)
+                one.learn(look, time.monotonic(), whole=False)
                 raise
             one.misfits = one.misfits if look.misfits is None else look.misfits
             one.unseen = one.unseen if look.unseen is None else look.unseen
-            if look.odd:  # we may be let in no longer
+            if one.learn(look, time.monotonic()):  # we may be let in no longer
                 self._source.refused(one.project)
-            one.odd, trouble = frozenset(look.odd), "; ".join(filter(None, (one.misfits, one.unseen, *_told(look))))
+            told = _told(look.asking.words.noun, one.odd)
+            trouble = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *told)))
             one.unsettled = frozenset(look.unsettled)
             one.settling = min(one.settling + 1, 10) if one.unsettled else 0
             if look.more:
                 one.whole_s = 0.0
                 return 1.0, trouble
-            wait_s = min(max(0.0, one.whole_s - time.monotonic()), ODD_S if look.odd else self._every_s)
+            now_s = time.monotonic()
+            wait_s = min([one.whole_s, *(odd.due_s for odd in one.odd.values())]) - now_s
+            wait_s = min(max(0.0, wait_s), self._every_s)
             return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, trouble
 
     async def _rest(self, one: _Followed, wait_s: float) -> None:
@@ -284,6 +319,6 @@ class Watching:
             pass  # looked at again all the same
 
 
-def _told(look: ProjectLook) -> list[str]:
-    odd, noun = [*look.odd.items()][:TOLD_MAX], look.asking.words.noun
-    return [f"{noun} {number} cannot be looked at: {line(why, 300)}" for number, why in odd]
+def _told(noun: str, odd: Mapping[int, _Odd]) -> list[str]:
+    found = sorted(odd.items())[:TOLD_MAX]
+    return [f"{noun} {number} cannot be looked at: {line(one.why, 300)}" for number, one in found]

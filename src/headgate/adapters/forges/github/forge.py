@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pygit2
@@ -110,6 +111,7 @@ class GitHubForge:
         try:
             who = await self._tokens.of(short)
             pull = await look(self._client, who, short, int(number))
+            pull = replace(pull, rules_shown=self._tokens.reads_rules(short))
             us, none = await self._tokens.us(), dict[str, str]()
             standing, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
             return standing

@@ -21,6 +21,7 @@ METHODS = {
 }
 """How it was merged for the test -> how GitHub does the same."""
 _WAITS = ("base branch was modified", "try the merge again", "in progress")
+_HIDDEN = "; what its rules ask for cannot be told, as the app lacks a permission: administration: read"
 MESSAGE_MAX = 60_000
 
 HeadOf = Callable[[str, str], Awaitable[str]]
@@ -89,7 +90,8 @@ class Lander:
             return NotLanded(f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested")
         if isinstance(error, Rejected) and error.status == 405 and any(one in said.lower() for one in _WAITS):
             raise ReportPutOff(f"GitHub has not worked out whether it can be merged: {said}") from error
-        return NotLanded(f"GitHub does not merge it: {said}{_advice(said)}")
+        hidden = "" if self._tokens.reads_rules(project) else _HIDDEN
+        return NotLanded(f"GitHub does not merge it: {said}{_advice(said) or hidden}")
 
     async def _merged(self, key: Key, project: str, work: LandRequest, change: Change) -> Landed | None:
         """Return what came of it when it is merged already, of this very head and into this very branch."""

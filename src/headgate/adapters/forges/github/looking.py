@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.adapters.forges.github.client import Client
@@ -20,6 +20,11 @@ from headgate.config.forges.facts import Happening
 from headgate.gate.change import Standing
 from headgate.ports.forge import Hint
 
+HIDDEN = (
+    "the app may not read classic rules of branches: its owner grants it Administration: read, and who installed it "
+    "accepts; until then what they ask for is only known when GitHub refuses to merge, and which "
+    "branches are protected is not"
+)
 WORDS = Words("pull request", Happening("pull_request", "closed"), Happening("push"))
 
 
@@ -48,6 +53,8 @@ class Source:
         at = self.client.account.name
         look = ProjectLook(asking, at, self.engine, names, project, known, hints, whole, again)
         look.protection, look.may_write = asking.protection, asking.may_write
+        asking.reads_rules = self.tokens.reads_rules(self.client.account.short(project))
+        look.hidden = "" if asking.reads_rules else HIDDEN
         return look
 
     def refused(self, project: str) -> None:
@@ -66,6 +73,8 @@ class Asking:
     project: str
     """Canonical name."""
     words: Words = WORDS
+    reads_rules: bool = True
+    """Whether classic rules of branches are shown to us."""
 
     async def opened(self, known: Mapping[int, Standing]) -> Mapping[int, bool]:
         """See `forges.looking.Asking`."""
@@ -84,10 +93,13 @@ class Asking:
         pull = await look(self.client, self.key, project, number, urgent=urgent)
         if was is None and pull.state != "OPEN":
             return None
+        pull = replace(pull, rules_shown=self.reads_rules)
         return await self.stands.of(self.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
         """See `forges.looking.ProjectLook`."""
+        if not self.reads_rules:
+            return None, ""
         return await protection(self.client, self.key, self.client.account.short(self.project))
 
     async def may_write(self, who: str) -> bool:

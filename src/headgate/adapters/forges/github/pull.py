@@ -98,6 +98,8 @@ class Pull(AnyPull):
     """As GraphQL has it."""
     rules: tuple[Mapping[str, Any], ...] | None
     """Of rulesets; None: they may not be seen."""
+    rules_shown: bool = True
+    """Whether `protection` is all there is: else what there is not is only not shown."""
 
     @property
     def approved(self) -> bool:

@@ -21,8 +21,9 @@ BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
 
 
 def rule_book(pull: Pull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:
-    """Return the rules in force; None: rulesets may not be seen.  `us`: logins and slugs that Headgate writes as;
-    `bypassed`: ids of the rulesets that it may bypass."""
+    """Return the rules in force; None: not all may be seen, and one of the others is in the way.
+
+    `us`: logins and slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass."""
     if pull.rules is None:
         return None
     found = [replace(one, bypassed=True) if pull.as_admin else one for one in _classic(pull, frozenset(us))]
@@ -32,6 +33,8 @@ def rule_book(pull: Pull, us: Collection[str], bypassed: Collection[int] = ()) -
         where = f" (ruleset {ruleset.get('name') or 'without a name'})"
         found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, said)]
     named = any(one.met is not True and not one.bypassed for one in found)
+    if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
+        return None  # it may be the status that the gate is about to set
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin:
         found.append(Rule("is blocked by a rule of GitHub that it does not name: its page says which", False))
     return tuple(found)

@@ -43,6 +43,8 @@ class Tokens:
         self._absent: dict[str, float] = {}
         """Project -> until when it is taken that the app is not installed."""
         self._tokens: dict[int, _Token] = {}
+        self._granted: dict[int, Mapping[str, str]] = {}
+        """Installation -> what its app may do, as GitHub last said it."""
         self._asking: dict[str, asyncio.Lock] = {}
         self.slug = ""
         self.login = ""
@@ -89,6 +91,7 @@ class Tokens:
         self.slug = str(answer.said.get("app_slug") or self.slug)
         found = int(answer.said["id"])
         self._installed[project] = found
+        self._granted[found] = answer.said.get("permissions") or {}
         return found
 
     async def _token(self, project: str, installation: int) -> Key:
@@ -103,9 +106,16 @@ class Tokens:
             self._tokens.pop(installation, None)
             raise NotInstalled(f"the app has no token for {project}: {error}") from error
         key = Key(f"installation {installation}", str(answer.said["token"]))
+        self._granted[installation] = answer.said.get("permissions") or self._granted.get(installation, {})
         ends_s = datetime.fromisoformat(str(answer.said["expires_at"])).timestamp()
         self._tokens[installation] = _Token(key, ends_s)
         return key
+
+    def reads_rules(self, project: str) -> bool:
+        """Say whether classic rules of branches may be read; GitHub shows none to who may not.  What is not known
+        counts as granted."""
+        granted = self._granted.get(self._installed.get(project, 0), {})
+        return not granted or "administration" in granted
 
     def forget(self, project: str) -> None:
         """Find out anew who Headgate is there: what was known is refused."""

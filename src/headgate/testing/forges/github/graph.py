@@ -90,7 +90,9 @@ class Graph:
         }
 
     def _ref(self, repository: Repository, name: str, tip: str) -> Node:
-        protection = rules.protection_of(repository, name)
+        one = self._caller.installation
+        shown = one is None or "administration" in one.app.permissions
+        protection = rules.protection_of(repository, name) if shown else None
         found = [self._rule(ruleset, rule) for ruleset in rules.rulesets_of(repository, name) for rule in ruleset.rules]
         return {
             "__typename": "Ref",
