@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from headgate.cli.scenario.forges import gerrit, gitea, github, gitlab
+from headgate.cli.scenario.forges import gerrit, gitea, github, gitlab, pagure
 from headgate.cli.scenario.forges.host import Host, StandIn
 from headgate.cli.scenario.forges.hosted import Hosted
 from headgate.cli.scenario.plain import plain
@@ -29,6 +29,7 @@ STAND_INS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[StandIn]]] 
     "gitea": gitea.host,
     "github": github.host,
     "gitlab": gitlab.host,
+    "pagure": pagure.host,
 }
 """Name of a forge -> what opens a stand-in for it, below a directory."""
 HOSTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Host]]] = {**STAND_INS, "gerrit": gerrit.host}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,11 @@ from aiohttp import web
 
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.server import Exchange, Trouble
+from headgate.testing.forges.github.state import Account
+from headgate.testing.forges.pages import Pages
 from headgate.testing.forges.pagure.acts import Acts, Refused
 from headgate.testing.forges.pagure.calls import ROUTES, Call, Route
+from headgate.testing.forges.pagure.desk import PagureDesk
 from headgate.testing.forges.pagure.shown import Shows
 from headgate.testing.forges.pagure.state import Token, World
 from headgate.testing.forges.served import as_json, failed, trouble_at
@@ -53,6 +57,7 @@ class Door:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
+        Pages(PagureDesk(self.acts)).add(app, self.path + "/{project:.+}/pull-request/{number}")
         app.router.add_route("*", self.path + "/{rest:.+}", self._git)
         return app
 
@@ -104,11 +109,26 @@ class Door:
         return self.world.tokens.get(text) if kind == "token" else None
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
-        """What is public is read by everybody; nobody pushes here."""
+        """What is public is read by everybody; who may commit pushes with a token as password."""
         found = _GIT.fullmatch(request.path.removeprefix(self.path))
         project = self.world.projects.get(found["project"]) if found is not None else None
         if found is None or project is None or project.private:
             return web.Response(status=404, text="Not found")
-        if "git-receive-pack" in (found["path"], request.query.get("service")):
-            return web.Response(status=403, text="Pushes go by ssh")
-        return await hosting.serve_git(request, project, found["path"], lambda _: True)
+        writes = "git-receive-pack" in (found["path"], request.query.get("service"))
+        who, before = self._password(request), hosting.heads(project)
+        if writes and who is None:
+            headers = {"WWW-Authenticate": 'Basic realm="Pagure"'}
+            return web.Response(status=401, text="Log in with an API token", headers=headers)
+        if writes and who is not None and not self.world.commits(project, who.login):
+            return web.Response(status=403, text="You may not push here")
+        answer = await hosting.serve_git(request, project, found["path"], lambda ref: ref.startswith("refs/pull/"))
+        if found["path"] == "git-receive-pack" and who is not None:
+            self.acts.pushed(project, who, before)
+        return answer
+
+    def _password(self, request: web.Request) -> Account | None:
+        """Return who logs in as git does, with a token that may commit."""
+        kind, _, text = request.headers.get("Authorization", "").partition(" ")
+        said = base64.b64decode(text).decode().partition(":")[2] if kind == "Basic" else ""
+        token = self.world.tokens.get(said)
+        return token.account if token is not None and not token.revoked and "commit" in token.acls else None

@@ -10,7 +10,10 @@ from typing import Any, Literal
 
 from headgate.testing.forges.github.state import Account, Clock
 
-ACLS = frozenset({"pull_request_merge", "pull_request_flag", "pull_request_comment", "commit_flag", "modify_project"})
+ACLS = frozenset(
+    {"pull_request_merge", "pull_request_flag", "pull_request_comment", "commit_flag", "modify_project", "commit"}
+)
+"""Of a token that may do whatever its owner may."""
 LEVELS = ("owner", "admin", "commit", "collaborator", "ticket")
 OPTIONS: dict[str, Any] = {
     "Enforce_signed-off_commits_in_pull-request": False,
