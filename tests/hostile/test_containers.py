@@ -116,3 +116,38 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
     assert not list(outside.iterdir())
     await bench.runner.close()
     Bench.opened.remove(bench)
+
+
+BUILT = """
+FROM BASE
+COPY leaks into/
+ENV LD_PRELOAD=/leak.so
+RUN ls -d PLACES && echo REACHED; mount -t tmpfs none /etc && echo REACHED; cat /into/leak && echo REACHED; id -u
+RUN ln -s / /built && mkdir -p PLACE/of && touch PLACE/of/mine
+"""
+
+
+async def test_a_file_of_a_proposal_builds_with_no_more_rights_than_a_job(tmp_path: Path, registry: Registry) -> None:
+    own = tmp_path / "own"
+    own.write_text(SECRET)
+    bench = bench_of(tmp_path)
+    store = tmp_path / "images"
+    text = BUILT.replace("BASE", registry.put("team/tools", shell())).replace("PLACES", f"{own} {store}/store/root")
+    (bench.source / "leaks").mkdir()
+    (bench.source / "leaks/leak").symlink_to(own)
+    (bench.source / "Containerfile").write_text(text.replace("PLACE", f"{store}/built"))
+    (bench.source / "elsewhere").symlink_to(own)
+    run = bench.script("run", "ls -ld /into/leak /built")
+    outcome = await bench.build(run=(run,), image_file="Containerfile")
+    assert outcome.result == "SUCCESS" and "| 0\n" in bench.log, bench.log
+    assert "| REACHED" not in bench.log and SECRET not in bench.log
+    assert len(list((store / "built").iterdir())) == 1, "what it wrote there is in its own layer"
+    for odd in ("elsewhere", "elsewhere/x"):
+        outcome = await bench.build(run=(run,), image_file=odd)
+        assert outcome.result == "ERROR" and "symbolic link" in outcome.error, outcome
+    endless = f"FROM {registry.address}/team/tools:1\nRUN sleep 300\n"
+    (bench.source / "Endless").write_text(endless)
+    outcome = await bench.build(run=(run,), image_file="Endless", timeout_s=1)
+    assert outcome.result == "TIMED_OUT" and not list((store / "building").iterdir()), outcome
+    await bench.runner.close()
+    Bench.opened.remove(bench)

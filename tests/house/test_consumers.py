@@ -20,6 +20,7 @@ DECLARED: dict[str, Keys] = {
     "job": JOB,
     "job, a playbook": job.PLAYBOOK,
     "job, a semaphore": job.SEMAPHORE,
+    "job, an image": job.IMAGE,
     "job, a filter of projects": job.FILTER,
     "job, a role of galaxy": job.GALAXY,
     "job, a role": job.ROLE,

@@ -62,9 +62,16 @@ NOT_OF_JOBS = {
         "_covers": "what the settings name",
         "prepare": "beside the work directory: a job has it as what it writes into only",
     },
+    "adapters/process/containers/building.py": {
+        "_files": "the proposed tree, before anything of the build runs",
+        **dict.fromkeys(("begin", "has", "keep"), "no job has the images"),
+    },
+    "adapters/process/containers/orphans.py": dict.fromkeys(
+        ("_listed", "_move", "_write", "take_out"), "no job has the images"
+    ),
     "adapters/process/containers/store.py": {
         **dict.fromkeys(
-            ("_fetch", "_layers", "_remove", "_tidy", "_touched_s", "begin"), "no job has the store of images"
+            ("_layers", "_writing", "_remove", "_tidy", "_touched_s", "begin"), "no job has the store of images"
         ),
     },
     "adapters/process/confinement/cell.py": {

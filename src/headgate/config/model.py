@@ -185,6 +185,8 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """RE2 patterns; a line of output that matches means failure already."""
     image: str = ""
     """That its programs run in, by its name in a registry."""
+    image_file: str = ""
+    """Of the proposed tree: what their image is built of."""
     image_build_name: str = ""
     """Of an image that is defined in the project that attaches the job."""
     noop: bool = False

@@ -44,7 +44,7 @@ def registry(place: Path) -> Iterator[Registry]:
 @pytest.fixture(scope="module")
 def tools(registry: Registry) -> str:
     """A name of an image of two layers."""
-    return registry.put("team/tools", shell(), {"marked": (0o644, b"by the layer above")}, Env=["IN_THE_IMAGE=yes"])
+    return registry.put("team/tools", shell(), {"marked": (0o644, b"by the layer above\n")}, Env=["IN_THE_IMAGE=yes"])
 
 
 WHO = """
@@ -117,7 +117,8 @@ async def test_limits_hold_in_containers_and_nothing_is_left(place: Path, tmp_pa
     many = bench.script("many", "for i in $(busybox seq 60); do sleep 60 & done; wait")
     outcome = await bench.build(run=(many,), image=tools)
     assert outcome.result == "FAILURE" and "limit of 20 processes reached" in outcome.error, outcome
-    much = bench.script("much", "for i in $(busybox seq 900); do dd if=/dev/zero of=/$i bs=1M count=2; sleep 0.2; done")
+    write = "for i in 3 4; do dd if=/dev/zero bs=1M count=1 >&$i; done"
+    much = bench.script("much", f"exec 3>/a 4>/b; rm /a /b; while sleep 0.2; do {write}; done")
     outcome = await bench.build(run=(much,), image=tools)
     assert outcome.result == "FAILURE" and "disk limit of 30 MB reached" in outcome.error, outcome
     assert not list((tmp_path / "builds").iterdir())
@@ -138,3 +139,40 @@ async def test_who_is_killed_leaves_nothing_that_the_next_does_not_find(
     assert "/mnt overlay" not in Path("/proc/self/mounts").read_text()
     await bench.runner.sweep()
     assert not list((tmp_path / "builds").iterdir())
+
+
+CONTAINERFILE = """
+FROM BASE
+ARG WHO=everybody
+ENV GREETING="hello there"
+WORKDIR /opt/made
+COPY greeting tools/ ./
+RUN cat greeting > said && echo $WHO >> said
+RUN id -u >> said; hostname > /dev/null || true
+ENTRYPOINT ["/bin/false"]
+"""
+
+
+async def test_an_image_is_built_of_a_file_once(place: Path, tmp_path: Path, tools: str) -> None:
+    bench = Bench(tmp_path, "container", images=Supply(place / "kept", LOOPBACK, 10**9))
+    beside = bench.source / "ci/image"
+    (beside / "tools").mkdir(parents=True)
+    (beside / "Containerfile").write_text(CONTAINERFILE.replace("BASE", tools))
+    (beside / "greeting").write_text("good morning\n")
+    (beside / "tools/one").write_text("#!/bin/sh\necho of tools\n")
+    (beside / "tools/one").chmod(0o755)
+    job = {"run": (bench.script("run", "cat /opt/made/said /marked; /opt/made/one; echo $GREETING, $WHO."),)}
+    outcome = await bench.build(**job, image_file="ci/image/Containerfile")
+    assert outcome.result == "SUCCESS", bench.log
+    for line in ("good morning", "everybody", "0", "by the layer above", "of tools", "hello there, ."):
+        assert bench.log.count(f"| {line}\n") == 1, (line, bench.log)
+    assert "IMAGE ci/image/Containerfile:7: RUN cat greeting > said" in bench.log
+    assert (await bench.build(**job, image_file="ci/image/Containerfile")).result == "SUCCESS", bench.log
+    assert "| everybody\n" in bench.log and "IMAGE ci" not in bench.log, "it was built already"
+    (beside / "greeting").write_text("good evening\n")
+    (beside / "Containerfile").write_text(CONTAINERFILE.replace("BASE", tools).replace("RUN id", "RUN exit 3; id"))
+    outcome = await bench.build(**job, image_file="ci/image/Containerfile")
+    assert outcome.result == "FAILURE" and "Containerfile:8: RUN exit 3; id" in outcome.error, outcome
+    assert outcome.error.endswith("exit status 3") and not list((place / "kept/building").iterdir())
+    outcome = await bench.build(**job, image_file="ci/Containerfile")
+    assert outcome.result == "ERROR" and "has no file ci/Containerfile" in outcome.error, outcome

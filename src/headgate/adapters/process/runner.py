@@ -25,8 +25,8 @@ from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.confinement.agent import NoKey
 from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
-from headgate.adapters.process.containers.box import Container
-from headgate.adapters.process.containers.images import Images
+from headgate.adapters.process.containers.building import NotBuilt
+from headgate.adapters.process.containers.images import Given, Images
 from headgate.adapters.process.containers.store import NoImage
 from headgate.adapters.process.containers.store import Supply as ImageSupply
 from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
@@ -229,6 +229,9 @@ class ProcessRunner:
         except (Unusable, NoKey, NotInstalled, CannotInstall, SecretError) as unusable:
             joblog.say(str(unusable))
             return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
+        except NotBuilt as failed:
+            joblog.say(str(failed))
+            return BuildOutcome(build=spec.build, result=failed.result, error=str(failed))
         except NoUser as none:
             joblog.say(str(none))
             return _again(spec, None, str(none))
@@ -253,17 +256,15 @@ class ProcessRunner:
     async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         async with AsyncExitStack() as stack:
-            container: Container | None = None
+            boxed: Given | None = None
 
             async def ready() -> tuple[Hosts, Environment | None]:
-                nonlocal container
+                nonlocal boxed
                 ansible = await stack.enter_async_context(self._ansible(workspace, joblog))
                 await workspace.prepare()
                 for project in workspace.projects.values():
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
-                container = await stack.enter_async_context(
-                    self._images.container(spec.job, workspace.root, joblog, work.cancel)
-                )
+                boxed = await stack.enter_async_context(self._images.container(workspace, joblog, work.cancel))
                 if spec.hosts:
                     return spec.hosts, ansible
                 choice = spec.job.nodeset, *spec.job.nodeset_alternatives
@@ -281,7 +282,12 @@ class ProcessRunner:
             secret = await handed(self._keys, spec)
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
-            cell = await stack.enter_async_context(self.cells.opened(spec.build, reaching, container))
+            cell = await stack.enter_async_context(
+                self.cells.opened(spec.build, reaching, boxed.container if boxed else None)
+            )
+            if boxed is not None:
+                limit_s = max(0, spec.job.timeout_s or 0) or self.settings.limits.timeout_s
+                await self._images.complete(boxed, cell, workspace, joblog, work.cancel, limit_s)
             if workspace.plays and await cell.arm(workspace.root / "agent"):
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}

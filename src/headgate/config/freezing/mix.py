@@ -41,7 +41,6 @@ _FIELDS = {
     "ansible-split-streams": "ansible_split_streams",
     "workspace-scheme": "workspace_scheme",
     "workspace-checkout": "workspace_checkout",
-    "image": "image",
     "image-build-name": "image_build_name",
 }
 """Attribute whose last value is that of the field."""
@@ -234,6 +233,7 @@ class Mix:
         self._no_semaphore_twice()
         asked = values.get("ansible-version", self._tenant.default_ansible_version)
         fields = {name: values[key] for key, name in _FIELDS.items() if key in values}
+        fields |= _image(values.get("image", ""))
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
         if pre_s and timeout_s and pre_s > timeout_s > 0:
             fields["pre_timeout_s"] = timeout_s
@@ -308,3 +308,8 @@ class Mix:
 
 def _is(value: Any, tag: str) -> bool:
     return isinstance(value, Tagged) and value.tag == tag
+
+
+def _image(said: str | Table) -> dict[str, str]:
+    """Return the fields that say which image it is."""
+    return {"image": said} if isinstance(said, str) else {"image_file": said["build"]}

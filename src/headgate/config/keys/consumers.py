@@ -35,6 +35,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     },
     "job, a playbook": {"adapters/process": "semaphores cleanup"},
     "job, a semaphore": {"gate": "resources-first=semaphores_first", "services": "resources-first=semaphores_last"},
+    "job, an image": {"config/freezing": "build"},
     "job, a filter of projects": {"adapters/process": "type name"},
     "job, a role of galaxy": {},
     "job, a role": {"config/freezing": "zuul name", "adapters/process": "name"},

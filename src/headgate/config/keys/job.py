@@ -73,6 +73,7 @@ def _inherit(check: Check) -> Check:
 _TEXTS = many(text)
 PLAYBOOK = {"semaphores": Key(_TEXTS), "cleanup": Key(flag)}
 SEMAPHORE = {"resources-first": Key(flag)}
+IMAGE = {"build": Key(text, required=True)}
 FILTER = {"type": Key(one_of("name", "change", "item"), required=True), "name": Key(text)}
 _NO_GALAXY = "nothing is fetched from there"
 GALAXY = {"galaxy": Key(text, required=True, idle=_NO_GALAXY), "name": Key(text, idle=_NO_GALAXY)}
@@ -108,7 +109,7 @@ _SECRETS = many(named(SECRET, "secret of a job"))
 _RETURNED = "a job returns the address of its log as `zuul.log_url`"
 _FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
 _HOME = "playbooks of like rights share a home directory that is never cleared, and others do not see it"
-_IMAGE = "REGISTRY/NAME:TAG of a container that untrusted programs run in; an attribute of Headgate's own"
+_IMAGE = "that untrusted programs run in: `REGISTRY/NAME:TAG`, or `build` with a file; Headgate's own"
 _UNLIMITED = "seconds; 0 and less: the executor's limit"
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
@@ -189,7 +190,7 @@ JOB: dict[str, JobKey] = {
     "ansible-split-streams": _key(flag, default="true", note="false: a task registers errors as output, as they came"),
     "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
     "workspace-checkout": _key(flag_or_auto, default="true", note="auto: files for jobs without nodes"),
-    "image": _key(text, note=_IMAGE),
+    "image": _key(either(text, inner(IMAGE, "image")), note=_IMAGE),
     "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
     "image-build-name": _key(text, idle=NO_IMAGES),
     "preserve-home-paths": _key(_TEXTS, Merge.ADD, idle=_HOME),

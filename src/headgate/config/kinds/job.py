@@ -44,7 +44,12 @@ def check_job(body: Any, line: int, warnings: list[Wrong], what: str = "job", *,
         _re2(pattern, at)
 
 
-def _image(image: str, line: int) -> None:
+def _image(image: str | Table, line: int) -> None:
+    if not isinstance(image, str):
+        parts = image["build"].split("/")
+        if not set(parts).isdisjoint(("", ".", "..")):
+            raise Wrong(f"image: {image['build'][:80]!r} is no file of the repository", image.at("build"))
+        return
     try:
         ImageName.read(image)
     except BadImageName as bad:

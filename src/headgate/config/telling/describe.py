@@ -49,7 +49,7 @@ _FIRST = (
 )
 """In this order; then everything else a job has, by name."""
 _UNSET = (
-    "description", "override_checkout", "ansible_version", "image", "image_build_name", "success_message",
+    "description", "override_checkout", "ansible_version", "image", "image_file", "image_build_name", "success_message",
     "failure_message",
 )  # fmt: skip
 """Empty text is none."""

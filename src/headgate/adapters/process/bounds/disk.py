@@ -169,8 +169,12 @@ def _du(root: Path, what: str) -> int:
 
 
 def _deleted(pid: int, device: int) -> dict[int, int]:
-    """Files that have no name any more: inode -> bytes."""
+    """Files that have no name any more: inode -> bytes.  In a container they are on the disk by way of its root."""
     found: dict[int, int] = {}
+    devices = {device}
+    with contextlib.suppress(OSError):
+        root = os.stat(f"/proc/{pid}/root").st_dev
+        devices |= {root} if os.major(root) == 0 else set()
     for place in (f"/proc/{pid}/fd", f"/proc/{pid}/map_files"):
         names: list[str] = []
         with contextlib.suppress(OSError):
@@ -178,7 +182,7 @@ def _deleted(pid: int, device: int) -> dict[int, int]:
         for name in names:
             with contextlib.suppress(OSError):
                 at = os.stat(f"{place}/{name}")
-                if not at.st_nlink and at.st_dev == device and stat.S_ISREG(at.st_mode):
+                if not at.st_nlink and at.st_dev in devices and stat.S_ISREG(at.st_mode):
                     found[at.st_ino] = at.st_blocks * 512
     return found
 

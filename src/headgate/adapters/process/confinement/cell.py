@@ -51,6 +51,8 @@ class Command:
     """What it gives to the build's agent is taken back."""
     contained: bool = False
     """Whether it runs in the image of the build, if that has one."""
+    container: Container | None = None
+    """Another than that of the build."""
     begins: Callable[[], None] = lambda: None
     """Called when everything that it needs is made."""
 
@@ -240,8 +242,9 @@ class Cell:
     async def _run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
         user = self._user
         network = await self._network(asked.trusted)
-        if self._container is not None and asked.contained:
-            return await self._contained(self._container, asked, network, log, cancel, timeout_s)
+        container = asked.container or (self._container if asked.contained else None)
+        if container is not None:
+            return await self._contained(container, asked, network, log, cancel, timeout_s)
         socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
         confined = self._sandbox.wrap(
             asked.words,

@@ -35,7 +35,7 @@ class Boxed:
     box: dict[str, Any]  # JSON, see boxes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Container:
     """Of a build."""
 

@@ -5,22 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.confinement.cell import Cell
 from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.box import Container, boxed
+from headgate.adapters.process.containers.building import Layers, Wanted, build
 from headgate.adapters.process.containers.store import Image, NoImage, Store, Supply
+from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import Keeper, Sink
 from headgate.adapters.process.sandbox import Sandbox
+from headgate.adapters.process.workspace import ANSIBLE, Workspace
 from headgate.adapters.work.directory import remove
+from headgate.base.tasks import whole
 from headgate.config.model import FrozenJob, Playbook
 
 PLACE = "container"
 """In the directory of a build."""
-ANSIBLE = (".yaml", ".yml")
+
+
+@dataclass(slots=True)
+class Given:
+    """The container of a build, and what its image has yet to be built of."""
+
+    container: Container
+    wanted: Wanted | None
+    key: str = ""
+    """Of the layer that is built."""
 
 
 class Images:
@@ -33,15 +47,16 @@ class Images:
         self._beginning = asyncio.Lock()
         self._keeper: Keeper | None = None
         self._store: Store | None = None
+        self._layers = Layers(supply.place if supply else Path(), supply.size_max_bytes if supply else 0)
 
     @asynccontextmanager
-    async def container(
-        self, job: FrozenJob, root: Path, said: Sink, cancel: asyncio.Event
-    ) -> AsyncIterator[Container | None]:
-        """None: the job has no program that would run in one.  Raises NoImage."""
-        name = job.image or (self._supply.default if self._supply else "")
+    async def container(self, workspace: Workspace, said: Sink, cancel: asyncio.Event) -> AsyncIterator[Given | None]:
+        """None: the job has no program that would run in one.  Raises NoImage, Unusable, OSError."""
+        job = workspace.spec.job
+        wanted = Wanted.of(workspace, job.image_file) if job.image_file else None
+        name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")
         if not name or not any(map(_contained, _books(job))):
-            if job.image:
+            if job.image or wanted:
                 said.say("Nothing runs in the image: it is for programs of projects that are not trusted")
             yield None
             return
@@ -52,9 +67,30 @@ class Images:
             async with self._beginning:
                 await self._try(store, image)
             said.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
-            found = Container(image, root / PLACE)
-            found.prepare()
-            yield found
+            found = Given(Container(image, workspace.root / PLACE), wanted)
+            found.container.prepare()
+            if wanted is None:
+                yield found
+                return
+            found.key = await whole(asyncio.to_thread(wanted.key, image))
+            with self._layers.held(found.key):
+                yield found
+
+    async def complete(
+        self, given: Given, cell: Cell, workspace: Workspace, log: JobLog, cancel: asyncio.Event, limit_s: float
+    ) -> None:
+        """Build what the job's image has above the one it begins from, unless that was built before.  Raises NotBuilt,
+        OSError."""
+        wanted, layers, container = given.wanted, self._layers, given.container
+        if wanted is None:
+            return
+        if not layers.has(given.key):
+            made = layers.place / "building" / workspace.spec.build / "upper"
+            await build(wanted, container, made, cell, workspace, log, cancel, limit_s)
+            await whole(asyncio.to_thread(layers.keep, given.key, made))
+            await whole(asyncio.to_thread(remove, made.parent))
+        container.image = layers.on(container.image, given.key, wanted.recipe.environment)
+        log.say(f"The image that is built of {wanted.name} is {given.key[:12]}")
 
     async def _begun(self, supply: Supply) -> Store:
         """Raises NoImage."""
@@ -64,6 +100,7 @@ class Images:
                 store = Store(keeper, supply)
                 try:
                     await store.begin()
+                    await asyncio.to_thread(self._layers.begin)
                 except OSError as error:
                     await store.close()
                     keeper.close()

@@ -28,9 +28,11 @@ from headgate.adapters.process.bounds.disk import measured
 from headgate.adapters.process.confinement import boxes
 from headgate.adapters.process.confinement.spaces import Spaces
 from headgate.adapters.process.confinement.users import Numbers
+from headgate.adapters.process.containers import orphans
 from headgate.adapters.process.processes import Keeper, Sink
 from headgate.adapters.process.sandbox import Confined
 from headgate.adapters.work.directory import remove
+from headgate.base.ids import fresh
 from headgate.config.kinds.image import BadImageName, ImageName, allowed
 
 log = logging.getLogger("headgate.executor")
@@ -103,7 +105,7 @@ class Store:
         self._lock = -1
         self._known: dict[str, tuple[Image, float]] = {}
         """Name -> what it meant, and until when that is believed."""
-        self._fetches = 0
+        self._writers = 0
         self._fetching: dict[str, asyncio.Lock] = {}
         self._used: dict[str, int] = {}
         """Image -> builds that have it."""
@@ -121,7 +123,8 @@ class Store:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise OSError(f"another executor has the images in {self.supply.place}") from error
-        await asyncio.to_thread(remove, self._place / "fetching")
+        for left in (self._place / "fetching", *self._place.glob("gone-*")):
+            await asyncio.to_thread(remove, left)
         for name in ("", "tmp", "fetching"):
             (self._place / name).mkdir(exist_ok=True)
             os.chown(self._place / name, NUMBERS.first, NUMBERS.first)
@@ -189,19 +192,31 @@ class Store:
     async def _fetch(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> str:
         """Return why it cannot be fetched; empty: it is here.  Raises OSError."""
         words = _Last(said)
-        self._fetches += 1
         try:
-            status = await self._run(["pull", str(name)], words, cancel)
+            async with self._writing():
+                status = await self._run(["pull", str(name)], words, cancel)
         except Exceeded as reached:
             return f"it is too large: {reached}"
-        finally:
-            self._fetches -= 1
-            if not self._fetches:  # what one left that was ended
-                for left in (self._place / "fetching").iterdir():
-                    await asyncio.to_thread(remove, left)
         if status == 0:
             return ""
         return {"cancel": "the build was cancelled", "timeout": "it took too long"}.get(str(status), words.why)
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """For a command that changes the store; what one left that was ended is removed after the last of several."""
+        self._writers += 1
+        try:
+            yield
+        finally:
+            self._writers -= 1
+            if not self._writers:
+                aside = self._place / "fetching"
+                orphans.take_out(self._place / "root", aside)  # at once: none begins meanwhile
+                gone = self._place / f"gone-{fresh()}"
+                aside.rename(gone)
+                aside.mkdir()
+                os.chown(aside, NUMBERS.first, NUMBERS.first)
+                await asyncio.to_thread(remove, gone)
 
     async def _run(self, words: Sequence[str], said: Sink, cancel: asyncio.Event) -> int | str:
         return await self._keeper.run(
@@ -300,7 +315,8 @@ class Store:
     async def _remove(self, image: str) -> None:
         """Raises OSError."""
         self._known = {name: known for name, known in self._known.items() if known[0].id != image}
-        await self._podman("rmi", "--force", image)
+        async with self._writing():
+            await self._podman("rmi", "--force", image)
         (self.supply.place / "used" / image).unlink(missing_ok=True)
 
     async def _size_bytes(self) -> int:

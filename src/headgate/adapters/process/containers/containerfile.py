@@ -1,0 +1,180 @@
+"""Files that say how an image is built: those instructions of Containerfiles that one stage needs."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+SIZE_MAX_BYTES = 100_000
+STEPS_MAX = 100
+_IDLE = frozenset(["CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "USER", "VOLUME"])
+"""They say how a container is started, which is not theirs to say here."""
+_VARIABLE = re.compile(
+    r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})", re.ASCII
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class BadFile(ValueError):
+    """What is wrong, with the line, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """RUN or COPY."""
+
+    line: int
+    said: str
+    """For people."""
+    directory: str
+    environment: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    """Of RUN."""
+    sources: tuple[str, ...] = ()
+    """Of COPY: below the directory of the file."""
+    target: str = ""
+
+
+@dataclass(slots=True)
+class Recipe:
+    base: str = ""
+    steps: list[Step] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    """Of the image."""
+    _arguments: dict[str, str] = field(default_factory=dict)
+    _directory: str = "/"
+
+    @property
+    def copies(self) -> bool:
+        """Tell whether the files beside it have a part in what comes of it."""
+        return any(step.sources for step in self.steps)
+
+    def add(self, line: int, word: str, rest: str) -> None:
+        """Raises BadFile."""
+        if word == "FROM":
+            self._from(line, rest)
+        elif word == "ARG":
+            name, _, value = rest.partition("=")
+            self._arguments[_named(line, name.strip())] = self._said(line, value)
+        elif not self.base:
+            raise BadFile(f"line {line}: {word} stands before FROM")
+        elif word == "ENV":
+            self.environment |= self._variables(line, rest)
+        elif word == "WORKDIR":
+            self._directory = posixpath.join(self._directory, self._said(line, rest))
+        elif word in ("RUN", "COPY"):
+            self._step(line, word, rest)
+        elif word not in _IDLE:
+            known = "FROM, ARG, ENV, WORKDIR, RUN and COPY"
+            raise BadFile(f"line {line}: {word[:20]!r} is not known here; {known} are")
+
+    def _from(self, line: int, rest: str) -> None:
+        words = self._said(line, rest).split()
+        if self.base or len(words) != 1:
+            raise BadFile(f"line {line}: there is one FROM, of one image: an image is built in one stage here")
+        self.base, self._arguments = words[0], {}
+
+    def _step(self, line: int, word: str, rest: str) -> None:
+        if rest.startswith("--") or "<<" in rest.split("\n")[0][:4]:
+            raise BadFile(f"line {line}: {word} takes no options here, and no text from below")
+        environment = {**self._arguments, **self.environment}
+        said = f"{word} {' '.join(rest.split())[:200]}"
+        listed = _listed(rest)
+        if word == "RUN":
+            command = listed or ("/bin/sh", "-c", rest)
+            self.steps.append(Step(line, said, self._directory, environment, command=command))
+        else:
+            words = [self._said(line, one) for one in (listed or shlex.split(rest))]
+            if len(words) < 2:
+                raise BadFile(f"line {line}: COPY says what, and where to")
+            sources = tuple(_inner(line, one) for one in words[:-1])
+            target = posixpath.join(self._directory, words[-1])
+            self.steps.append(Step(line, said, self._directory, environment, sources=sources, target=target))
+        if len(self.steps) > STEPS_MAX:
+            raise BadFile(f"line {line}: more than {STEPS_MAX} steps")
+
+    def _variables(self, line: int, rest: str) -> dict[str, str]:
+        words = shlex.split(rest)
+        if words and "=" not in words[0]:  # the old form: one name, and all the rest
+            name, _, value = rest.partition(" ")
+            return {_named(line, name): self._said(line, value.strip())}
+        pairs = (word.partition("=") for word in words)
+        return {_named(line, name): self._said(line, value) for name, _, value in pairs}
+
+    def _said(self, line: int, text: str) -> str:
+        """With the variables so far."""
+        known = {**self._arguments, **self.environment}
+        found = _VARIABLE.sub(
+            lambda m: "$" if m[0] == "\\$" else known.get(m["plain"] or m["name"]) or m["default"] or "", text.strip()
+        )
+        if len(found) > SIZE_MAX_BYTES:
+            raise BadFile(f"line {line}: it becomes too long")
+        return found
+
+
+def read(content: bytes) -> Recipe:
+    """Raises BadFile."""
+    if len(content) > SIZE_MAX_BYTES:
+        raise BadFile(f"it has more than {SIZE_MAX_BYTES} bytes")
+    found = Recipe()
+    for line, text in _instructions(content):
+        word, _, rest = text.partition(" ")
+        try:
+            found.add(line, word.upper(), rest.strip())
+        except BadFile:
+            raise
+        except ValueError as error:  # of shlex
+            raise BadFile(f"line {line}: {error}") from error
+    if not found.base:
+        raise BadFile("there is no FROM")
+    return found
+
+
+def _instructions(content: bytes) -> Iterator[tuple[int, str]]:
+    """Each with its first line; comments and empty lines are left out, also within one."""
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise BadFile("it is no text in UTF-8") from error
+    begun, parts = 0, list[str]()
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        begun = begun if parts else number
+        goes_on = line.rstrip().endswith("\\")
+        parts.append(line.rstrip()[:-1] if goes_on else line)
+        if not goes_on:
+            yield begun, " ".join(parts).strip().replace("\t", " ")
+            parts = []
+    if parts:
+        yield begun, " ".join(parts).strip()
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """The words of a list in JSON; none: it is none."""
+    if not text.startswith("["):
+        return ()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else ()
+
+
+def _named(line: int, name: str) -> str:
+    """Raises BadFile."""
+    if not _NAME.fullmatch(name):
+        raise BadFile(f"line {line}: {name[:40]!r} cannot be the name of a variable")
+    return name
+
+
+def _inner(line: int, path: str) -> str:
+    """Raises BadFile."""
+    found = posixpath.normpath(path)
+    if found.startswith(("/", "..")) or set("*?[") & set(path):
+        raise BadFile(f"line {line}: {path[:80]!r} is no file beside the Containerfile, by its name")
+    return found

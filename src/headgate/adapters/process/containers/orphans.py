@@ -1,0 +1,67 @@
+"""Layers of no image, which a fetch leaves that was ended: podman keeps them for ever.
+
+Nobody else uses the store, and none of its commands runs meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def take_out(root: Path, where: Path) -> None:
+    """Move them, and images that are not whole, out of the store at `root` into the directory `where`, to be removed.
+    Raises OSError."""
+    of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
+    every, layers = _listed(of_images), _listed(of_layers)
+    images = [image for image in every if "manifest" in image.get("big-data-names", ())]
+    kept = _reached(images, {layer["id"]: layer.get("parent", "") for layer in layers})
+    gone = [layer["id"] for layer in layers if layer["id"] not in kept]
+    if len(images) < len(every):
+        _write(of_images, images)
+        for image in every:
+            _move(root / "overlay-images" / image["id"], where, unless=image in images)
+    if gone:
+        _write(of_layers, [layer for layer in layers if layer["id"] in kept])
+    for layer in gone:
+        link = root / "overlay" / layer / "link"
+        if link.exists():
+            (root / "overlay/l" / link.read_text()).unlink(missing_ok=True)
+        _move(link.parent, where)
+        (root / f"overlay-layers/{layer}.tar-split.gz").unlink(missing_ok=True)
+
+
+def _reached(images: Iterable[Mapping[str, Any]], parents: Mapping[str, str]) -> set[str]:
+    """Layers of these images."""
+    found = set[str]()
+    for image in images:
+        for layer in (image.get("layer", ""), *image.get("mapped-layers", ())):
+            while layer and layer not in found:
+                found.add(layer)
+                layer = parents.get(layer, "")
+    return found
+
+
+def _move(place: Path, where: Path, *, unless: bool = False) -> None:
+    if place.is_dir() and not unless:
+        place.rename(where / place.name)
+
+
+def _write(file: Path, content: object) -> None:
+    """As whose it was."""
+    new, before = file.with_suffix(".new"), file.stat()
+    new.write_text(json.dumps(content))
+    os.chown(new, before.st_uid, before.st_gid)
+    new.chmod(0o600)
+    new.rename(file)
+
+
+def _listed(file: Path) -> list[dict[str, Any]]:
+    """JSON; of a store that has nothing yet, nothing."""
+    if not file.exists():
+        return []
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found

@@ -1,0 +1,66 @@
+"""Files that say how an image is built."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.adapters.process.containers.containerfile import BadFile, read
+
+FILE = """\
+# what a team writes
+ARG TAG=12
+FROM docker.io/library/debian:${TAG}
+arg WHO
+ENV A=1 B="two words" \\
+    # between the lines
+    C=$A-${NONE:-else}
+ENV OLD one name, all the rest
+WORKDIR /opt
+WORKDIR made
+COPY greeting tools/ ./
+RUN apt-get update \\
+ && apt-get install -y "$B"
+RUN ["/bin/true", "$A"]
+USER nobody
+CMD ["sh"]
+"""
+
+
+def test_a_file_is_what_its_lines_say() -> None:
+    found = read(FILE.encode())
+    assert found.base == "docker.io/library/debian:12" and found.copies
+    assert found.environment == {"A": "1", "B": "two words", "C": "-else", "OLD": "one name, all the rest"}
+    copied, run, listed = found.steps
+    assert (copied.line, copied.sources, copied.target) == (11, ("greeting", "tools"), "/opt/made/./")
+    assert (run.line, run.directory) == (12, "/opt/made") and listed.command == ("/bin/true", "$A")
+    assert run.command[:2] == ("/bin/sh", "-c") and run.command[2].split() == [
+        "apt-get", "update", "&&", "apt-get", "install", "-y", '"$B"'
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "there is no FROM"),
+        ("RUN true", "line 1: RUN stands before FROM"),
+        ("FROM a AS b", "line 1: there is one FROM"),
+        ("FROM a\nFROM b", "line 2: there is one FROM"),
+        ("FROM a\n\nADD http://x /", "line 3: 'ADD' is not known here; FROM, ARG, ENV, WORKDIR, RUN and COPY are"),
+        ("FROM a\nCOPY ../x /", "line 2: '../x' is no file beside the Containerfile"),
+        ("FROM a\nCOPY /etc/shadow /", "line 2: '/etc/shadow' is no file beside"),
+        ("FROM a\nCOPY *.py /", r"line 2: '\*.py' is no file beside"),
+        ("FROM a\nCOPY x", "line 2: COPY says what, and where to"),
+        ("FROM a\nRUN --mount=type=bind,src=/,dst=/x true", "line 2: RUN takes no options here"),
+        ("FROM a\nCOPY --from=b x /", "line 2: COPY takes no options here"),
+        ("FROM a\nRUN <<EOF\ntrue\nEOF", "line 2: RUN takes no options here, and no text from below"),
+        ("FROM a\nENV 1=2", "line 2: '1' cannot be the name of a variable"),
+        ('FROM a\nENV A="x', "line 2: No closing quotation"),
+        ("FROM a\n" + "RUN true\n" * 101, "line 102: more than 100 steps"),
+        ("FROM a\nENV A=" + "x" * 99_990, "it has more than 100000 bytes"),
+        ("FROM a\nENV A=" + "x" * 60_000 + "\nENV B=$A$A", "line 3: it becomes too long"),
+        ("\udcff", "it is no text in UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text: str, why: str) -> None:
+    with pytest.raises(BadFile, match=why):
+        read(text.encode(errors="surrogateescape"))
