@@ -28,4 +28,11 @@ LOGS: dict[str, Option] = {
         "30",
         "Seconds between two parts of what a build writes; who kills an executor loses what came after the last.",
     ),
+    "keep_days": Option("integer:0,100000", "0", "How long logs are kept; 0: for ever."),
+    "artifacts_keep_days": Option(
+        "integer:0,100000",
+        "0",
+        "How long other files of builds are kept; 0: as long as their logs.",
+    ),
+    "size_max_mb": Option("integer:0,1000000000000", "0", "Beyond this the oldest builds lose theirs; 0: never."),
 }

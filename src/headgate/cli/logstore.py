@@ -1,4 +1,4 @@
-"""The log store that the settings name."""
+"""The log store that the settings name, and how long it keeps what."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from headgate.adapters.logs.directory import LogDirectory
+from headgate.adapters.logs.pruning import Keeping
 from headgate.base.errors import UserError
 from headgate.cli.running.directories import LOG_MODES
 from headgate.cli.settings import Settings
 from headgate.ports.logstore import LogStore
 
+MB_BYTES = 1_000_000
 SECRET_MAX_BYTES = 10_000
 NO_LIBRARY = "[logs] url names a bucket, which needs a library: `pip install 'headgate[s3]'` (obstore)"
 
@@ -77,3 +79,10 @@ def _secret(settings: Settings, at: str) -> str:
         return path.read_text()[:SECRET_MAX_BYTES].strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{at} secret_key_file: {path} cannot be read: {error}") from error
+
+
+def kept(settings: Settings) -> Keeping:
+    """Return how long logs and artifacts are kept."""
+    number = settings.number
+    size = int(number("logs", "size_max_mb") * MB_BYTES)
+    return Keeping(number("logs", "keep_days"), number("logs", "artifacts_keep_days"), size)

@@ -65,6 +65,7 @@ COMMANDS = {
     "queue": ("headgate.cli.queue.command:command", "Queues of messages: serve them, look at them, steer workers."),
     "inventory": ("headgate.cli.inventory.command:command", "Machines and other objects: serve, list, change, watch."),
     "worker": ("headgate.cli.queue.worker:command", "Run jobs on the messages of queues."),
+    "prune": ("headgate.cli.prune:command", "Remove old logs, artifacts and history, as the settings say."),
     "store": ("headgate.cli.store.command:command", "The whole tree: to a file, from a file, or gone."),
     "map": ("headgate.cli.map:command", "What is kept where: reference, live tree, check."),
     "demo": ("headgate.cli.scenario.command:command", "A gate at work on four small repositories."),

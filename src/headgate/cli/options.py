@@ -377,6 +377,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "database": {
         "dburi": Option("text", "", "SQLAlchemy URL of the history. Default: an SQLite file in state_dir."),
+        "keep_days": Option(
+            "integer:0,100000", "0", "How long ended buildsets, and what was done by hand, are kept; 0: for ever."
+        ),
     },
 }
 

@@ -214,6 +214,13 @@ class HistoryWriter(Protocol):
         ...
 
 
+class HistoryKeeper(Protocol):
+    async def forget(self, before_ms: int, *, dry: bool = False) -> int:
+        """Delete buildsets that ended before, and what was done by hand before; `dry`: only count them.  Return how
+        many buildsets.  What goes on stays.  Raises HistoryUnavailable."""
+        ...
+
+
 class HistoryReader(Protocol):
     """Every answer is of one tenant.  Raises HistoryUnavailable."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.base.tasks import run_until
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Part
 from headgate.recipes.stream import Waiting, consumed
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries
@@ -24,26 +27,37 @@ RETRY_FIRST_S = 5.0
 RETRY_MAX_S = 60.0
 
 
+async def nothing() -> None:
+    """Nothing is done besides."""
+
+
 class Recorder:
     """`run` is the body; one process at a time records."""
 
-    def __init__(self, context: Context, history: HistoryWriter) -> None:
+    def __init__(
+        self, context: Context, history: HistoryWriter, beside: Callable[[], Coroutine[Any, Any, None]] = nothing
+    ) -> None:
+        """`beside`: what one process at a time does besides, until cancelled."""
         self._context, self._history = context, history
-        self._wait_s = RETRY_FIRST_S
+        self._beside, self._wait_s = beside, RETRY_FIRST_S
         self._quarantine, self._tries = Quarantine(context), Tries()
 
     async def run(self, session: Session) -> None:
         place, mirror = self._context.map.history, self._context.mirror
         async with lock(self._context.store, session, place.election.path).hold() as guard:
             with mirror.part(place.path) as part:
-                while True:
-                    seen = part.moves
-                    by_hand = place.by_hand.waiting(mirror, limit=BATCH_MAX)
-                    waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
-                    if not waiting and not by_hand:
-                        await part.moved(seen)
-                        continue
-                    await self._record(waiting, by_hand, guard)
+                await run_until(asyncio.Event(), self._move(part, guard), self._beside())
+
+    async def _move(self, part: Part, guard: At) -> None:
+        place, mirror = self._context.map.history, self._context.mirror
+        while True:
+            seen = part.moves
+            by_hand = place.by_hand.waiting(mirror, limit=BATCH_MAX)
+            waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
+            if not waiting and not by_hand:
+                await part.moved(seen)
+                continue
+            await self._record(waiting, by_hand, guard)
 
     async def _record(self, waiting: list[Waiting[Finished]], by_hand: list[Waiting[HandAction]], guard: At) -> None:
         try:

@@ -137,7 +137,10 @@ class LogDirectory:
         writing = entry.name.startswith(WRITING) and time.time() - found.st_mtime < WRITING_MAX_S
         if writing or not entry.is_file(follow_symlinks=False):
             return None
-        return _stored(str(Path(entry.path).relative_to(self.root)), found)
+        try:
+            return _stored(checked_key(str(Path(entry.path).relative_to(self.root))), found)
+        except ValueError:  # nobody put it there through us
+            return None
 
     async def delete(self, keys: Collection[str]) -> None:
         """See the port; directories that are empty then go, too."""

@@ -181,6 +181,8 @@ class Uploads:
         known = await self._known(build)
         if known is not None and known.complete:
             return
+        if known is None:  # whoever removes what is old finds by it what is not whole
+            await self._record(Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
         found, left = list[KeptFile](), iter(paths)
 

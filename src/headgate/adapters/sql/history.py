@@ -14,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import UNSET
 
+from headgate.adapters.sql.forgetting import count_old, forget_old
 from headgate.adapters.sql.recording import keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
@@ -64,6 +65,10 @@ _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 CONNECT_S = 10
 _BRINGING_UP = 0x68676869
 """The number of PostgreSQL's advisory lock."""
+
+
+FORGOTTEN_AT_ONCE = 500
+"""Buildsets, in one transaction."""
 
 
 class HistoryError(Exception):
@@ -185,6 +190,15 @@ class SqlHistory:
         same = query.where(BUILDSETS.c.project == project, BUILDSETS.c.branch == branch)
         rows = await self._rows(same) or await self._rows(query)
         return [int(row["took"]) for row in rows]
+
+    async def forget(self, before_ms: int, *, dry: bool = False) -> int:
+        """See `ports.history.HistoryKeeper`."""
+        if dry:
+            return await self._do(lambda connection: count_old(connection, before_ms))
+        found = 0
+        while some := await self._do(lambda connection: forget_old(connection, before_ms, FORGOTTEN_AT_ONCE)):
+            found += some
+        return found
 
     def close(self) -> None:
         self._thread.submit(self._engine.dispose).result()

@@ -39,7 +39,7 @@ from headgate.cli.running.earlier import reader
 from headgate.cli.running.entry import access_of
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.front import front, serves_queues
-from headgate.cli.running.keeping import kept_logs, remote, uploads
+from headgate.cli.running.keeping import kept_logs, pruned, remote, retention, uploads
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
 from headgate.cli.running.tracing import traces
@@ -245,9 +245,11 @@ async def add_scheduler(process: Process) -> None:
     process.scheduler = scheduler
     also = await telling(settings, context, process.stack, lambda: process.inventory, ours)
 
+    old = retention(settings, process.history, own=False)
+
     async def body(session: Session) -> None:
         works = {
-            "the history": Recorder(context, process.history).run,
+            "the history": Recorder(context, process.history, partial(pruned, old, context)).run,
             "the format of records": lambda _: agree(context),
             **also,
         }
@@ -296,6 +298,8 @@ async def add_executor(process: Process) -> None:
         logs=uploads(settings, log_root, context, process.stack, process.servers),
     )
     process.logs = Logs(context, log_root, follow, Fleet(context))
+    if (old := retention(settings, None, own=True)).own is not None:
+        process.servers.append(pruned(old, context))
     process.join(executor.membership, executor.run)
 
 

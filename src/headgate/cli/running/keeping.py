@@ -2,23 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.pruning import DAY_MS, Keeping, Pruned, prune
 from headgate.adapters.logs.reading import KeptLogs
 from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.work.directory import remove
 from headgate.cli.identity.tls import as_client
-from headgate.cli.logstore import log_store
+from headgate.cli.logstore import kept, log_store
 from headgate.cli.settings import Settings
-from headgate.ports.logstore import Following
+from headgate.ports.history import HistoryKeeper, HistoryUnavailable
+from headgate.ports.logstore import Following, LogStore, LogStoreError
 from headgate.services.context import Context
 from headgate.web.peers.fleet import Fleet
+from headgate.web.process import over
 from headgate.web.remote import RemoteLogs
+
+log = logging.getLogger("headgate.logs")
+
+PRUNE_INTERVAL_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What of old builds goes, and what has it."""
+
+    keeping: Keeping
+    store: LogStore | None
+    own: Path | None
+    """The directory of an executor, in place of a store."""
+    history: HistoryKeeper | None
+    history_days: float
+
+    def __bool__(self) -> bool:
+        logs = bool(self.keeping) and (self.store is not None or self.own is not None)
+        return logs or bool(self.history is not None and self.history_days)
+
+    async def logs(self, now_ms: int, running: Callable[[str], bool], *, dry: bool = False) -> Pruned:
+        """Raise LogStoreError."""
+        if self.keeping and self.own is not None:
+            own = self.own
+
+            async def drop(build: str) -> None:
+                await asyncio.to_thread(remove, own / build)
+
+            return await prune(LogDirectory(own), self.keeping, now_ms, running, dry=dry, drop=drop)
+        if self.keeping and self.store is not None:
+            return await prune(self.store, self.keeping, now_ms, running, dry=dry)
+        return Pruned()
+
+    async def buildsets(self, now_ms: int, *, dry: bool = False) -> int:
+        """Raise HistoryUnavailable."""
+        if self.history is None or not self.history_days:
+            return 0
+        return await self.history.forget(int(now_ms - self.history_days * DAY_MS), dry=dry)
+
+
+def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -> Retention:
+    """Return what is removed where the history is, or, with `own`, where an executor has its logs.  Raise UserError."""
+    store, days = log_store(settings), settings.number("database", "keep_days")
+    directory = settings.place("executor", "log_dir", "logs") if own and store is None else None
+    return Retention(kept(settings), store, directory, history, days)
+
+
+async def pruned(found: Retention, context: Context) -> None:
+    """Remove what is old, every hour, until cancelled."""
+    await context.mirror.ready()
+    while found:
+        try:
+            done = await found.logs(context.now_ms(), lambda build: not over(context, build)())
+            buildsets = await found.buildsets(context.now_ms())
+            if done.builds or done.files or buildsets:
+                log.info("removed as the settings say: %s; %s buildsets of the history", done, buildsets)
+        except (LogStoreError, HistoryUnavailable) as error:
+            log.error("what is old cannot be removed, trying again in an hour: %s", error)
+        await asyncio.sleep(PRUNE_INTERVAL_S)
 
 
 def kept_logs(settings: Settings) -> KeptLogs | None:

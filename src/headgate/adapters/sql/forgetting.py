@@ -1,0 +1,36 @@
+"""Old rows of the history go, in portions."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS
+
+
+def count_old(connection: sa.Connection, before_ms: int) -> int:
+    """Return how many buildsets ended before."""
+    return int(connection.execute(sa.select(sa.func.count()).where(*_old(before_ms))).scalar_one())
+
+
+def forget_old(connection: sa.Connection, before_ms: int, most: int) -> int:
+    """Delete so many buildsets that ended before, at most, with their builds, and what was done by hand before.  Return
+    how many there were."""
+    found = sa.select(BUILDSETS.c.uuid).where(*_old(before_ms)).order_by(BUILDSETS.c.ended_ms).limit(most)
+    uuids = list(connection.execute(found).scalars())
+    for table, column in ((BUILDS, BUILDS.c.buildset), (REFS, REFS.c.buildset), (BUILDSETS, BUILDSETS.c.uuid)):
+        connection.execute(sa.delete(table).where(column.in_(uuids)))
+    connection.execute(sa.delete(HAND_ACTIONS).where(HAND_ACTIONS.c.at_ms < before_ms))
+    return len(uuids)
+
+
+def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
+    """The latest of all stays: the next one has the number after it.  One without a result goes on."""
+    latest = sa.select(sa.func.max(BUILDSETS.c.number)).scalar_subquery()
+    last_build = sa.select(sa.func.max(BUILDS.c.number)).scalar_subquery()
+    of_it = sa.select(BUILDS.c.buildset).where(BUILDS.c.number == last_build)
+    return (
+        BUILDSETS.c.ended_ms < before_ms,
+        BUILDSETS.c.result != "",
+        BUILDSETS.c.number != latest,
+        BUILDSETS.c.uuid.not_in(of_it),
+    )

@@ -1,0 +1,66 @@
+"""Where logs stay, as the settings say it: what cannot be meant is an error that says what can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.logs.bucket import LogBucket
+from headgate.adapters.logs.directory import LogDirectory
+from headgate.base.errors import UserError
+from headgate.cli.jobs import runner_settings
+from headgate.cli.logstore import kept, log_store
+from headgate.cli.settings import Settings, read
+
+KEYS = "access_key = a\nsecret_key_file = secret"
+
+
+def settings(tmp_path: Path, logs: str, more: str = "") -> Settings:
+    path = tmp_path / "headgate.conf"
+    text = f"[connection local]\nbaseurl = hub\ncanonical_hostname = git.example\n[logs]\n{logs}\n{more}"
+    path.write_text(text)
+    return read(path, {})
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("url = gs://bucket", "gs:// is not known; it is a directory, or s3://BUCKET/PREFIX"),
+        ("url = s3://", "it is s3://BUCKET or s3://BUCKET/PREFIX"),
+        ("url = s3://key:secret@bucket/x", "keys have options of their own"),
+        ("url = s3://bucket?x=1", "it is s3://BUCKET"),
+        ("url = s3://bucket\nendpoint = minio:9000", "it is a URL, as https://minio.example:9000, not 'minio:9000'"),
+        ("url = s3://bucket\naccess_key = a", "are given both, or neither"),
+        ("url = s3://bucket\naccess_key = a\nsecret_key_file = none", "none cannot be read"),
+        ("url = s3://bucket\naccess_key = a\nsecret_key_file = open", "others may read .*chmod 600"),
+        ("url = state/logs/kept", "where executors write logs, must lie apart"),
+        ("url = state", "must lie apart"),
+        ("url = /srv/logs\naccess_key = a", "access_key: it has no effect, as url is a directory"),
+        ("endpoint = https://minio.example", "endpoint: it has no effect, as there is no url"),
+        ("root = https://logs.example", "root: it has no effect, as there is no url"),
+        ("bucket = b", "unknown option 'bucket' in .logs."),
+        ("upload_interval = 0", "must be from 1 to 86400"),
+        ("keep_days = a week", "must be a whole number"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(tmp_path: Path, said: str, why: str) -> None:
+    (tmp_path / "open").write_text("secret")
+    (tmp_path / "open").chmod(0o644)
+    with pytest.raises(UserError, match=why):
+        log_store(settings(tmp_path, said))
+
+
+def test_directories_and_buckets_are_found_and_no_build_sees_them(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of the bucket\n")
+    (tmp_path / "secret").chmod(0o600)
+    assert log_store(settings(tmp_path, "")) is None
+    directory = settings(tmp_path, "url = kept\nkeep_days = 30\nsize_max_mb = 5")
+    found = log_store(directory)
+    assert isinstance(found, LogDirectory) and found.root == tmp_path / "kept"
+    assert kept(directory).days == 30 and kept(directory).size_max_bytes == 5_000_000
+    assert tmp_path / "kept" in runner_settings(directory, "host").hidden
+    bucket = settings(tmp_path, f"url = s3://logs/of/headgate\n{KEYS}")
+    assert isinstance(log_store(bucket), LogBucket)
+    assert tmp_path / "secret" in runner_settings(bucket, "host").hidden
+    assert "of the bucket" not in repr(bucket)
