@@ -125,6 +125,8 @@ class Dialect(NamedTuple):
     """Kind of event -> what it is in the words of triggers, where no more is known of it."""
     sets: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
     """Of one reporter: the labels and contexts that it sets."""
+    nobody: frozenset[str] = frozenset()
+    """Events and actions of which nobody is told who did them: what asks for a permission never matches them."""
     closes: Callable[[_Hows, _Hows], _Hows] = lambda _begun, _said: ()
     """Reporters of the beginning, and of the end of an item that is taken out -> what has to be said besides, so that
     nothing stays open at the forge."""

@@ -76,4 +76,5 @@ GITLAB = Dialect(
         "ref-updated": (Happening("gl_push"),),
     },
     sets=sets,
+    nobody=frozenset({"gl_push", "changed", "merged", "unapproved", "labeled", "closed", "reopened"}),
 )

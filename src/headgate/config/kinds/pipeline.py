@@ -9,7 +9,7 @@ from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.drivers import DRIVERS, GIT, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
 from headgate.config.kinds.occasions import not_by_itself, started_once
-from headgate.config.kinds.triggers import never
+from headgate.config.kinds.triggers import never, nobody_did
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, idle, show, table
@@ -127,6 +127,9 @@ class _Said:
                     raise Wrong(self._tenant.why_not(entry["project"]), entry.at("project"))
                 if driver is GIT and (why := never(entry)):
                     self._warnings.append(Wrong(why, entry.at("ref"), NEVER, "warning"))
+                dialect = DIALECTS.get(self._tenant.driver(connection))
+                if dialect is not None and (why := nobody_did(entry, dialect.nobody)):
+                    self._warnings.append(Wrong(why, entry.at("permission"), NEVER, "warning"))
                 filters = ("event", "ref", "ignore-deletes", *(() if "project" in entry else ("branch",)))
                 more = {k: v for k, v in entry.items() if k not in filters}
                 yield TriggerFilter(

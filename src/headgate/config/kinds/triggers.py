@@ -37,6 +37,16 @@ def never(trigger: Table) -> str:
     return f"ref {', '.join(map(str, patterns))} can never match: {told}{example}"
 
 
+def nobody_did(trigger: Table, nobody: frozenset[str]) -> str:
+    """Return why a trigger that asks what somebody may do matches nothing, for people; empty: something may match it.
+    `nobody`: events and actions of which the forge does not tell who did them."""
+    said = [*map(str, as_list(trigger.get("action")) or as_list(trigger.get("event")))]
+    if "permission" not in trigger or not said or not nobody.issuperset(said):
+        return ""
+    what = ", ".join(said)
+    return f"permission can never be met: nobody is told who did this ({what}); ask for a review or a comment instead"
+
+
 def _may(pattern: Any, event: str, of_branches: bool) -> bool:
     begin = beginning(pattern)
     if event != "ref-updated":
