@@ -49,6 +49,11 @@ RUN = """
       args: {chdir: "~/{{ zuul.project.src_dir }}"}
 """
 COLLECT = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - command: ssh -o BatchMode=yes -p {{ one.ansible_port }} {{ one.ansible_user }}@{{ one.ansible_host }} echo direct
+      vars: {one: "{{ hostvars['one'] }}"}
 - hosts: all
   gather_facts: false
   tasks:
@@ -56,6 +61,7 @@ COLLECT = """
         src: "~/zuul-output/logs/"
         dest: "{{ zuul.executor.log_root }}/"
         mode: pull
+        verify_host: true
         owner: false
         group: false
 """
@@ -74,5 +80,6 @@ async def test_sources_and_logs_are_synchronized(far: Stage, posix: Environments
     pre, post = (far.book(f"{name}.yaml", text, trusted=True) for name, text in (("pre", PREPARE), ("post", COLLECT)))
     run = far.book("run.yaml", RUN)
     await far.build(pre_run=(pre,), run=(run,), post_run=(post,), ansible_version="9")
+    assert "localhost | direct\n" in far.log
     assert "one | x\n" in far.log and f"one | {far.home}/src/h/code\n" in far.log
     assert (far.bench.runner.log_root / far.bench.id / "made.txt").read_text() == "made\n"

@@ -63,6 +63,7 @@ class Playbooks:
         self._values: Values | None = None
         here = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
         self._facts = Facts((*here, LOCALHOST))
+        workspace.contexts.known_hosts = self._known_hosts
 
     @property
     def _inventory(self) -> Inventory:
@@ -71,6 +72,10 @@ class Playbooks:
     @property
     def _said(self) -> JobVariables:
         return JobVariables(self._workspace.spec, self._workspace.included)
+
+    @property
+    def _known_hosts(self) -> str:
+        return "".join(known_host(name, host) for name, host in self._hosts.items())
 
     @property
     def installed(self) -> tuple[Path, ...]:
@@ -154,7 +159,7 @@ class Playbooks:
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         stage.inventory.write_bytes(for_ansible(inventory))
         stage.variables.write_bytes(for_ansible(extra))
-        known.write_text("".join(known_host(name, host) for name, host in self._hosts.items()))
+        known.write_text(self._known_hosts)
         config.write_text(_config(stage, known))
         environment = {
             "ANSIBLE_CONFIG": str(config),

@@ -108,11 +108,11 @@ class Workspace:
     """See `variables.Plays`."""
     _shared: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
     """Repository -> the objects it shares, as its checkout said: what a job writes into one adds nothing."""
-    _contexts: Contexts = field(init=False)
+    contexts: Contexts = field(init=False)
     _staged: int = 0
 
     def __post_init__(self) -> None:
-        self._contexts = Contexts(self.root / "contexts")
+        self.contexts = Contexts(self.root / "contexts")
 
     @property
     def work(self) -> Path:
@@ -279,12 +279,12 @@ class Workspace:
                 roles.append(place)
                 told.append(_told(role, place, offered, (branch, why)))
         self._roles[book.project, book.branch, book.path, book.trusted] = told
-        return Stage(book, path, tuple(roles), self._contexts.of(book), own, said, tuple(trees))
+        return Stage(book, path, tuple(roles), self.contexts.of(book), own, said, tuple(trees))
 
     def aside(self, path: Path) -> Stage:
         """Return a playbook of ours, which is run without any rights."""
         book = Playbook("", "", "", path.name)
-        return Stage(book, path, (), self._contexts.of(book), *self._own(), ())
+        return Stage(book, path, (), self.contexts.of(book), *self._own(), ())
 
     def _own(self) -> tuple[Path, Path]:
         """Two directories for one playbook: to read, and in it one to write."""
@@ -351,7 +351,7 @@ class Workspace:
 
     def forget(self) -> None:
         """What playbooks with secrets left."""
-        self._contexts.forget()
+        self.contexts.forget()
 
     def writable(self, stage: Stage) -> Sequence[Path]:
         """Return where a playbook may write."""

@@ -56,6 +56,8 @@ class Contexts:
     """Those of one build, below `root`; each is made when the first of its playbooks is."""
 
     root: Path
+    known_hosts: str = ""
+    """Keys of the build's machines, which each of them begins with, as programs of a job look for them there."""
     _known: dict[tuple[bool, frozenset[bytes]], Context] = field(default_factory=dict)
 
     def of(self, book: Playbook) -> Context:
@@ -67,6 +69,9 @@ class Contexts:
             made = Context(self.root / name, book.trusted, secrets)
             for path in made.writable:
                 path.mkdir(parents=True)
+            if self.known_hosts:
+                (made.home / ".ssh").mkdir(mode=0o700)
+                (made.home / ".ssh/known_hosts").write_text(self.known_hosts)
             self._known[key] = made
         return self._known[key]
 
