@@ -54,8 +54,10 @@ class OnPagure:
             one.options["Web-hooks"] = gate
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.push(who, project, topic, files, title)
-        return await self.desk.propose(f"{project}:{topic}", who, title, text)
+        """Propose it from a fork: no branch is protected at Pagure, so each of the project itself configures."""
+        person, at = self.hub.person(who), self.hub.world.projects[project]
+        fork = self.hub.world.projects.get(f"forks/{who}/{project}") or person.fork(at)
+        return self.desk.path(person.propose(at, topic, files, title, text, home=fork))
 
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         self.hub.person(who).push(self.hub.world.projects[project], branch, files, message)

@@ -53,25 +53,27 @@ class PagureDesk:
     async def propose(self, branch: str, who: str, title: str, text: str) -> str:
         name, _, branch = branch.partition(":")
         at = self.acts.world.projects[name]
-        return self._path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
+        return self.path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
 
     def _projects(self) -> list[Project]:
-        return [one for one in self.acts.world.projects.values() if not one.private]
+        every = self.acts.world.projects.items()
+        return [one for name, one in every if not one.private and not name.startswith("forks/")]
 
     def _account(self, login: str) -> Account:
         return self.acts.world.accounts[login]
 
-    def _path(self, pull: Request) -> str:
+    def path(self, pull: Request) -> str:
+        """Return where the page of a pull request is."""
         return f"{self.root}/{pull.project.fullname}/pull-request/{pull.id}"
 
     def _pull(self, path: str) -> Request:
         every = (pull for one in self._projects() for pull in one.requests.values())
-        return next(pull for pull in every if self._path(pull) == path)
+        return next(pull for pull in every if self.path(pull) == path)
 
     def _seen(self, pull: Request) -> Seen:
         marks = (Mark(_name(one.username), one.status, one.comment, one.url) for one in pull.flags)
         return Seen(
-            self._path(pull), f"{pull.project.fullname}#{pull.id}", pull.title, pull.user.login if pull.user else "",
+            self.path(pull), f"{pull.project.fullname}#{pull.id}", pull.title, pull.user.login if pull.user else "",
             pull.status.lower(), pull.branch_from, pull.branch, pull.initial_comment or "", tuple(pull.tags),
             tuple(marks), tuple(_remarks(pull)),
         )  # fmt: skip
