@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,6 +22,8 @@ from headgate.adapters.forges.gerrit.looking import Looker
 from headgate.adapters.forges.gerrit.rest import Gerrit
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.github.connecting import connect
+from headgate.adapters.forges.registry import Given
 from headgate.adapters.forges.rest import Key, Rejected
 from headgate.adapters.forges.watching import _Followed
 from headgate.adapters.git.command import GitError
@@ -32,6 +36,7 @@ from headgate.services.scheduler.needed import LOOKED_UP_MAX, Needed
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import github
 from headgate.testing.servers.program import free_ports
+from tests.integration.forge.pushed import pushed
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_landing import as_tested
 
@@ -268,3 +273,19 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
             await runner.cleanup()
     assert at_gerrit and at_gerrit[0].headers["Authorization"].startswith("Basic ")
     assert elsewhere == []
+
+
+async def test_what_a_forge_says_of_a_push_that_it_refuses_tells_no_token(here: Ground, tmp_path: Path) -> None:
+    """Its words stand on the change; here they come from its door, with all that git knows of the address."""
+    said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}
+    (tmp_path / "app.pem").write_text(here.hub.keys[here.app.id])
+    connected = connect(Given("hub", said, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))
+    engine = GitEngine(tmp_path / "pushing", {"hub": connected.git})
+    here.app.permissions["contents"] = "read"
+    pull = opened(here)
+    answer = await pushed(engine, as_tested(here, pull)[1].change)
+    await connected.close()
+    assert not answer.ok and "the account may not push" in answer.error and not pull.merged
+    tokens = [one.text for one in here.hub.world.tokens.values()]
+    encoded = [base64.b64encode(f"x-access-token:{one}".encode()).decode() for one in tokens]
+    assert tokens and not any(one in answer.error for one in (*tokens, *encoded))

@@ -68,6 +68,19 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """The change has landed by a push of the tested commit: its forge is to show that."""
+
+    id: str
+    work: ReportRequest
+    """`landed` names the commit, and the note says what people read where the change is closed."""
+    contained: bool
+    """The branch has the change's own commits by that, so that the forge sees it by itself."""
+    early: bool
+    """More is to land before its item ends, of which nobody knows yet what comes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Supersede:
     """The change with this key is to leave the other pipeline."""
 
@@ -83,7 +96,7 @@ class Vouch:
     word: Checked
 
 
-Action = Merge | Run | Land | Report | Cancel | Resume | Record | Supersede | Tell | Vouch
+Action = Merge | Run | Land | Report | Mark | Cancel | Resume | Record | Supersede | Tell | Vouch
 
 
 class Faulty(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headgate.config.forges.asking import Dialect, Seen, refused, triggered
 from headgate.config.forges.asking import unmet as missing
 from headgate.config.forges.table import DIALECTS
@@ -67,13 +69,21 @@ def ruled_out(world: World, standing: Standing) -> str:
     details, change = standing.details, standing.change
     if details is None or not world.dependent or change.connection not in world.pipeline.lands:
         return ""
+    if details.mergeable is False and not details.draft:
+        return f"{change.key} conflicts with {change.branch}"
+    return withheld(standing, ours(world, change.connection))
+
+
+def withheld(standing: Standing, mine: Collection[str]) -> str:
+    """Return which rule of its forge keeps the change from landing, for people; empty: none does.  `mine`: labels and
+    contexts that are set by who asks, so that nothing is amiss where a rule asks for them alone."""
+    details, change = standing.details, standing.change
+    if details is None:
+        return ""
     if details.draft:
         return f"{change.key} is a draft"
-    if details.mergeable is False:
-        return f"{change.key} conflicts with {change.branch}"
-    mine = ours(world, change.connection)
     for rule in details.rules or ():
-        only_ours = bool(rule.missing) and mine.issuperset(rule.missing)
+        only_ours = bool(rule.missing) and set(rule.missing) <= set(mine)
         if rule.met is False and not rule.bypassed and not only_ours:
             return f"{change.key} {rule.text}"
     return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.gate.actions import Action, Land, Report
+from headgate.gate.actions import Action, Land, Mark, Report
 from headgate.gate.change import Change
 from headgate.gate.leave import commit_of, leave, with_landed
 from headgate.gate.model import Item, Landed, Queue, with_item
@@ -19,6 +19,9 @@ from headgate.gate.report import text
 from headgate.gate.start import abandon
 from headgate.gate.work import LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.world import World
+
+REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
+"""Ways of merging that make other commits of those that are proposed."""
 
 
 def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
@@ -100,6 +103,8 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
     if answer.ok:
         queue = with_landed(queue, item, step, answer.commit)
         done = tuple(Landed(one, answer.commit or commit_of(item, one)) for one in step)
+        marked = (one for one in done if one.change.number and not _merged(one.change, world))
+        asked.extend(_mark(item, one, world, early=len(step) < len(item.left)) for one in marked)
         if answer.differs:
             queue = _unbelieved(queue, item, asked)
             asked.append(_alarm(item, step[0], answer, world))
@@ -113,6 +118,17 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
     if answer.moved:  # somebody pushed to the branch: test again on what is there now
         return with_item(queue, rest(item))
     return with_item(queue, replace(item, buildset=replace(buildset, landing=False, landing_error=answer.error)))
+
+
+def _mark(item: Item, one: Landed, world: World, *, early: bool) -> Mark:
+    """A forge sees that a change is merged once the branch has the change's own commits; where they were made anew for
+    the test, it is closed."""
+    assert item.buildset is not None and item.buildset.state is not None, "what has landed was merged"
+    change, chain = one.change, item.buildset.state.chain
+    mode = next((at.mode for at in chain if (at.project, at.commit) == (change.project, change.commit)), "merge")
+    note = f"{text(item, 'SUCCESS', world)}\n\nIt has landed: {change.branch} has it as {one.commit}."
+    work = ReportRequest(change, world.pipeline.name, note, landed=one.commit)
+    return Mark(item.named(change, "mark"), work, mode not in REWRITES or one.commit == change.commit, early)
 
 
 def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Report:

@@ -132,6 +132,15 @@ class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
     """Of what a message, or a change of an object, started."""
 
 
+class Pushed(msgspec.Struct, frozen=True):
+    """A change has landed by a push of the tested commit; its forge is to show that."""
+
+    commit: str
+    """That its branch came to."""
+    contained: bool
+    """The forge sees by itself that it is merged: the branch has the change's own commits."""
+
+
 class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
     """A report on its way to one connection."""
 
@@ -150,6 +159,12 @@ class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
     """The reporter's own keys as the pipeline has them, of a forge.  JSON."""
     land: LandRequest | None = None
     """What is to be merged there; the answer goes to the pipeline."""
+    precedence: int = 0
+    """Of that, where a merger pushes it."""
+    ours: tuple[str, ...] = ()
+    """Labels and contexts that the pipeline sets itself: no rule that asks for them keeps the change from landing."""
+    pushed: Pushed | None = None
+    """What has landed is to be shown there; the report is what people read where the forge does not see it."""
 
 
 class Postings(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ until it is done: a driver does twice what it does once.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -82,8 +82,8 @@ class Abilities(msgspec.Struct, frozen=True):
     """What a forge can do; what it cannot do is neither asked of it nor told to it."""
 
     lands: str = ""
-    """merge: the forge makes the merge, and is asked for it; push: the tested commit itself is pushed, as plain git
-    has it, and the forge marks the change as merged; empty: nothing lands there."""
+    """merge: the forge makes the merge, and is asked for it; push: a merger pushes the tested commit itself, as plain
+    git has it, and the forge is to show that (`Shows`); empty: nothing lands there."""
     numbers: bool = True
     """Have its changes numbers?"""
     votes: bool = False
@@ -172,10 +172,21 @@ class Forge(Watch, Hears, Protocol):
         ...
 
     async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
-        """Merge one change, of the patchset that was tested and of no other, into a branch that is where it was tested
-        (`is_tested_on`); then compare what came of it (`tested_tree`).  Asked again for what is merged already it says
-        that it has landed.  While the forge has not made up its mind whether the change can be merged, ReportPutOff is
-        raised, and it is asked again."""
+        """Where the forge merges: merge one change, of the patchset that was tested and of no other, into a branch that
+        is where it was tested (`is_tested_on`); then compare what came of it (`tested_tree`).  Asked again for what is
+        merged already it says that it has landed.  While the forge has not made up its mind whether the change can be
+        merged, ReportPutOff is raised, and it is asked again."""
+        ...
+
+
+@runtime_checkable
+class Shows(Protocol):
+    """What a forge has beside the rest at which changes land by a push."""
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """End a change that has landed as `commit` by a push, that is still open, and whose people have read so: mark
+        it as merged where the forge takes that on our word, else close it.  Raise ReporterAway, ReportPutOff,
+        ReportRefused."""
         ...
 
 

@@ -100,6 +100,8 @@ class Board:
         self.meanwhile: dict[str, str] = {}
         """Project -> file that somebody pushes to it just when something is merged there."""
         self.calls: list[str] = []
+        self.blind = False
+        """It does not see that a branch has what is proposed."""
         self.protections: dict[str, Protection] = {}
         """Project -> what it says of its branches."""
         self._watched: dict[str, TenantProject] = {}
@@ -115,7 +117,7 @@ class Board:
         number = 1 + sum(one.project == project for one in self.pulls.values())
         work = self.repositories.work(project)
         run_git("fetch", "-q", "origin", at=work)
-        run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
+        run_git("checkout", "-q", "--detach", f"refs/remotes/origin/{branch}", at=work)
         self.repositories.write(project, files)
         run_git("commit", "-q", "--allow-empty", "-m", title, at=work)
         run_git("push", "-q", "-f", "origin", f"HEAD:refs/pull/{number}/head", at=work)
@@ -183,6 +185,8 @@ class Board:
         self._answer("look up")
         self.lookups += 1
         pull = self.pulls.get(key)
+        if pull is not None:
+            self._mark(pull)
         return self._standing(pull, None)[0] if pull is not None else None
 
     async def sightings(
@@ -250,6 +254,11 @@ class Board:
         tree = run_git("rev-parse", f"{pull.merged}^{{tree}}", at=self.repositories.hub / pull.project)
         return Landed(pull.merged, differs=tested_tree(work, part.change) not in ("", tree))
 
+    async def conclude(self, change: Change, commit: str) -> None:
+        self._answer("conclude")
+        self.close(self.pulls[change.key])
+        self._stirred.set()
+
     # --- how it does that
 
     def _answer(self, call: str) -> None:
@@ -284,7 +293,11 @@ class Board:
     def _mark(self, pull: Pull) -> None:
         """What its branch has is merged, whoever pushed it."""
         bare = self.repositories.hub / pull.project
-        if pull.open and run_git("for-each-ref", "--contains", pull.head, f"refs/heads/{pull.branch}", at=bare):
+        if (
+            pull.open
+            and not self.blind
+            and run_git("for-each-ref", "--contains", pull.head, f"refs/heads/{pull.branch}", at=bare)
+        ):
             pull.merged, pull.open = self.repositories.head(pull.project, pull.branch), False
             pull.happened.append((EventKind.MERGED, Happening("pull_request", "closed")))
 
@@ -341,7 +354,7 @@ class Board:
 
     def _files(self, pull: Pull) -> tuple[str, ...]:
         bare = self.repositories.hub / pull.project
-        base = run_git("merge-base", pull.branch, pull.head, at=bare)
+        base = run_git("merge-base", f"refs/heads/{pull.branch}", pull.head, at=bare)
         return tuple(run_git("diff", "--name-only", base, pull.head, at=bare).splitlines())
 
 

@@ -118,14 +118,14 @@ class Town:
 
 
 @asynccontextmanager
-async def town(root: Path, fails: str = "", lands: str = "merge") -> AsyncIterator[Town]:
+async def town(root: Path, fails: str = "", lands: str = "merge", config: str = CONFIG) -> AsyncIterator[Town]:
     """`fails`: in whose head the job fails, by the title of the change."""
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         return BuildOutcome(spec.build, "FAILURE" if fails and fails in spec.change.message else "SUCCESS")
 
     repositories, board = Repositories(root / "plain"), Board(root / "board", lands=lands)
-    repositories.create("ops", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("ops", {"zuul.yaml": config, "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code/lib", {"lib": "1\n"})
     board.repositories.create("code/api", {"api": "1\n"})
     forges = {"board": ("gitea", Connected(board.git, board))}

@@ -16,7 +16,7 @@ from headgate.testing.forges.github.server import Exchange
 
 OMITTED = {301, 307, 401, 403, 404, 405, 409, 422, 423, 429, 500}
 """Refusals, of which the description knows no form."""
-GOOD = {"GET": {200}, "POST": {200, 201}, "PATCH": {200}, "DELETE": {204}}
+GOOD = {"GET": {200}, "POST": {200, 201}, "PATCH": {200, 201}, "DELETE": {204}}
 
 
 @cache

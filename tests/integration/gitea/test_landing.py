@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.forges.gitea.connecting import connect
 from headgate.adapters.forges.gitea.landing import PATIENCE_S
+from headgate.adapters.forges.registry import Given
+from headgate.adapters.git.engine import GitEngine
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
 from headgate.ports.forge import Landed, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
-from headgate.testing.forges.gitea.state import Pull
+from headgate.testing.forges.gitea.state import Protection, Pull
 from headgate.testing.forges.github import hosting
+from tests.integration.forge.pushed import pushed
 from tests.integration.gitea.ground import PROJECT, Ground, opened
 
 MERGE = "/repos/{owner}/{repo}/pulls/{index}/merge"
@@ -168,3 +172,32 @@ async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
         await here.forge.land(*asked)
     here.hub.world.tokens[here.account.api_token].revoked = False
     assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_a_push_is_seen_or_said_or_what_it_landed_is_closed(here: Ground) -> None:
+    said = {"baseurl": here.hub.url, "api_token": here.account.api_token, "land": "push"}
+    connected = connect(Given("hub", said, here.root, lambda: engine, lambda: 0))
+    engine = GitEngine(here.root / "pushing", {"hub": connected.git})
+    assert connected.forge.can.lands == "push" and here.forge.can.lands == "merge"
+
+    async def landed(name: str, mode: str) -> tuple[Pull, str]:
+        pull = here.ada.propose(here.repository, name, {f"{name}.txt": "1\n"}, name)
+        change = as_tested(here, pull)[1].change
+        assert (await pushed(engine, change, mode)).ok
+        commit = hosting.heads(here.repository)["main"]
+        if not pull.merged:
+            await here.forge.conclude(change, commit)
+        return pull, commit
+
+    assert (await landed("seen", "merge"))[0].merged
+    closed, _ = await landed("closed", "squash-merge")
+    assert closed.state == "closed" and not closed.merged
+    here.repository.detects_merges, here.repository.styles = False, here.repository.styles | {"manually-merged"}
+    marked, commit = await landed("marked", "rebase")
+    assert marked.merged and marked.merge_commit_sha == commit
+    here.repository.protections.append(Protection("main"))
+    pull = here.ada.propose(here.repository, "late", {"late.txt": "1\n"}, "late")
+    refused = await pushed(engine, as_tested(here, pull)[1].change)
+    assert not refused.ok and "Let Headgate's account push" in refused.error
+    assert here.account.api_token not in refused.error
+    await connected.close()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
 from headgate.ports.forge import Landed, NotLanded
-from headgate.ports.reporter import ReporterAway, ReportPutOff
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.testing.forges.github import hosting
 from headgate.testing.forges.github.people import GitHub
 from headgate.testing.forges.github.state import Pull
@@ -140,3 +140,14 @@ async def test_an_app_that_was_removed_lands_nothing(here: Ground) -> None:
     here.hub.world.installations.clear()
     done = await here.forge.land(*asked)
     assert isinstance(done, NotLanded) and "is not installed" in done.why
+
+
+async def test_what_a_push_has_landed_is_closed_where_it_is_not_seen(here: Ground) -> None:
+    pull = opened(here)
+    change = as_tested(here, pull)[1].change
+    await here.forge.conclude(change, "c" * 40)
+    await here.forge.conclude(change, "c" * 40)
+    assert pull.state == "closed" and not pull.merged
+    here.app.permissions["pull_requests"] = "read"
+    with pytest.raises(ReportRefused, match=f"does not close what has landed as {'c' * 12}.*lacks a permission"):
+        await here.forge.conclude(change, "c" * 40)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.forges.gitlab.connecting import connect
+from headgate.adapters.forges.registry import Given
+from headgate.adapters.git.engine import GitEngine
 from headgate.ports.forge import Landed, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 from headgate.testing.forges.github import hosting
-from headgate.testing.forges.gitlab.state import OWNER
-from tests.integration.gitlab.ground import PROJECT, Ground, M, as_tested, opened
+from headgate.testing.forges.gitlab.state import OWNER, Protected
+from tests.integration.forge.pushed import pushed
+from tests.integration.gitlab.ground import PROJECT, Ground, M, as_tested, change_of, opened
 
 
 def head(here: Ground) -> str:
@@ -159,3 +163,19 @@ async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
         await here.forge.land(*asked)
     here.hub.world.tokens[here.token].revoked = False
     assert isinstance(await here.forge.land(*asked), Landed)
+
+
+async def test_a_push_is_seen_and_what_is_not_seen_is_closed(here: Ground) -> None:
+    said = {"server": here.hub.url, "api_token": here.token, "land": "push"}
+    connected = connect(Given("hub", said, here.root, lambda: engine, lambda: 0))
+    engine = GitEngine(here.root / "pushing", {"hub": connected.git})
+    assert connected.forge.can.lands == "push" and here.forge.can.lands == "merge"
+    seen, squashed = opened(here), here.ada.propose(here.project, "other", {"b.txt": "1\n"})
+    assert (await pushed(engine, change_of(seen))).ok and seen.state == "merged"
+    assert (await pushed(engine, change_of(squashed), "squash-merge")).ok and squashed.state == "opened"
+    await here.forge.conclude(change_of(squashed), head(here))
+    assert squashed.state == "closed"
+    here.project.protected["main"] = Protected("main", push=OWNER)
+    refused = await pushed(engine, change_of(here.ada.propose(here.project, "late", {"c.txt": "1\n"})))
+    assert not refused.ok and "Let Headgate's account push" in refused.error and here.token not in refused.error
+    await connected.close()

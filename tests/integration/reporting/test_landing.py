@@ -19,7 +19,7 @@ from headgate.map.orders import TenantState
 from headgate.map.places import Map
 from headgate.map.telling import Posting
 from headgate.map.trees import Tree
-from headgate.ports.forge import Landed, NotLanded, ReporterAway, ReportPutOff, ReportRefused
+from headgate.ports.forge import Abilities, Landed, NotLanded, ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import serve
@@ -47,6 +47,7 @@ class Hub:
     asked: int = 0
     standing: Standing | None = None
     slow: float = 0.0
+    can: Abilities = field(default_factory=lambda: Abilities(lands="merge"))
 
     async def report(self, posting: Posting) -> None:
         await asyncio.sleep(self.slow)

@@ -67,6 +67,12 @@ class _Package(Protocol):
     def connect(self, given: Given) -> Connected: ...
 
 
+_LAND = Setting(
+    "choice:merge,push",
+    "merge",
+    "how changes land: `merge` has the forge make the merge, whose tree is compared with the tested one; `push` pushes "
+    "the tested commit itself.",
+)
 _GERRIT = {
     "server": Setting("text", "", "the host of Gerrit."),
     "user": Setting("text", "", "the account that Headgate has there, for REST, ssh and git."),
@@ -100,6 +106,7 @@ _GITHUB = {
     "max_threads_per_installation": Setting("integer", "1", "taken, and of no effect: there are no threads."),
     "repo_cache": Setting("text", "", "taken, and of no effect: repositories are cloned from the server."),
     "repo_retry_timeout": Setting("integer", "600", "taken, and of no effect: what is missing is fetched again."),
+    "land": _LAND,
 }
 _GITLAB = {
     "server": Setting("text", "gitlab.com", "its host."),
@@ -118,6 +125,7 @@ _GITLAB = {
     "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
     "keepalive": Setting("seconds", "60", "taken, and of no effect: connections are kept while they are used."),
     "disable_connection_pool": Setting("flag", "false", "taken, and of no effect: connections are shared."),
+    "land": _LAND,
 }
 _GITEA = {
     "server": Setting("text", "", "the host; without `baseurl` it is spoken to with https."),
@@ -132,6 +140,7 @@ _GITEA = {
     ),
     "sshkey": Setting("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
+    "land": _LAND,
 }
 _PAGURE = {
     "server": Setting("text", "pagure.io", "its host."),

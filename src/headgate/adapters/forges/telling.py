@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, Rest
@@ -74,13 +75,29 @@ class Teller(ABC):
         change, how = posting.change, posting.how
         assert change is not None, "what is told at a forge is told of a change"
         project = self.short(change.project)
-        try:
+        with self._refused(change, "does not take the report"):
             key = await self._who.of(project)
             await self.all(key, self.place(project), change, posting.report, how)
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """End what has landed by a push and is still open.  Raise ReporterAway, ReportRefused."""
+        project = self.short(change.project)
+        with self._refused(change, f"does not close what has landed as {commit[:12]}"):
+            await self.end(await self._who.of(project), f"{self.place(project)}/pulls/{change.number}", commit)
+
+    async def end(self, key: Key, path: str, commit: str) -> None:
+        """Mark it as merged by this commit where that can be said, else close it."""
+        await self._rest.write("PATCH", key, path, {"state": "closed"})
+
+    @contextmanager
+    def _refused(self, change: Change, what: str) -> Iterator[None]:
+        """Raise ReportRefused for what the forge does not do."""
+        try:
+            yield
         except NotThere as error:
             raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
         except (Denied, Rejected) as error:
-            why = f"{self.noun} does not take the report: {error}{self.advice(error)}"
+            why = f"{self.noun} {what}: {error}{self.advice(error)}"
             raise ReportRefused(f"{change.project}: {why}") from error
 
     async def status(

@@ -49,6 +49,11 @@ log = logging.getLogger("headgate.git")
 LOOKED_MAX = 300
 MERGES_MAX = 8
 """Merges at a time: the others wait for the processors anyway."""
+PUSHED = (
+    "Let Headgate's account push to the branch past its rules, or have the forge merge (land = merge, in the section of"
+    " the connection)."
+)
+"""What to do where a forge refuses the push of what was tested."""
 REST_MAX_S = 600.0
 """How long a repository is asked again that refuses what goes together with what has landed in another one."""
 OPEN_MAX = 100
@@ -336,7 +341,8 @@ def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
 
 def _of(project: str, error: Exception, work: LandRequest) -> str:
     """Say what is wrong, and where, if that is another repository."""
-    return str(error) if project == work.change.project else f"{project}: {error}"
+    told = str(error) if project == work.change.project else f"{project}: {error}"
+    return f"{told}\n{PUSHED}" if work.change.number and isinstance(error, Refused) else told
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:

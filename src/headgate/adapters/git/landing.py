@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -44,6 +45,8 @@ _RACES = (
     "atomic transaction failed",
 )
 """Reasons of a remote that only say that another push was quicker."""
+_FORBIDDEN = re.compile(r"returned error: 403|permission to \S+ denied|not allowed to push|write access", re.IGNORECASE)
+"""What forges say to who may read a repository and not push to it; trying again does not help."""
 
 
 class _Late(Exception):
@@ -274,6 +277,8 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
         await mirror.remote.talk(*args, at=mirror.path, limits=PUSH_LIMITS)
     except RemoteError as error:
         reasons = _reasons(error.printed)
+        if not reasons and _FORBIDDEN.search(error.said):
+            reasons = dict.fromkeys((step.ref for step in steps if step.seen != step.to), "the account may not push")
         if not reasons:
             raise
         if any(race in reason for reason in reasons.values() for race in _RACES):

@@ -1,16 +1,29 @@
-"""What a forge is told, and what it is asked to merge: the last one answers the pipeline that waits for it."""
+"""What a forge is told, and what it is asked to merge: the last one answers the pipeline that waits for it.
+
+Where changes land by a push, the forge is asked first whether it may still be, then a merger pushes and answers, and
+once that is recorded the forge is to show it: by itself, or the change is closed with a word that names the commit.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
+import msgspec
+from msgspec.structs import replace
+
 from headgate.base.texts import line
+from headgate.gate.actions import Land
+from headgate.gate.asking import withheld
+from headgate.gate.change import Change
 from headgate.gate.work import ERROR_SIZE_MAX, LandAnswer, LandRequest
-from headgate.map.telling import Posting
-from headgate.ports.forge import Forge, Landed
+from headgate.map.telling import Posting, Pushed
+from headgate.ports.forge import Forge, Landed, Shows
+from headgate.ports.reporter import ReportPutOff
 from headgate.services.context import Context
 from headgate.services.orders import shut
+from headgate.services.reporting.postings import to_push
 from headgate.store.store import Session
 from headgate.store.types import Op
 
@@ -18,6 +31,8 @@ log = logging.getLogger("headgate.reports")
 
 LAND_MAX_MS = 3_600_000
 """For so long a forge is asked to merge what it puts off; then that is the answer."""
+SEEN_MAX_MS = 60_000
+"""How long a forge may take to see that its branch has the commits of a change."""
 
 
 @dataclass(slots=True)
@@ -28,12 +43,17 @@ class ForgeReporter:
     forge: Forge
 
     async def tell(self, posting: Posting) -> None:
-        """Raises ReporterAway, ReportPutOff, ReportRefused."""
-        await self.forge.report(posting)
+        """Raise ReporterAway, ReportPutOff, ReportRefused."""
+        if posting.pushed is not None:
+            await self._show(posting, posting.pushed)
+        else:
+            await self.forge.report(posting)
 
     async def land(self, posting: Posting, work: LandRequest, session: Session) -> list[Op]:
         """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not
-        merged.  Raises ReporterAway, ReportPutOff."""
+        merged.  Raise ReporterAway, ReportPutOff."""
+        if self.forge.can.lands == "push":
+            return await self._push(posting, work)
         tenant, pipeline = posting.report.tenant, posting.report.pipeline
         if await shut(self.context, session, tenant, pipeline, work.queue):
             standing = await self.forge.look_up(work.change.key)
@@ -45,6 +65,46 @@ class ForgeReporter:
                 log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
             return self._answer(posting, _of(work, ok=True, commit=found.commit, differs=found.differs))
         return self._answer(posting, _of(work, ok=False, error=found.why, moved=found.moved))
+
+    # --- landing by a push
+
+    async def _push(self, posting: Posting, work: LandRequest) -> list[Op]:
+        """Return the request to a merger, who answers; or the answer, where the forge says that it may not land."""
+        for part in (*work.parts, *work.later):
+            if part.change.connection == self.forge.name and (why := await self._kept_back(part.change, posting.ours)):
+                return self._answer(posting, _of(work, ok=False, error=why))
+        report, action = posting.report, Land(posting.key, work, posting.precedence)
+        request = to_push(action, report.item, report.tenant, report.pipeline)
+        return self.context.merges.submit(request, msgspec.json.encode(work))
+
+    async def _kept_back(self, change: Change, ours: Collection[str]) -> str:
+        """Return why a change may not be pushed, for people; empty: it may.  Of what has landed the merger knows."""
+        now = await self.forge.look_up(change.key)
+        if now is None:
+            return f"{change.key} is not there any more"
+        if now.landed:
+            return ""
+        if not now.open:
+            return f"{change.key} is closed"
+        if now.change.commit != change.commit:
+            return f"the head of {change.key} is no more {change.commit[:12]}, which was tested"
+        if now.change.branch != change.branch:
+            return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
+        return withheld(now, ours)
+
+    async def _show(self, posting: Posting, pushed: Pushed) -> None:
+        """See to it that the forge shows what has landed."""
+        change = posting.change
+        assert change is not None, "what is told at a forge is told of a change"
+        now = await self.forge.look_up(change.key)
+        if now is None or not now.open:
+            return
+        same = now.change.commit == change.commit  # else more was proposed there since
+        if same and pushed.contained and self.context.now_ms() - posting.report.at_ms < SEEN_MAX_MS:
+            raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
+        await self.forge.report(replace(posting, pushed=None, how={"comment": True}))
+        if same and isinstance(self.forge, Shows):
+            await self.forge.conclude(change, pushed.commit)
 
     def given_up(self, posting: Posting, work: LandRequest, why: str) -> list[Op]:
         """Return the answer that the forge could not be had to merge it."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from headgate.gate.actions import Land
+from headgate.gate.actions import Land, Mark
+from headgate.gate.change import Change
 from headgate.gate.work import LandRequest, ReportRequest, RepoState
-from headgate.map.telling import Posting, QueueReport
+from headgate.map.telling import Posting, Pushed, QueueReport
+from headgate.recipes.requests import Request
 from headgate.services.notices.naming import notice
 
 LAND, SAY = "land", "say"
@@ -14,14 +16,31 @@ LAND, SAY = "land", "say"
 
 
 def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> Posting:
-    """Return the request to merge the first change of a landing."""
+    """Return the request to land: a forge that merges is asked for the first change."""
     work = action.work
     about = notice("report", action.id, tenant, pipeline, work.change, item, now_ms)
     report = QueueReport(**asdict(replace(about, buildset=work.buildset, message=work.note)), report=LAND)
-    return Posting("", report, key=action.id, change=work.change, land=_trimmed(work))
+    return Posting("", report, key=action.id, change=work.change, land=work)
 
 
-def _trimmed(work: LandRequest) -> LandRequest:
+def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
+    """Return the request to a merger to push what lands."""
+    meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
+    return Request(action.id, action.precedence, meta=meta | told_of(action.work.change))
+
+
+def told_of(change: Change) -> dict[str, str]:
+    """Return what requests say of the change that they are for."""
+    return {"change": change.id, "project": change.project}
+
+
+def to_mark(action: Mark, tenant: str, now_ms: int) -> Posting:
+    """Return the request to show a change as merged that has landed by a push."""
+    posting = said(action.id, action.work, tenant, now_ms)
+    return replace(posting, pushed=Pushed(action.work.landed, action.contained))
+
+
+def trimmed(work: LandRequest) -> LandRequest:
     """Without what is of other projects."""
     project, state = work.change.project, work.state
     return replace(

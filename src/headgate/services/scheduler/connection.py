@@ -175,8 +175,12 @@ class ConnectionRunner:
             was = shown(context.map, context.mirror, standing.change)
             if was is not None and was.looked_up:  # what needs it was tested with it
                 own = [replace(event, fresh=False) for event in own]
+            if was is not None and was.landed and standing.open and self._to_be_shown(was, standing):
+                continue  # its forge has not seen yet that a push has landed it
             if was is not None and was.change.commit == standing.change.commit:
                 standing = replace(standing, checks=was.checks)
+                if was.landed and standing.change.number and not standing.open:  # be it that its forge merged nothing
+                    standing = replace(standing, landed=True)
                 if standing.landed and not standing.approvals:  # the landing has removed what they said
                     standing = replace(standing, approvals=was.approvals, proposers=was.proposers)
             if (again or not own) and known.get(standing.change.key) == standing:
@@ -201,6 +205,15 @@ class ConnectionRunner:
             entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
+
+    def _to_be_shown(self, was: Standing, now: Standing) -> bool:
+        """Is its forge still to show what has landed of it?"""
+        if not now.change.number or was.change.commit != now.change.commit:
+            return False
+        stream = self._context.map.reports(self._forge.name).stream
+        waiting = stream.waiting(self._context.mirror, limit=self._context.waiting_max)
+        postings = (one for event in waiting for one in event.event.postings if one.pushed is not None)
+        return any(one.change is not None and one.change.key == now.change.key for one in postings)
 
     def _in_parts(self, events: Iterable[TriggerEvent]) -> list[list[Op]]:
         """As many as a commit holds with what is known of the change, which goes with the last: who takes over in

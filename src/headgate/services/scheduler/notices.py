@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from headgate.config.forges.table import DIALECTS
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record, Report
+from headgate.gate.asking import ours
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
@@ -27,6 +29,7 @@ from headgate.gate.returned.shape import Comment
 from headgate.gate.work import LandRequest
 from headgate.gate.world import World
 from headgate.map.telling import Answered, BuildTold, Notice, Posting, QueueReport
+from headgate.services.context import Context, Outboxes
 from headgate.services.notices.naming import notice, queue_of
 
 log = logging.getLogger("headgate.pipeline")
@@ -181,6 +184,11 @@ def before_merging(world: World, work: LandRequest, item: Item) -> list[Posting]
         key = derived(report.id, change.connection, change.key, str(number))
         found.append(Posting("", report, key=key, change=change, how=dict(how)))
     return found
+
+
+def outboxes(context: Context, world: World) -> Outboxes:
+    """Return where a turn puts what forges are to be told, and to do."""
+    return context.outboxes(partial(before_merging, world), partial(ours, world))
 
 
 def _concerns(name: str, change: Change, said: _Said, tenant: Tenant) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -41,7 +40,7 @@ from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
 from headgate.services.scheduler.events import Event, whole
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
-from headgate.services.scheduler.notices import batched, before_merging, notices, reports, tell_of
+from headgate.services.scheduler.notices import batched, notices, outboxes, reports, tell_of
 from headgate.services.scheduler.past import Past
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
@@ -360,7 +359,7 @@ class PipelineRunner:
             mirror=mirror,
             now_ms=context.now_ms(),
             outcomes={e.event.outcome.build: e.event.outcome for e in events if isinstance(e.event, BuildEnded)},
-            outboxes=context.outboxes(partial(before_merging, world)),
+            outboxes=outboxes(context, world),
             remembers=context.remembers(),
         )
         news, reported = self._news(after, asked, world)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
+from headgate.gate.actions import Action, Cancel, Land, Mark, Merge, Record, Report, Resume, Run, Supersede, Vouch
 from headgate.gate.change import Change, Standing, Tell
 from headgate.gate.checks import vouching
 from headgate.gate.model import Item, State
@@ -31,7 +31,7 @@ from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
-from headgate.services.reporting.postings import said, to_land
+from headgate.services.reporting.postings import said, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.standings import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
@@ -130,7 +130,7 @@ class Turn:
         here = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
         spec = replace(spec, repo_state=here.repo_state.path)
         parameters = here.job(spec.job.id).build(spec.build).parameters
-        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | _of(spec.change)
+        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | told_of(spec.change)
         if spec.job.semaphores:
             meta["semaphores"] = " ".join(semaphore.name for semaphore in spec.job.semaphores)
         request = self._request(action.id, action.precedence, meta)
@@ -141,16 +141,17 @@ class Turn:
 
     def _landing(self, action: Land, item: Item | None) -> list[Op]:
         """What has an item is cancelled when nobody waits for it; what is to land is not."""
-        connection = action.work.change.connection
-        if self.outboxes.lands.get(connection) == "merge":
-            asked = to_land(action, item.id if item is not None else "", self.tenant, self.pipeline, self.now_ms)
+        connection, id = action.work.change.connection, item.id if item is not None else ""
+        how = self.outboxes.lands.get(connection)
+        if not how:
+            request = to_push(action, id, self.tenant, self.pipeline)
+            return self.merges.submit(request, msgspec.json.encode(action.work))
+        asked = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
+        if how == "merge":
             first = self.outboxes.first(action.work, item) if item is not None else ()
-            return self.outboxes.ask(connection, [*first, asked])
-        meta = {"buildset": action.work.buildset, "landing": item.id if item is not None else ""} | _of(
-            action.work.change
-        )
-        request = self._request(action.id, action.precedence, meta)
-        return self.merges.submit(request, msgspec.json.encode(action.work))
+            return self.outboxes.ask(connection, [*first, replace(asked, land=trimmed(action.work))])
+        asked = replace(asked, precedence=action.precedence, ours=tuple(sorted(self.outboxes.ours(connection))))
+        return self.outboxes.ask(connection, [asked])
 
     def _add(
         self,
@@ -170,7 +171,7 @@ class Turn:
                     piece = items.setdefault(item or work.buildset, Piece(item=item))
                     meta = {"item": item, "buildset": work.buildset}
                     if (whose := of.get(work.buildset)) is not None:
-                        meta |= _of(whose.change)
+                        meta |= told_of(whose.change)
                     request = self._request(id, precedence, meta)
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
@@ -179,25 +180,15 @@ class Turn:
                 if not phase:  # its reporters tell the rest
                     text = said(id, work, self.tenant, self.now_ms)
                     told.append(Piece(self.outboxes.tell(work.change.connection, text)))
+            case Mark(work=work):
+                posting = to_mark(action, self.tenant, self.now_ms)
+                piece = Piece(self.outboxes.ask(work.change.connection, [posting]))
+                told.append(self._landed(work.change, piece) if action.early else piece)
             case Report(id, work, precedence):
-                request = self._request(id, precedence, _of(work.change))
+                request = self._request(id, precedence, told_of(work.change))
                 told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
-            case Record(item, result, message):
-                ended = self._with_people(past.ended(item, result, message), item.change)
-                piece = Piece(self.map.history.stream.append(ended))
-                if (occasion := item.change.occasion) is not None and not item.epilogue:
-                    begun = self.map.cache.connection(occasion.connection).occasions.begun
-                    piece.ops.append(Delete(f"{begun.path}/{item.event}"))
-                told.append(piece)
-                if result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
-                    for change in item.whole:
-                        known = shown(self.map, self.mirror, change)
-                        standing = Standing(change, open=False, approved=change.commit, landed=True)
-                        standing = replace(standing, untold=known is None or known.open or known.untold)
-                        standing = replace(standing, details=known.details if known is not None else None)
-                        check, ops = remember(self.map, self.mirror, standing, fresh())
-                        piece.checks.append(check)
-                        piece.ops += ops
+            case Record():
+                told.append(self._ended(action, past))
             case Vouch(change, word):
                 known = shown(self.map, self.mirror, change)
                 if known is not None and known.change.commit == change.commit:
@@ -210,6 +201,30 @@ class Turn:
                 told.append(Piece(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
             case _:
                 assert_never(action)
+
+    def _ended(self, action: Record, past: Bygone) -> Piece:
+        """The history of an item, and of what has landed with it that it has."""
+        item = action.item
+        ended = self._with_people(past.ended(item, action.result, action.message), item.change)
+        piece = Piece(self.map.history.stream.append(ended))
+        if (occasion := item.change.occasion) is not None and not item.epilogue:
+            begun = self.map.cache.connection(occasion.connection).occasions.begun
+            piece.ops.append(Delete(f"{begun.path}/{item.event}"))
+        if action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
+            for change in item.whole:
+                self._landed(change, piece)
+        return piece
+
+    def _landed(self, change: Change, piece: Piece) -> Piece:
+        """The piece, in which it is known as well that the change has landed."""
+        known = shown(self.map, self.mirror, change)
+        standing = Standing(change, open=False, approved=change.commit, landed=True)
+        standing = replace(standing, untold=known is None or known.open or known.untold)
+        standing = replace(standing, details=known.details if known is not None else None)
+        check, ops = remember(self.map, self.mirror, standing, fresh())
+        piece.checks.append(check)
+        piece.ops += ops
+        return piece
 
     def _with_people(self, ended: Finished, change: Change) -> Finished:
         """With those who have to do with the patchset, as far as they are known by name."""
@@ -243,11 +258,6 @@ def _moved(before: State, after: State) -> bool:
     of = {item.id: queue.id for queue in before.queues if id(queue) not in now for item in queue.items}
     fresh = (queue for queue in after.queues if id(queue) not in was)
     return any(of.get(item.id, queue.id) != queue.id for queue in fresh for item in queue.items)
-
-
-def _of(change: Change) -> dict[str, str]:
-    """What a request says of it."""
-    return {"change": change.id, "project": change.project}
 
 
 def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece]:

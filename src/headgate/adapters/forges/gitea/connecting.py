@@ -21,5 +21,5 @@ def connect(given: Given) -> Connected:
     client = Client(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
     client.limits = given.limits
     git = GitConnection(one.name, one.clone, one.canonical_hostname, access=client.git)
-    forge = GiteaForge(client, given.engine)
+    forge = GiteaForge(client, given.engine, lands=said.get("land", "merge"))
     return Connected(git, forge, forge.close)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from headgate.adapters.forges.branches import Branches
 from headgate.adapters.forges.driver import RestDriver
 from headgate.adapters.forges.gitea.client import Client
@@ -14,10 +16,12 @@ from headgate.adapters.forges.gitea.looking import Source
 from headgate.adapters.forges.gitea.pull import look
 from headgate.adapters.forges.gitea.standing import GiteaStands
 from headgate.adapters.forges.gitea.telling import GiteaTeller
+from headgate.adapters.forges.rest import Broken
 from headgate.adapters.forges.watching import EVERY_S, Watching
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Standing
+from headgate.gate.change import Change, Standing
 from headgate.ports.forge import Abilities, Hint, Ignored
+from headgate.ports.reporter import ReportPutOff
 
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
 
@@ -38,16 +42,28 @@ class GiteaForge(RestDriver):
         protection=True,
     )
 
-    def __init__(self, client: Client, engine: Callable[[], GitEngine], every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, client: Client, engine: Callable[[], GitEngine], every_s: float = EVERY_S, lands: str = "merge"
+    ) -> None:
+        """`lands`: see `ports.forge.Abilities`."""
+        self.can = replace(self.can, lands=lands)
+        self._own = GiteaTeller(client)
         self._client, self._stands = client, GiteaStands(client, engine)
         watching = Watching(Source(client, engine, self._stands), every_s)
         lander = Lander(client, Branches(engine, client.account.name))
-        super().__init__(client.account, client, watching, GiteaTeller(client), lander)
+        super().__init__(client.account, client, watching, self._own, lander)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """See `ports.forge.Forge`."""
         us = frozenset(filter(None, (self._client.login,)))
         return hint(self._client.account, us, self._watching.looks_at, headers, body)
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """See `ports.forge.Shows`."""
+        try:
+            await self._own.conclude(change, commit)
+        except Broken as error:
+            raise ReportPutOff(str(error)) from error
 
     async def now(self, project: str, number: int) -> Standing:
         """See `RestDriver`."""

@@ -59,6 +59,13 @@ class GiteaTeller(Teller):
         except TooMuch:
             yield []
 
+    async def end(self, key: Key, path: str, commit: str) -> None:
+        """See `Teller`.  Whether somebody may say that a commit has merged it is a setting of the repository."""
+        try:
+            await self._client.write("POST", key, f"{path}/merge", {"Do": "manually-merged", "MergeCommitID": commit})
+        except (Denied, Rejected):
+            await super().end(key, path, commit)
+
     # --- labels
 
     async def _labels(self, key: Key, repo: str, change: Change, how: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ def connect(given: Given) -> Connected:
     client.limits = given.limits
     tokens = Tokens(client, lambda: given.now_ms() / 1000)
     git = GitConnection(one.name, one.git, one.canonical_hostname, access=partial(_access, one, tokens))
-    forge = GitHubForge(client, tokens, given.engine)
+    forge = GitHubForge(client, tokens, given.engine, lands=said.get("land", "merge"))
     return Connected(git, forge, forge.close)
 
 

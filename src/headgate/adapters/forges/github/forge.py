@@ -8,6 +8,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pygit2
+from msgspec import structs
 
 from headgate.adapters.forges.github.client import Client
 from headgate.adapters.forges.github.deliveries import Deliveries
@@ -24,7 +25,7 @@ from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import HEADS
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Standing, numbered
+from headgate.gate.change import Change, Standing, numbered
 from headgate.gate.work import Landing, LandRequest
 from headgate.map.telling import Posting
 from headgate.ports.forge import Abilities, Hint, Ignored, Landed, NotLanded, Sighting
@@ -34,25 +35,32 @@ _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
 _PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
 
+CAN = Abilities(
+    votes=True,
+    labels=True,
+    statuses=True,
+    checks=True,
+    drafts=True,
+    threads=True,
+    file_comments=True,
+    webhooks=True,
+    protection=True,
+)
+
+
 class GitHubForge:
     """One GitHub; see `ports.forge.Forge`."""
 
-    can = Abilities(
-        lands="merge",
-        votes=True,
-        labels=True,
-        statuses=True,
-        checks=True,
-        drafts=True,
-        threads=True,
-        file_comments=True,
-        webhooks=True,
-        protection=True,
-    )
-
     def __init__(
-        self, client: Client, tokens: Tokens, engine: Callable[[], GitEngine], every_s: float = EVERY_S
+        self,
+        client: Client,
+        tokens: Tokens,
+        engine: Callable[[], GitEngine],
+        every_s: float = EVERY_S,
+        lands: str = "merge",
     ) -> None:
+        """`lands`: see `ports.forge.Abilities`."""
+        self.can = structs.replace(CAN, lands=lands)
         self.name = client.account.name
         self._client, self._tokens, self._engine = client, tokens, engine
         self._stands = GitHubStands(client, engine)
@@ -124,6 +132,13 @@ class GitHubForge:
         """See `ports.forge.Forge`."""
         try:
             await self._teller.tell(posting)
+        except NotInstalled as error:
+            raise ReportRefused(str(error)) from error
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """See `ports.forge.Shows`."""
+        try:
+            await self._teller.conclude(change, commit)
         except NotInstalled as error:
             raise ReportRefused(str(error)) from error
 

@@ -27,7 +27,7 @@ def connect(given: Given) -> Connected:
     client = Client(one, partial(forge_http, one.verify_ssl), now_s)
     client.limits = given.limits
     people = People(client, now_s)
-    forge = GitLabForge(client, people, given.engine, now_s=now_s)
+    forge = GitLabForge(client, people, given.engine, now_s=now_s, lands=said.get("land", "merge"))
     return Connected(
         GitConnection(one.name, one.clone, one.canonical_hostname, access=_access(people)), forge, forge.close
     )

@@ -6,6 +6,8 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from headgate.adapters.forges.driver import RestDriver
 from headgate.adapters.forges.gitlab.client import Client
 from headgate.adapters.forges.gitlab.hook import hint
@@ -17,7 +19,7 @@ from headgate.adapters.forges.gitlab.standing import Stands
 from headgate.adapters.forges.gitlab.telling import Teller
 from headgate.adapters.forges.watching import EVERY_S, Watching
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Standing
+from headgate.gate.change import Change, Standing
 from headgate.ports.forge import Abilities, Hint, Ignored
 
 _NAME = r"(?!\.{1,2}/)[\w.][\w.-]{0,254}"
@@ -39,15 +41,23 @@ class GitLabForge(RestDriver):
         engine: Callable[[], GitEngine],
         every_s: float = EVERY_S,
         now_s: Callable[[], float] = time.time,
+        lands: str = "merge",
     ) -> None:
+        """`lands`: see `ports.forge.Abilities`."""
+        self.can = replace(self.can, lands=lands)
+        self._own = Teller(client, people)
         self._client, self._people, self._now_s = client, people, now_s
         self._stands = Stands(client, people, engine)
         watching = Watching(Source(client, people, engine, self._stands), every_s)
-        super().__init__(client.account, client, watching, Teller(client, people), Lander(client, engine))
+        super().__init__(client.account, client, watching, self._own, Lander(client, engine))
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """See `ports.forge.Forge`."""
         return hint(self._client.account, self._people.name, self._watching.looks_at, headers, body, self._now_s())
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """See `ports.forge.Shows`."""
+        await self._own.conclude(change, commit)
 
     async def now(self, project: str, number: int) -> Standing:
         """See `RestDriver`."""

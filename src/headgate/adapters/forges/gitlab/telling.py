@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from headgate.adapters.forges.gitlab.client import Client, Unauthorized
@@ -55,14 +55,14 @@ class Teller:
         """Do what the reporter says.  Raise ReporterAway, ReportRefused."""
         change, how = posting.change, posting.how
         assert change is not None, "what is told at a forge is told of a change"
-        try:
+        with _refused(change, "does not take the report"):
             await self._all(change, posting.report, how)
-        except NotThere as error:
-            raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
-        except Unauthorized as error:
-            raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
-        except (Denied, Rejected) as error:
-            raise ReportRefused(f"{change.project}: GitLab does not take the report: {error}") from error
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """Close what has landed by a push and is still open.  Raise ReporterAway, ReportRefused."""
+        with _refused(change, f"does not close what has landed as {commit[:12]}"):
+            place = f"/merge_requests/{change.number}"
+            await self._client.change("PUT", change.project, place, {"state_event": "close"})
 
     async def _all(self, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
         name = f"{report.tenant}/{report.pipeline}"
@@ -185,3 +185,16 @@ class Teller:
 def note(report: QueueReport, mark: str) -> str:
     """Return a comment that orders nothing of GitLab, whatever jobs and messages say."""
     return _QUICK.sub(r"\1\\/", body(report, mark).replace("\r", "\n"))
+
+
+@contextmanager
+def _refused(change: Change, what: str) -> Iterator[None]:
+    """Raise ReportRefused for what GitLab does not do, ReporterAway where it does not let us in."""
+    try:
+        yield
+    except NotThere as error:
+        raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
+    except Unauthorized as error:
+        raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
+    except (Denied, Rejected) as error:
+        raise ReportRefused(f"{change.project}: GitLab {what}: {error}") from error

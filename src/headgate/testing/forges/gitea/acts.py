@@ -104,8 +104,9 @@ class Acts:
                 self.post.of_pull(pull, who, "pull_request_sync", "synchronized")
 
     def _mark_merged(self, repository: Repository, who: Account, branch: str, old: str, tip: str) -> None:
-        """A pull request whose head is in its base is merged, whoever pushed it."""
-        for pull in repository.pulls.values():
+        """A pull request whose head is in its base is merged, whoever pushed it, where the repository says that this is
+        looked at."""
+        for pull in repository.pulls.values() if repository.detects_merges else ():
             its = pull.base_ref == branch and pull.state == "open" and tip != hosting.ZERO
             if its and hosting.contains(repository, tip, pull.head_sha):
                 self._merged(pull, who, tip, old)
@@ -146,6 +147,18 @@ class Acts:
         hosting.point(repository, f"refs/heads/{pull.base_ref}", tip)
         self._merged(pull, who, tip, before[pull.base_ref])
         self.pushed(repository, who, before)
+
+    def mark_merged(self, pull: Pull, who: Account, commit: str) -> None:
+        """Take it that a commit of the branch has merged it.  Raise Refused."""
+        repository = pull.repository
+        if not rules.may_merge(repository, pull.base_ref, who):
+            raise Refused(405, "User not allowed to merge PR")
+        if "manually-merged" not in repository.styles:
+            raise Refused(405, "manually-merged is not allowed an allowed merge style for this repository")
+        tip = hosting.heads(repository).get(pull.base_ref, "")
+        if len(commit) != 40 or not hosting.has(repository, commit) or not hosting.contains(repository, tip, commit):
+            raise Refused(409, "Wrong commit ID")
+        self._merged(pull, who, commit, tip)
 
     # --- what is said
 

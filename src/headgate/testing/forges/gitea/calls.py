@@ -106,8 +106,17 @@ def _review(call: Call) -> Answered:
     return 200, call.shows.review(call.pull, one)
 
 
+def _change(call: Call) -> Answered:
+    if call.body.get("state") == "closed" and call.pull.state == "open":
+        call.acts.close(call.pull, call.asker)
+    return 201, call.shows.pull(call.pull)
+
+
 def _merge(call: Call) -> Answered:
     said = call.body
+    if said["Do"] == "manually-merged":
+        call.acts.mark_merged(call.pull, call.asker, said.get("MergeCommitID", ""))
+        return 200, None
     if said.get("force_merge") or said.get("merge_when_checks_succeed"):
         raise Refused(422, "nobody who gates asks for that")
     title, text = said.get("MergeTitleField", ""), said.get("MergeMessageField", "")
@@ -250,6 +259,7 @@ ROUTES = [
     Route("GET", "/orgs/{org}/labels", _no_labels),
     Route("GET", f"{_REPO}/pulls", _pulls),
     Route("GET", f"{_REPO}/pulls/{{index}}", _pull),
+    Route("PATCH", f"{_REPO}/pulls/{{index}}", _change),
     Route("GET", f"{_REPO}/pulls/{{index}}/reviews", _reviews),
     Route("POST", f"{_REPO}/pulls/{{index}}/reviews", _review),
     Route("POST", f"{_REPO}/pulls/{{index}}/merge", _merge),

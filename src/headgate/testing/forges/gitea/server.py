@@ -145,13 +145,13 @@ class Door:
             headers = {"WWW-Authenticate": 'Basic realm="Gitea"'} if refused.status == 401 else {}
             return web.Response(status=refused.status, text=str(refused), headers=headers)
         before = hosting.heads(found) if writes else {}
-        answer = await hosting.serve_git(request, found, path, lambda ref: _refuses(found, ref))
+        answer = await hosting.serve_git(request, found, path, lambda ref: _refuses(found, ref, asker))
         if path == "git-receive-pack":
             self.acts.pushed(found, asker, before)
         return answer
 
 
-def _refuses(repository: Repository, ref: str) -> bool:
+def _refuses(repository: Repository, ref: str, who: Account) -> bool:
     """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
-    branch = ref.removeprefix("refs/heads/")
-    return ref.startswith("refs/pull/") or rules.protection_of(repository, branch) is not None
+    rule = rules.protection_of(repository, ref.removeprefix("refs/heads/"))
+    return ref.startswith("refs/pull/") or (rule is not None and who.login not in rule.pushers)

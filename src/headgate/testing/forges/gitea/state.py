@@ -55,6 +55,8 @@ class Protection:
     """Patterns; None: statuses are not asked for."""
     mergers: frozenset[str] | None = None
     """Logins that may merge; None: whoever may write."""
+    pushers: frozenset[str] = frozenset()
+    """Logins that may push."""
     approvers: frozenset[str] | None = None
     """Logins whose approvals count; None: whoever may write."""
     block_on_rejected_reviews: bool = False
@@ -112,7 +114,9 @@ class Repository:
     archived: bool = False
     created_s: float = 0.0
     styles: frozenset[str] = frozenset({"merge", "rebase", "rebase-merge", "squash"})
-    """Ways to merge that are allowed."""
+    """Ways to merge that are allowed; beside these, `manually-merged`: somebody may say which commit has merged it."""
+    detects_merges: bool = True
+    """Whether it is seen that a push has merged something (`autodetect_manual_merge`)."""
     roles: dict[str, str] = field(default_factory=dict)
     """Login -> level."""
     labels: dict[str, Label] = field(default_factory=dict)

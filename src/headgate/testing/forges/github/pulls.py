@@ -37,6 +37,19 @@ def one(call: Call) -> Answer:
     return 200, call.forge.shows.pull(call.pull, call.caller.asker)
 
 
+@ROUTES.on("PATCH", _PULL)
+def changed(call: Call) -> Answer:
+    """Close it, or open it again."""
+    call.needs("pull_requests")
+    who, wanted = call.caller.asker.account, call.body.get("state", call.pull.state)
+    if wanted != call.pull.state and call.pull.merged:
+        raise Refused(422, "Validation Failed: a merged pull request stays closed")
+    if wanted != call.pull.state:
+        act = call.forge.pulls.close if wanted == "closed" else call.forge.pulls.reopen
+        act(call.pull, who)
+    return 200, call.forge.shows.pull(call.pull, call.caller.asker)
+
+
 @ROUTES.on("GET", _PULL + "/files")
 def files(call: Call) -> Answer:
     """Answer what it changes: 3,000 files at most."""

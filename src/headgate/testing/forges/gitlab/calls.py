@@ -146,6 +146,8 @@ def _change(call: Call) -> tuple[int, Any]:
     call.needs(DEVELOPER)
     add, remove = (tuple(filter(None, call.said.get(key, "").split(","))) for key in ("add_labels", "remove_labels"))
     call.acts.label(call.request, call.who, add, remove)
+    if call.said.get("state_event") == "close":
+        call.acts.close(call.request, call.who)
     return 200, call.shows.request(call.request, call.who)
 
 

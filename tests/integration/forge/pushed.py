@@ -1,0 +1,21 @@
+"""A change that is tested and landed by a push, at whatever forge."""
+
+from __future__ import annotations
+
+from headgate.adapters.git.engine import GitEngine
+from headgate.gate.change import Change
+from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest
+
+
+async def pushed(engine: GitEngine, change: Change, mode: str = "merge") -> LandAnswer:
+    """Merge it for a test and push what came of it, as a merger does."""
+    item = MergeItem(
+        "item", change.project, change.connection, change.branch, change.ref, change.commit, mode, 1_700_000_000,
+        change.message,
+    )  # fmt: skip
+    merged = await engine.do(MergeRequest("buildset", (item,), {}))
+    assert isinstance(merged, MergeAnswer) and merged.state is not None, merged
+    commit = merged.state.merged[change.project][change.branch]
+    answer = await engine.do(LandRequest("buildset", merged.state, change, commit, "note"))
+    assert isinstance(answer, LandAnswer)
+    return answer

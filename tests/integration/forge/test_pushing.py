@@ -1,0 +1,171 @@
+"""Landing by a push: the tested commit itself, of what the forge still has as it was tested, and the forge shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.engine import GitEngine
+from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
+from headgate.ports.git import Unreachable
+from headgate.services import merger
+from headgate.services.reporting import courier, forges
+from headgate.testing.repositories import run_git
+from tests.integration.forge.board import Pull
+from tests.integration.forge.test_board import CONFIG, Town, town
+
+SQUASHING = CONFIG.replace("- project: {name: ^code/.*,", "- project: {name: ^code/.*, merge-mode: squash-merge,")
+HOOK = """#!/bin/sh
+test "$1" != refs/heads/master || { echo "GH006: Protected branch update failed."; exit 1; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+    monkeypatch.setattr(merger, "RETRY_MIN_S", 0.02)
+
+
+async def held(here: Town) -> Pull:
+    """Return what is in the gate, and has begun there."""
+    pull = await here.proposed("Add", {"thing": "1\n"})
+    await here.checked(pull)
+    here.gate.runner.hold = asyncio.Event()
+    begun = len(here.gate.runner.ran)
+    here.approved(pull)
+    await here.gate.runner.begun(begun + 1)
+    return pull
+
+
+def released(here: Town) -> None:
+    assert here.gate.runner.hold is not None
+    here.gate.runner.hold.set()
+
+
+def log(here: Town, branch: str = "master") -> list[str]:
+    """Return the commits of the branch since it was made, each with its parents."""
+    bare = here.board.repositories.hub / "code/api"
+    return run_git("log", "--first-parent", "--format=%H %P", f"refs/heads/{branch}", at=bare).splitlines()[:-1]
+
+
+async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push", config=SQUASHING) as here:
+        pull = await held(here)
+        released(here)
+        await here.until(lambda: not pull.open, f"it is closed: {pull.said}")
+        (line,) = log(here)
+        commit, _ = line.split()
+        assert not pull.merged and pull.head not in line
+        assert f"master has it as {commit}" in pull.said[-1]
+        here.deliver(pull)
+        other = await here.proposed("Rest", {"rest": "1\n"}, f"Depends-On: {pull.url}")
+        await here.checked(other)
+        here.approved(other)
+        await here.until(lambda: not other.open, f"what needs it lands, too: {other.said}")
+        assert [len(log(here)), here.results("gate")] == [2, ["SUCCESS", "SUCCESS"]]
+        assert here.results("check") == ["SUCCESS"] * 2, "nothing of it was taken for new"
+
+
+async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, lands="push") as here:
+        here.board.blind = True
+        pull = await held(here)
+        released(here)
+        await here.until(lambda: here.results("gate") == ["SUCCESS"], "it lands")
+        looks = here.board.lookups
+        await here.until(lambda: here.board.lookups > looks + 2, "it is waited for")
+        here.deliver(pull)
+        await here.until(lambda: here.board.lookups > looks + 4, "whoever looks meanwhile takes it for nothing new")
+        assert pull.open and len(here.results("check")) == 1
+        monkeypatch.setattr(forges, "SEEN_MAX_MS", 0)
+        await here.until(lambda: not pull.open, "it is closed")
+        assert "master has it as" in pull.said[-1] and here.board.calls.count("conclude") == 1
+
+
+async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push") as here:
+        here.board.push("code/api", {"other": "1\n"}, "stable")
+        words = {"is closed": "closed", "is no more": "pushed", "is for stable by now": "moved"}
+        pulls = [await here.proposed(title, {title: "1\n"}) for title in words.values()]
+        for pull in pulls:
+            await here.checked(pull)
+        here.gate.runner.hold = asyncio.Event()
+        for pull in pulls:
+            here.approved(pull)
+        await here.gate.runner.begun(6)
+        pulls[0].open = False  # and no delivery tells of any
+        pulls[1].head = run_git("rev-parse", "stable", at=here.board.repositories.hub / "code/api")
+        pulls[2].branch = "stable"
+        released(here)
+        for pull, word in zip(pulls, words, strict=True):
+            await here.until(lambda pull=pull, word=word: word in pull.said[-1], f"it is told: {pull.said}")
+        assert log(here) == [] and here.results("gate") == ["MERGE_FAILURE"] * 3
+
+
+async def test_a_branch_that_moved_takes_nothing_and_it_is_tested_again(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push") as here:
+        pull = await held(here)
+        here.board.push("code/api", {"past": "the gate\n"})
+        released(here)
+        await here.landed(pull)
+        commits = [line.split() for line in log(here)]
+        assert len(commits) == 2 and commits[0][1] == commits[1][0], "on top of what came in between"
+        gates = [one for one in here.gate.runner.ran if one.pipeline == "gate"]
+        assert len(gates) == 2, "tested there as well"
+
+
+async def test_a_push_that_is_refused_is_told_in_words(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push") as here:
+        hook = here.board.repositories.hub / "code/api" / "hooks" / "update"
+        hook.write_text(HOOK)
+        hook.chmod(0o755)
+        pull = await held(here)
+        released(here)
+        await here.until(lambda: here.results("gate"), "it ends")
+        await here.until(lambda: len(pull.said) == 2, "it is told")
+        assert "GH006: Protected branch update failed." in pull.said[-1]
+        assert "Let Headgate's account push to the branch past its rules" in pull.said[-1]
+        assert pull.open and log(here) == [] and here.results("gate") == ["MERGE_FAILURE"]
+
+
+async def test_it_goes_to_the_branch_that_is_meant_whatever_its_name(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push") as here:
+        for number, branch in enumerate(("-delete", "50%2Foff", "a#b", "refs/heads/master")):
+            here.board.push("code/api", {"own": "1\n"}, branch)
+            pull = here.board.propose("code/api", f"Add {number}", {"thing": "1\n"}, branch=branch)
+            here.deliver(pull)
+            await here.checked(pull)
+            here.approved(pull)
+            await here.landed(pull)
+            assert [pull.head in line for line in log(here, branch)] == [True, False]
+        assert log(here) == []
+
+
+async def test_a_merger_that_dies_between_push_and_record_lands_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed = list[MergerAnswer]()
+    do = GitEngine.do
+
+    async def dies(self: GitEngine, work: MergerWork) -> MergerAnswer:
+        answer = await do(self, work)
+        if isinstance(work, LandRequest):
+            pushed.append(answer)
+            if len(pushed) == 1:
+                raise Unreachable(work.change.project, "died before it could say so", answer)
+        return answer
+
+    monkeypatch.setattr(GitEngine, "do", dies)
+    async with town(tmp_path, lands="push") as here:
+        pull = await held(here)
+        released(here)
+        await here.until(lambda: here.results("gate") == ["SUCCESS"], "it lands")
+        await here.landed(pull)
+        assert [one.ok for one in pushed] == [True, True] and len(log(here)) == 1  # type: ignore[union-attr]  # of landings
+        await here.until(lambda: len(pull.said) == 2, "it is told, once by each pipeline")
+        assert pull.head in log(here)[0], "the branch has the very commit that was proposed"
+        assert "conclude" not in here.board.calls, "the forge sees by itself that it is merged"

@@ -1,0 +1,173 @@
+"""A circle across two repositories at GitHub: both land or none, and each is told, whoever makes the merges."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.forges.github.connecting import connect
+from headgate.adapters.forges.registry import Given
+from headgate.adapters.git import engine
+from headgate.adapters.git.engine import GitEngine
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.kept.state import load
+from headgate.services.reporting import courier
+from headgate.services.scheduler.standings import Standings
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github.people import GitHub
+from headgate.testing.forges.github.state import Pull, Repository
+from headgate.testing.gate import Gate, gate
+from headgate.testing.repositories import Repositories
+from tests.integration.github.ground import SECRET, Ground, ground
+
+CONFIG = """
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {hub: [{event: pull_request_review, action: submitted, state: approved}]}
+    require: {hub: {open: true}}
+    success: {hub: {status: success, comment: true, merge: true}}
+    failure: {hub: {status: failure, comment: true}}
+- job: {name: unit, parent: null, run: jobs/unit}
+- project: {name: ^127.0.0.1/acme/.*, queue: integrated, gate: {jobs: [unit]}}
+- queue: {name: integrated, allow-circular-dependencies: true}
+"""
+TENANTS = """
+- tenant:
+    name: example
+    source:
+      local: {config-projects: [ops]}
+      hub: {untrusted-projects: [acme/rocket, acme/pad]}
+"""
+WORDS = {
+    "merge": ("Merge commits are not allowed on this repository",),
+    "push": ("GH006: Protected branch update failed", "Let Headgate's account push"),
+}
+"""What people read of a refusal, and of what to do."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+    monkeypatch.setattr(engine, "REST_MAX_S", 0.0)
+
+
+@dataclass
+class Site:
+    gate: Gate
+    ground: Ground
+    rocket: Repository
+    pad: Repository
+
+    async def until(self, holds: Callable[[], object], what: str) -> None:
+        """Looks again and again, as people do."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not holds():  # noqa: ASYNC110  # of what several processes do
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"never: {what}") from None
+
+    def circle(self, name: str) -> tuple[Pull, Pull]:
+        """Propose two changes that need each other."""
+        ada, url = self.ground.ada, f"{self.ground.hub.url}/acme"
+        needs = f"Depends-On: {url}/rocket/pull/{len(self.rocket.pulls) + 1}"
+        first = ada.propose(self.rocket, name, {f"{name}.txt": "1\n"}, f"{name} rocket")
+        second = ada.propose(self.pad, name, {f"{name}.txt": "1\n"}, f"{name} pad", needs)
+        ada.edit(first, body=f"Depends-On: {url}/pad/pull/{second.number}")
+        return first, second
+
+    async def gated(self, *pulls: Pull) -> None:
+        """Have them gated once it is known what they need."""
+        keys = {f"127.0.0.1/{one.repository.full_name}#{one.number}" for one in pulls}
+        known = Standings(self.gate.context.map, self.gate.context.mirror, ("hub",))
+
+        def needed() -> bool:
+            now = known.now()
+            return all(key in now and set(now[key].change.needs) == keys - {key} for key in keys)
+
+        await self.until(needed, "it is known what they need")
+        self.ground.bob.review(pulls[0])  # which brings the other along, and lands before it
+
+    async def told(self, pull: Pull, *words: str) -> None:
+        await self.until(lambda: pull.comments, f"#{pull.number} of {pull.repository.name} is told")
+        await self.until(lambda: all(word in pull.comments[-1].body for word in words), f"{words}: {pull.comments}")
+
+    def has(self, repository: Repository, name: str) -> bool:
+        tree = hosting.opened(repository)[hosting.heads(repository)["main"]].tree
+        return f"{name}.txt" in {entry.name for entry in tree}
+
+    def alarms(self) -> list[set[str]]:
+        """Return what of circles has not landed, as the page shows it."""
+        place = self.gate.context.map.tenant("example").pipeline("gate")
+        state = load(place, self.gate.context.mirror.under(place.path)).state
+        return [set(one.missing) for one in state.parted]
+
+
+@asynccontextmanager
+async def site(hub: GitHub, root: Path, lands: str) -> AsyncIterator[Site]:
+    """Provide a gate whose job fails for what is called `bad`."""
+
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        return BuildOutcome(spec.build, "FAILURE" if "bad" in spec.change.message else "SUCCESS")
+
+    repositories = Repositories(root / "plain")
+    repositories.create("ops", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\n"})
+    hub.world.mergeability_asks = 0
+    async with ground(hub, root) as here:
+        rocket, pad = here.repository, hub.repository("acme/pad", {"a.txt": "1\n"})
+        (root / "app.pem").write_text(hub.keys[here.app.id])
+        said = {"server": hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
+        looking: list[GitEngine] = []
+        given = Given("hub", {**said, "land": lands}, root, lambda: looking[0], lambda: int(time.time() * 1000))
+        connected = connect(given)
+        looking.append(GitEngine(root / "looking", {"hub": connected.git}))
+        await here.forge.close()
+        here.forge = connected.forge  # type: ignore[assignment]  # which deliveries go to
+        forges = {"hub": ("github", connected)}
+        async with gate(root, repositories.hub, MemoryBackend(), TENANTS, {"unit": unit}, forges=forges) as found:
+            yield Site(found, here, rocket, pad)
+
+
+@pytest.mark.parametrize("lands", ["merge", "push"])
+async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, lands: str) -> None:
+    async with site(hub, tmp_path, lands) as here:
+        bad = here.circle("bad")
+        await here.gated(*bad)
+        for pull in bad:
+            await here.told(pull, "gate: failed", f"unit of 127.0.0.1/acme/{pull.repository.name}#1 : FAILURE")
+        assert (
+            not any(pull.merged for pull in bad) and not here.has(here.rocket, "bad") and not here.has(here.pad, "bad")
+        )
+
+        good = here.circle("good")
+        await here.gated(*good)
+        for pull in good:
+            await here.until(lambda pull=pull: pull.merged, f"{pull.title} lands")
+            await here.told(pull, "gate: passed")
+        assert here.has(here.rocket, "good") and here.has(here.pad, "good") and here.alarms() == []
+        await hub.mail.delivered()
+
+        half = here.circle("half")
+        refuses(here.pad)
+        await here.gated(*half)
+        await here.until(here.alarms, "the alarm stands")
+        assert here.alarms() == [{"127.0.0.1/acme/pad#3"}] and half[0].merged and not half[1].merged
+        landed, missing = "127.0.0.1/acme/rocket#3 has landed as", "127.0.0.1/acme/pad#3 has not landed"
+        for pull in half:
+            await here.told(pull, "ALARM: only a part has landed", landed, missing, *WORDS[lands])
+
+
+def refuses(repository: Repository) -> None:
+    """Have it take neither merges nor pushes, which nothing tells beforehand."""
+    repository.allow_merge_commit = False
+    hook = repository.git_dir / "hooks" / "update"
+    hook.write_text("#!/bin/sh\necho error: GH006: Protected branch update failed for $1. >&2\nexit 1\n")
