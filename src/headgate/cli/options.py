@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.adapters.forges.registry import FORGES
+from headgate.cli.identity.options import AUTH
 from headgate.cli.images import IMAGES
 from headgate.cli.logoptions import LOGS
 from headgate.cli.option import Option
@@ -266,6 +267,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
         "token": Option("text", "", "The operator's token: whoever brings it may do everything. Better in a file."),
+        "login_max": Option("seconds", "28800", "How long who logs in to the pages is logged in."),
         "metrics": Option(
             "choice:token,everybody",
             "token",
@@ -314,22 +316,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "client_ca_path": Option("path", "", "Callers need a certificate of this authority. Default: they need none."),
         "service_name": Option("text", "runmachine-metadata", "Under which it is found in etcd."),
     },
-    "auth *": {
-        "driver": Option("choice:HS256,RS256,RS256withJWKS", "HS256", "How tokens are signed."),
-        "issuer_id": Option("text", "", "The `iss` of the tokens this authenticator is for. Needed."),
-        "client_id": Option("text", "", "Their `aud`. Needed."),
-        "secret": Option("text", "", "HS256: what they are signed with, at least 32 bytes."),
-        "public_key": Option("path", "", "RS256: file with the public key, PEM."),
-        "keys_url": Option("text", "", "RS256withJWKS: file (or file:// URL) with a JSON web key set."),
-        "realm": Option("text", "", "Said to who is refused. Default: client_id."),
-        "default": Option("flag", "false", "The one whose realm is said to who brings no token."),
-        "uid_claim": Option("text", "sub", "The claim that names the person."),
-        "max_validity_time": Option("seconds", "", "Tokens must not be older than this. Default: as they say."),
-        "skew": Option("seconds", "0", "How far clocks may differ."),
-        "allow_authz_override": Option(
-            "flag", "false", "Whether a claim `zuul.admin: [tenants]` makes its bearer an administrator there."
-        ),
-    },
+    "auth *": AUTH,
     "notices": {
         "url": Option("text", "", "Where what happens is posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
         "app_key": Option("text", "", "A key of that application."),

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
-from headgate.cli.moving.reference import AUTHENTICATORS, LACKING, NOTES, Note, note
+from headgate.cli.moving.reference import LACKING, NOTES, Note, note
 from headgate.cli.option import Option
 from headgate.cli.options import OPTIONS
 from headgate.config.budgets import Budgets
@@ -217,9 +217,7 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
 def _idle(ini: IniFile, section: str, kind: str, said: Mapping[str, str]) -> Iterator[Idle]:
     """Yield what of a section is the reference's, and has no effect here; an empty option: all of it."""
     driver = said.get("driver") or "git" * (kind == "connection *")
-    if kind == "auth *" and driver in AUTHENTICATORS:
-        yield Idle(section, "", ini.at(section), AUTHENTICATORS[driver])
-    elif kind not in OPTIONS and kind in NOTES:
+    if kind not in OPTIONS and kind in NOTES:
         yield Idle(section, "", ini.at(section), NOTES[kind]["*"])
     elif kind in OPTIONS and "*" not in OPTIONS[kind]:
         known = _options(kind, driver)

@@ -38,6 +38,7 @@ from headgate.map.records import (
     FleetSecret,
     Formats,
     LayoutRecord,
+    Login,
     ManagementResult,
     Proposed,
     SemaphoreRecord,
@@ -335,6 +336,13 @@ class Map(Dir):
     hold_requests = each(HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
     layout = each(LayoutPlace, key="tenant", under="locks/tenant/<tenant>")
     locks = below(Locks)
+    logins = place(
+        Login,
+        "Who is logged in to the pages, for every web; their browsers have the names.",
+        by="web",
+        node="keyed",
+        seed=False,
+    )
     ltime = place(
         Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"
     )

@@ -78,6 +78,19 @@ class FleetSecret(msgspec.Struct, frozen=True):
     secret: str
 
 
+class Login(msgspec.Struct, frozen=True):
+    """Somebody who logged in to the pages, named by the sha256 of what their browser has, and until when."""
+
+    authenticator: str
+    """The `[auth NAME]`; with its issuer and the client: of another one the login is none."""
+    issuer: str
+    client: str
+    who: str
+    claims: dict[str, Any]  # JSON
+    since_ms: int
+    until_ms: int
+
+
 class Wish(msgspec.Struct, frozen=True):
     """What people want of a component."""
 

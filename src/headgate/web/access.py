@@ -16,6 +16,8 @@ from litestar.exceptions import HTTPException
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.config.operator.access import holds
 from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant
+from headgate.web.login.cookies import CSRF, SESSION, Place, may_write, ours, reads
+from headgate.web.login.sessions import Sessions, named
 
 Connection = ASGIConnection[Any, Any, Any, Any]  # no user, no auth, no state of its own
 ROOT_ROLES = {"admin": True, "read": False}
@@ -56,6 +58,8 @@ class Bearer:
     override: bool = False
     everything: bool = False
     """Brought the operator's token."""
+    session: str = ""
+    """The name of their login to the pages; empty: they brought a token."""
 
     def expired(self, now_ms: int) -> bool:
         return not self.everything and self.claims.get("exp", 0) * 1_000 < now_ms
@@ -74,6 +78,8 @@ class Access:
     rules: Callable[[], Rules] = lambda: Rules({}, {}, ApiRoot())
     figures_open: bool = False
     """Whether everybody may read figures."""
+    sessions: Sessions | None = None
+    """Who is logged in to the pages; None: nobody can."""
 
     @property
     def realm(self) -> str:
@@ -81,14 +87,51 @@ class Access:
         chosen = next((r for r in self.realms if r.default), self.realms[0] if self.realms else None)
         return chosen.name if chosen else "headgate"
 
-    def bearer(self, connection: Connection) -> Bearer | None:
-        """Who asks; None: nobody in particular.  Raises 401 for a token that is not good."""
+    def bearer(self, connection: Connection, csrf: str | None = None) -> Bearer | None:
+        """Who asks; None: nobody in particular.  `csrf`: the token of a page, where no header can bring it.  Raises 401
+        for a token that is not good, 403 for what a browser keeps when that is not enough."""
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if not scheme:
-            return None
+            return self._visitor(connection, csrf)
         if scheme.lower() != "bearer" or not given:
             raise self.refused(401, "the header Authorization must be `Bearer TOKEN`", "InvalidAuthFormat")
         return self.of_token(given.strip())
+
+    def place(self, connection: Connection) -> Place | None:
+        """Return where people reach the pages; None: nobody can log in."""
+        if self.sessions is None:
+            return None
+        return self.sessions.place(connection.scope.get("scheme", "http"), connection.headers.get("host", ""))
+
+    def _visitor(self, connection: Connection, csrf: str | None) -> Bearer | None:
+        """Return who is logged in to the pages.  Pages of another origin are nobody when they read; to write, and to
+        follow by a socket, a page of ours has to bring the token.  Raise 403."""
+        place, headers = self.place(connection), connection.headers
+        value = place.given(SESSION, headers) if place is not None else ""
+        if place is None or self.sessions is None or not value:
+            return None
+        login = self.sessions.of(named(value))
+        realm = self.realm_of(login.authenticator, login.issuer, login.client) if login else None
+        if login is None or realm is None:
+            return None
+        if reads(str(connection.scope.get("method", ""))):
+            if not ours(place, headers):
+                return None
+        elif why := may_write(place, headers, value, headers.get(CSRF, "") if csrf is None else csrf):
+            raise self.refused(403, why)
+        claims = {**login.claims, "exp": login.until_ms / 1_000}
+        known = realm.authenticator
+        return Bearer(claims, known.uid_claim, known.name, realm.override, session=named(value))
+
+    def realm_of(self, authenticator: str, issuer: str = "", client: str = "") -> Realm | None:
+        """Return the realm of this name in which people log in; also by its issuer and the client, if those are
+        given."""
+        for realm in self.realms:
+            known = realm.authenticator
+            same = (issuer, client) in (("", ""), (known.issuer, known.client))
+            if known.provider is not None and known.name == authenticator and same:
+                return realm
+        return None
 
     def reader(self, connection: Connection) -> Bearer | None:
         """Return who reads what is open to all: a token that is not good makes nobody in particular of them."""
@@ -109,10 +152,10 @@ class Access:
         except BadToken as error:
             raise self.refused(401, str(error), error.error) from error
         override = any(realm.override for realm in self.realms if realm.authenticator is authenticator)
-        self._check_claim(claims, override=override)
+        self.check_claim(claims, override=override)
         return Bearer(claims, authenticator.uid_claim, authenticator.name, override)
 
-    def _check_claim(self, claims: Mapping[str, Any], *, override: bool) -> None:
+    def check_claim(self, claims: Mapping[str, Any], *, override: bool) -> None:
         """Raise 401 for a claim to administer tenants that has another form, or that its issuer may not make."""
         said = claims.get("zuul")
         admin = said.get("admin", []) if isinstance(said, Mapping) else []
@@ -127,9 +170,12 @@ class Access:
         return open_to_all or (bearer is not None and self.permits(bearer, tenant, "read", {}))
 
     def still(self, bearer: Bearer | None, tenant: Tenant, now_ms: int) -> bool:
-        """Whether who began to read may go on: rules change, and tokens end."""
-        ended = bearer is not None and bearer.expired(now_ms)
+        """Whether who began to read may go on: rules change, tokens end, and people log out."""
+        ended = bearer is not None and (bearer.expired(now_ms) or not self._stays(bearer))
         return self.may_read(None if ended else bearer, tenant)
+
+    def _stays(self, bearer: Bearer) -> bool:
+        return not bearer.session or (self.sessions is not None and self.sessions.of(bearer.session) is not None)
 
     def may_read_root(self, bearer: Bearer | None, tenants: Iterable[Tenant]) -> bool:
         """What belongs to no tenant: as the root of the API says; where it says nothing it is for everybody as long as

@@ -9,11 +9,12 @@ from litestar.handlers.base import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 
 from headgate import __version__
-from headgate.web.access import Connection
+from headgate.web.access import Access, Connection
 from headgate.web.description import CompleteJson, CompleteYaml
 from headgate.web.errors import HANDLERS
+from headgate.web.login.flow import expected
 from headgate.web.manners import Mannered
-from headgate.web.peers.requests import App
+from headgate.web.peers.requests import App, Message, Receive, Send
 from headgate.web.routes import (
     about,
     actions,
@@ -24,6 +25,7 @@ from headgate.web.routes import (
     hooks,
     keys,
     live,
+    login,
     logs,
     machines,
     orders,
@@ -38,7 +40,7 @@ from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
     vitals, about, live, past, configuration, machines, control, orders, autohold, actions, approvals, quarantine,
-    reports, keys, hooks, logs, queues, pages,
+    reports, keys, hooks, logs, queues, login, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
@@ -47,7 +49,7 @@ def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
     """A tenant that is not for everybody: only who may read it gets anything but the pages, which hold nothing.
     Whoever streams a log names the token in the first message."""
     tenant = connection.path_params.get("tenant")
-    if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] is ScopeType.WEBSOCKET:
+    if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == ScopeType.WEBSOCKET:
         return
     site = site_of(connection.app.state)
     must_read(site, connection, tenant)
@@ -55,7 +57,22 @@ def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
 
 def create_app(site: Site) -> App:
     """Return the application; what it knows is the site's."""
-    return Mannered(_routed(site))
+    return Mannered(_Expecting(site.access, _routed(site)))
+
+
+class _Expecting:
+    """An application whose requests are answered once the key of a token is known that they bring, if somebody may have
+    it: nobody else waits."""
+
+    def __init__(self, access: Access, app: App) -> None:
+        self._access, self._app = access, app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
+            if given:
+                await expected(self._access, given.partition(" ")[2].strip())
+        await self._app(scope, receive, send)
 
 
 def _routed(site: Site) -> Litestar:

@@ -45,6 +45,7 @@ class _Answer:
             for one in asked.get(b"accept-encoding", "").split(",")
         )
         self._start: Message | None = None
+        self._own = b"private, no-cache" if b"cookie" in asked else b"no-cache"
         self._over = False
 
     async def receive(self) -> Message:
@@ -74,7 +75,7 @@ class _Answer:
         headers: Headers = [(name.lower(), value) for name, value in start.get("headers", ())]
         known = dict(headers)
         if start["status"] == 200 and self._api:
-            known = _added(headers, known)
+            known = _added(headers, known, self._own)
             if b"etag" not in known:
                 known[b"etag"] = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:24].encode()
                 headers.append((b"etag", known[b"etag"]))
@@ -90,9 +91,10 @@ class _Answer:
         return {**start, "headers": headers}, body
 
 
-def _added(headers: Headers, known: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Have caches ask again: what is shown depends on who asks, and changes at any moment."""
-    for name, value in ((b"cache-control", b"no-cache"), (b"vary", b"Authorization")):
+def _added(headers: Headers, known: dict[bytes, bytes], own: bytes) -> dict[bytes, bytes]:
+    """Have caches ask again: what is shown depends on who asks, and changes at any moment; `own`: what they may do with
+    it."""
+    for name, value in ((b"cache-control", own), (b"vary", b"Authorization, Cookie")):
         if name not in known:
             headers.append((name, value))
     return dict(headers)

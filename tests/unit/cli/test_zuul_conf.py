@@ -217,7 +217,7 @@ def test_what_is_taken_has_its_effect(tmp_path: Path) -> None:
     assert found.tenant_config == Path("/etc/zuul/main.yaml")
     assert found.get("executor", "zone") == "some-site" and found.get("web", "root") == "https://zuul.example.com/"
     assert found.place("merger", "git_dir", "") == Path("/var/lib/zuul/git")
-    assert set(found.authenticators) == {"ops"}
+    assert set(found.authenticators) == {"ops", "keycloak"}
     assert set(found.connections) == {"git.example", "mail", "mqtt", "elastic", "cloud"}
     assert "access_key_id" not in found.connections["cloud"], "what nobody listens to is not kept"
     assert "command_socket" not in found.values["scheduler"] and "statsd" not in found.values

@@ -12,6 +12,7 @@ from headgate.gate.work import BuildSpec, MergerAnswer, MergerWork
 from tests.unit.map.golden import types_of_places
 
 VALUES_OF_USERS = {
+    "Login.claims": "what a provider says of a person, for the rules of the tenant file",
     "Artifact.metadata": "as the job returned it",
     "Build.data": "what a job returned, of the shape of `gate.returned`",
     "Build.given": "artifacts for the job's variables",

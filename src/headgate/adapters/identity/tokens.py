@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jwt
 
+from headgate.adapters.identity.provider import Provider, safe
 from headgate.base.errors import UserError
 
 SECRET_SIZE_MIN_BYTES = 32
+SCOPE = "openid profile"
+OPENID = "OpenIDConnect"
 
 
 class BadToken(Exception):
@@ -32,6 +36,13 @@ _ERRORS: Sequence[tuple[type[jwt.PyJWTError], str]] = (
 )
 
 
+class KeySet(Protocol):
+    """Keys by id; the one with an empty id is for tokens that name none."""
+
+    def get(self, key: str, /) -> Any:  # of PyJWT
+        """Return the key of this id; None: it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Authenticator:
     """Reads the tokens of one issuer."""
@@ -40,31 +51,49 @@ class Authenticator:
     issuer: str
     audience: str
     algorithm: str
-    keys: Mapping[str, Any]
-    """Key id -> key; the one with an empty id is for tokens that name none."""
+    """That of keys which do not say themselves how they sign."""
+    keys: KeySet
     uid_claim: str = "sub"
     age_max_s: float | None = None
     skew_s: float = 0.0
     driver: str = "HS256"
     """HS256 | RS256 | OpenIDConnect: keys of a set, and an issuer that a page can be sent to."""
+    provider: Provider | None = None
+    """Where people log in; None: its tokens are made elsewhere."""
+    scope: str = SCOPE
+    """What is asked of it: what the claims of a person are to be about."""
+    load_user_info: bool = True
+    """Whether it is asked who somebody is, beside what the token of the login says."""
 
-    def read(self, token: str) -> dict[str, Any]:  # JSON
-        """Return its claims.  Raises BadToken."""
+    @property
+    def client(self) -> str:
+        """Return whom tokens of a login are for."""
+        return self.provider.client_id if self.provider else self.audience
+
+    def verified(self, token: str, audience: str = "", needs: Sequence[str] = ()) -> dict[str, Any]:  # JSON
+        """Return the claims of a token that is signed, of this issuer, for this audience, has not ended, has what it
+        needs.  Raise BadToken."""
         try:
-            key = self.keys.get(str(jwt.get_unverified_header(token).get("kid", "")), self.keys.get(""))
+            named = str(jwt.get_unverified_header(token).get("kid", ""))
+            key = self.keys.get(named) or (self.keys.get("") if self.provider is None else None)
             if key is None:
                 raise BadToken(f"authenticator {self.name} has no key of that id")
             claims: dict[str, Any] = jwt.decode(  # JSON
                 token,
                 key,
-                algorithms=[self.algorithm],
+                algorithms=[key.algorithm_name if isinstance(key, jwt.PyJWK) else self.algorithm],
                 issuer=self.issuer,
-                audience=self.audience,
+                audience=audience or self.audience,
                 leeway=self.skew_s,
-                options={"require": ["exp", self.uid_claim, *(["iat"] if self.age_max_s is not None else [])]},
+                options={"require": ["exp", *needs, *(["iat"] if self.age_max_s is not None else [])]},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, RecursionError) as error:
             raise BadToken(f"authenticator {self.name}: {error}", self._word(error)) from error
+        return claims
+
+    def read(self, token: str) -> dict[str, Any]:  # JSON
+        """Return its claims.  Raises BadToken."""
+        claims = self.verified(token, needs=(self.uid_claim,))
         if self.age_max_s is not None and claims["exp"] - claims["iat"] > self.age_max_s:
             why = f"authenticator {self.name}: tokens may be valid for {self.age_max_s:g} s only"
             raise BadToken(why, "TokenExpiredError")
@@ -72,7 +101,7 @@ class Authenticator:
             raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is no text", "MissingUIDClaimError")
         return claims
 
-    def _word(self, error: jwt.PyJWTError) -> str:
+    def _word(self, error: Exception) -> str:
         if isinstance(error, jwt.MissingRequiredClaimError):
             return "MissingUIDClaimError" if error.claim == self.uid_claim else "MissingClaimError"
         return next((word for kind, word in _ERRORS if isinstance(error, kind)), "AuthTokenUnauthorizedException")
@@ -90,8 +119,9 @@ def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dic
     return found[0], found[0].read(token)
 
 
-def authenticator(name: str, said: Mapping[str, str], file: Path) -> Authenticator:
-    """Of a section of the settings; paths are relative to `file`.  Raises UserError."""
+def authenticator(name: str, said: Mapping[str, str], file: Path, trust: ssl.SSLContext | None = None) -> Authenticator:
+    """Return that of a section of the settings; paths are relative to `file`.  `trust`: whom to believe to be a
+    provider, besides the system's authorities.  Raise UserError."""
 
     def wrong(what: str) -> UserError:
         return UserError(f"{file}: [auth {name}] {what}")
@@ -100,21 +130,37 @@ def authenticator(name: str, said: Mapping[str, str], file: Path) -> Authenticat
     for option in ("issuer_id", "client_id"):
         if not said.get(option):
             raise wrong(f"needs {option}")
+    provider = _provider(said, wrong, trust) if driver == OPENID else None
     try:
-        keys = _keys(driver, said, file.parent)
+        keys = provider or _keys(driver, said, file.parent)
     except (OSError, ValueError, KeyError, jwt.PyJWTError) as error:
         raise wrong(f"the key cannot be used: {error}") from error
     age_max = said.get("max_validity_time")
     return Authenticator(
         name,
         said["issuer_id"],
-        said["client_id"],
+        said.get("audience") or said["client_id"],
         "HS256" if driver == "HS256" else "RS256",
         keys,
         said.get("uid_claim") or "sub",
         float(age_max) if age_max else None,
         float(said.get("skew") or 0),
         _shown(driver, said["issuer_id"]),
+        provider,
+        said.get("scope") or SCOPE,
+        said.get("load_user_info", "true").lower() in ("true", "yes", "on", "1"),
+    )
+
+
+def _provider(said: Mapping[str, str], wrong: Callable[[str], UserError], trust: ssl.SSLContext | None) -> Provider:
+    """Raise UserError."""
+    for option in ("issuer_id", "keys_url"):
+        if said.get(option) and not safe(said[option]):
+            raise wrong(f"{option} of driver {OPENID} is an https address (http only of this machine)")
+    if "openid" not in (said.get("scope") or SCOPE).split():
+        raise wrong("scope must have the word openid in it")
+    return Provider(
+        said["issuer_id"], said["client_id"], said.get("client_secret", ""), said.get("keys_url", ""), trust or True
     )
 
 

@@ -10,11 +10,11 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 
-from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.nodes.local import LocalProvider
 from headgate.adapters.nodes.ssh import SshProvider
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.tls import tls_of
 from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import FLAGS, Settings
@@ -138,7 +138,7 @@ def _identity(settings: Settings) -> Identity:
     """Raises UserError when everybody would be believed, from anywhere."""
     host = settings.get("inventory", "listen_address")
     if settings.get("inventory", "identity") != "trust":
-        tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
+        tokens = authenticators(settings)
         if compatible_in(settings):
             log.warning("identity = verify: clients of runm-metadata bring no tokens and are refused, unless they "
                         "show a certificate; identity = trust, on loopback, lets them in")  # fmt: skip

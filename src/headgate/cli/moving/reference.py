@@ -113,19 +113,12 @@ NOTES: dict[str, dict[str, Note]] = {
     "gearman_server": {"*": _REMOVED},
     "ansible_callback *": {"*": _missing("callbacks of Ansible are not taken; a post-run playbook can tell others")},
     "auth *": {
-        "authority": _instead("`keys_url`: the JWKS of that authority, in a file, with driver RS256withJWKS"),
-        "audience": _instead("`client_id`: the `aud` that tokens must have"),
-        "scope": _needless("the pages take a token; they send nobody to log in elsewhere"),
-        "load_user_info": _missing("what a token says of its bearer is all that counts"),
+        "authority": _instead("`issuer_id`: people log in with who issues their tokens"),
         "private_key": _needless("tokens are signed elsewhere; `public_key` is enough to verify them"),
     },
 }
 """Section -> option -> what it comes to; `*`: any option of it."""
 
-AUTHENTICATORS = {
-    "OpenIDConnect": _instead("driver RS256withJWKS, whose `keys_url` is a file with the keys of that provider"),
-}
-"""Drivers of `[auth NAME]` that there are none of here."""
 LACKING: dict[str, Note] = {
     "sql": _needless("every build is in the history, which `[database]` names"),
     **dict.fromkeys(("aws", "azure", "gce", "ibmvpc", "kubernetes", "openstack", "openshift"), _NO_CLOUD),

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from headgate.adapters.identity.tokens import authenticator
 from headgate.base.errors import UserError
+from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.token import operator_token
 from headgate.cli.queue.ownkey import own_key
 from headgate.cli.running.front import APP_DEFAULT
@@ -69,5 +69,5 @@ class KeyFile:
 
 def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> Keys:
     known = given or settings.application_keys or {APP_DEFAULT: [own_key(settings.state_dir, APP_DEFAULT)]}
-    tokens = [authenticator(name, said, settings.path) for name, said in settings.authenticators.items()]
+    tokens = authenticators(settings)
     return Keys(known, operator_token(settings), tokens, settings.application_keys_until)

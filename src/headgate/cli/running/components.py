@@ -331,7 +331,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         process.history,
         settings.place("executor", "log_dir", "logs"),
         follow,
-        access_of(settings, lambda: process.tenancy.file),
+        access_of(settings, lambda: process.tenancy.file, context),
         connection_shapes(settings),
         process.keys,
         remote=await remote(settings, context, process.stack),

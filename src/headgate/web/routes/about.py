@@ -12,6 +12,7 @@ from litestar.params import FromPath
 from litestar.routes import HTTPRoute
 
 from headgate import __version__
+from headgate.adapters.identity.tokens import OPENID
 from headgate.config.tenants import Tenant
 from headgate.web.access import UNAPPROVED, Realm
 from headgate.web.description import CompleteYaml, paths_of
@@ -23,8 +24,6 @@ from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
 
 PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED)
 """Those that anything here asks for."""
-SCOPE = "openid profile"
-"""What a page asks of who logs people in."""
 
 
 @get("/api")
@@ -85,11 +84,10 @@ def _info(site: Site, realm: str, *, protected: bool) -> dict[str, Any]:  # JSON
 
 def _realm(realm: Realm) -> dict[str, Any]:  # JSON
     known = realm.authenticator
-    told: dict[str, Any] = {"type": "JWT", "driver": known.driver, "client_id": known.audience}
-    if known.driver == "OpenIDConnect":
-        told |= {"authority": known.issuer, "scope": SCOPE, "load_user_info": True}
-    else:
-        told["authority"] = known.issuer
+    told: dict[str, Any] = {"type": "JWT", "driver": known.driver, "client_id": known.client}
+    told["authority"] = known.issuer
+    if known.driver == OPENID:
+        told |= {"scope": known.scope, "load_user_info": known.load_user_info}
     return told
 
 

@@ -16,14 +16,16 @@ from litestar.exceptions import HTTPException, NotFoundException, WebSocketDisco
 from litestar.params import FromPath
 from litestar.response import Stream
 
+from headgate.web.access import Bearer
 from headgate.web.builds import MANIFEST
+from headgate.web.login.flow import expected
 from headgate.web.process import over
 from headgate.web.remote import NoLogs
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
 from headgate.web.site import OPEN, HttpRequest, Site, must_read, site_of
 
-ASKED = {"Vary": "Accept, Authorization"}
+ASKED = {"Vary": "Accept, Authorization, Cookie"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
 DEPTH_MAX = 20
 """Of directories in the manifest; the name of a file that is deeper has the rest of its path."""
@@ -107,6 +109,8 @@ class Wanted(msgspec.Struct, frozen=True):
     offset: int = 0
     """Ours: bytes to leave out because the client has them; below 0: no more than so many bytes from the end."""
     token: str | None = None
+    csrf: str = ""
+    """Ours: what a page of ours brings for who is logged in to it."""
 
 
 @websocket("/api/tenant/{tenant:str}/console-stream")
@@ -123,7 +127,9 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     except WebSocketDisconnect:
         return
     try:
-        bearer = site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket)
+        if wanted.token:
+            await expected(site.access, wanted.token)
+        bearer = site.access.of_token(wanted.token) if wanted.token else _follower(site, socket, tenant, wanted.csrf)
         site.readable(tenant, bearer)
         await _checked(site, tenant, wanted.uuid)
         async for text in _texts(site, wanted):
@@ -137,6 +143,16 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
         await socket.close(4011, str(missing)[:120])
     except WebSocketDisconnect:
         return
+
+
+def _follower(site: Site, socket: WebSocket[Any, Any, Any], tenant: str, csrf: str) -> Bearer | None:
+    """Return who follows a log without a token in the message; that a page lacks the token of who is logged in counts
+    only where not everybody may read.  Raise 401, 403."""
+    try:
+        return site.access.bearer(socket, csrf)
+    except HTTPException:
+        site.readable(tenant, None)
+        return None
 
 
 async def _texts(site: Site, wanted: Wanted) -> AsyncIterator[str]:

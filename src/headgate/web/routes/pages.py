@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from litestar.response import Redirect
 
 from headgate.web.files import STATIC, TYPES, document
-from headgate.web.site import OPEN, site_of
+from headgate.web.site import OPEN, HttpRequest, site_of
 
 PAGES = {
     "status": "Status",
@@ -32,12 +32,15 @@ PAGES = {
     "actions": "Done by hand",
 }
 """Name in the URL, and of the script -> title."""
-_HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization"}
+_HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 
 @get("/", include_in_schema=False)
-async def index(state: State) -> Response[str] | Redirect:
-    names = list(site_of(state).tenants)
+async def index(state: State, request: HttpRequest) -> Response[str] | Redirect:
+    """The one tenant there is, if who asks may read it; else the list of those."""
+    site = site_of(state)
+    bearer, known = site.access.reader(request), site.tenants
+    names = list(known) if all(site.access.may_read(bearer, one.tenant) for one in known.values()) else []
     return Redirect(f"/t/{names[0]}/status") if len(names) == 1 else page("tenants", "Tenants")
 
 

@@ -1,4 +1,4 @@
-import { api, el, facts, fetched, instant, link, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
+import { api, el, facts, fetched, instant, link, login, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
 import { coloured, plain } from "./colours.js";
 
 nav("", "Build");
@@ -110,7 +110,7 @@ async function files() {
 let wait = 500;
 function stream() {
   const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${api}/console-stream`);
-  socket.onopen = () => { state.className = "live"; state.textContent = final ? "" : "live"; socket.send(JSON.stringify({ uuid, logfile: "console.log", offset, token: token() })); };
+  socket.onopen = async () => { state.className = "live"; state.textContent = final ? "" : "live"; socket.send(JSON.stringify({ uuid, logfile: "console.log", offset, token: token(), csrf: (await login).csrf })); };
   socket.onmessage = (event) => { wait = 500; add(event.data); };
   socket.onclose = async (event) => {
     if (event.code === 1000) {

@@ -9,7 +9,7 @@ const log = el("pre", { id: "log", tabindex: 0, role: "log", "aria-label": name 
 main.append(el("h1", {}, name), el("p", {}, link("build", build, `Build ${build}`)));
 
 async function read() {
-  if (!token()) throw new Error("This log is for those who log in.");
+  if (!token()) throw Object.assign(new Error("This log is for those who log in."), { status: 401 });
   const answer = await fetch(location.pathname, { headers: { ...bearing(), Accept: "text/plain" } });
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).description ?? `${answer.status}`);
   main.append(log);

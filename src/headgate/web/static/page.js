@@ -27,27 +27,50 @@ export function nav(current, title = "") {
   if (title) document.title = `${title} · Headgate`;
 }
 
-// The token of who logged in: kept by this tab, and sent with every request. No cookie: nothing rides along on its own.
+// A token that somebody gave is kept by this tab, and sent with every request. Who logged in with a provider has a cookie
+// that no script sees: it rides along by itself, and what writes brings `csrf`, which pages of others cannot read.
 const KEPT = "headgate-token";
+const APART = ["inventory", "messages"].includes(document.querySelector("script[src]").src.match(/(\w+)\.js/)[1]);
 export const token = () => sessionStorage.getItem(KEPT);
+export const login = APART || token() ? Promise.resolve({ realms: [], name: "", csrf: "" }) : fetch("/api/login").then((answer) => answer.json()).catch(() => ({ realms: [], name: "", csrf: "" }));
 export const bearing = () => (token() ? { Authorization: `Bearer ${token()}` } : {});
+const here = () => encodeURIComponent(location.pathname + location.search);
+export const ways = (realms) => realms.map((one) => el("a", { href: `/login?realm=${encodeURIComponent(one.name)}&next=${here()}` }, `Log in with ${one.title}`));
 
 function door() {
+  const place = el("span", { class: "doors" });
   const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", placeholder: "Token", required: true });
   const enter = (event) => { event.preventDefault(); sessionStorage.setItem(KEPT, field.value.trim()); location.reload(); };
-  const leave = () => { sessionStorage.removeItem(KEPT); location.reload(); };
-  return token() ? el("button", { type: "button", onclick: leave }, "Log out")
-    : el("details", { class: "door" }, el("summary", {}, "Log in"), el("form", { onsubmit: enter }, field, el("button", {}, "Log in")));
+  const leave = async () => { if (token()) sessionStorage.removeItem(KEPT); else await sent("POST", "/logout", {}).catch(trouble); location.reload(); };
+  const out = () => el("button", { type: "button", onclick: leave }, "Log out");
+  if (token()) place.append(out());
+  else login.then(({ realms, name, who }) => place.append(...(name ? [el("span", { class: "who", title: who }, name), out()]
+    : [el("details", { class: "door" }, el("summary", {}, "Log in"), el("div", {}, ways(realms), el("form", { onsubmit: enter }, field, el("button", {}, realms.length ? "Use a token" : "Log in"))))])));
+  return place;
 }
+
+const said = async (answer, url) => Object.assign(new Error((await answer.json().catch(() => ({}))).description ?? `${url} answered ${answer.status}`), { status: answer.status });
 
 export async function fetched(url) {
   const answer = await fetch(url, { headers: bearing() });
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).description ?? `${url} answered ${answer.status}`);
+  if (!answer.ok) throw await said(answer, url);
   return answer.json();
 }
 
+// What changes something: for who is logged in only with what our own pages know.
+export async function sent(method, url, body) {
+  const { csrf } = await login;
+  const answer = await fetch(url, { method, headers: { ...bearing(), ...(csrf ? { "X-Headgate-CSRF": csrf } : {}), "Content-Type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
+  if (!answer.ok) throw await said(answer, url);
+  return answer.status === 204 ? null : answer.json();
+}
+
 // What a page shows when what it is about cannot be had.
-export const trouble = (error) => main.append(el("p", { class: "note bad", role: "alert" }, error.message));
+export function trouble(error) {
+  const note = el("p", { class: "note bad", role: "alert" }, error.message);
+  main.append(note);
+  if (error.status === 401) login.then(({ realms }) => note.append(...ways(realms).flatMap((one) => [" ", one])));
+}
 
 export function look(result) {
   if (result === "SUCCESS") return "good";

@@ -1,4 +1,4 @@
-import { api, bearing, el, link, look, main, nav, state, subject, tenant, token, took } from "./page.js";
+import { api, bearing, el, link, look, main, nav, state, subject, tenant, token, took, trouble } from "./page.js";
 
 nav("status", tenant);
 const MANY = 30; // items; beyond that they are shown closed
@@ -169,13 +169,24 @@ let source = null, wait = 1000, again = 0;
 function connect() {
   clearTimeout(again);
   source?.close();
-  source = listen(() => { items = new Map(); wait = 1000; as(state, "live"); set(state, "live"); }, () => {
+  source = listen(() => { items = new Map(); wait = 1000; as(state, "live"); set(state, "live"); }, async () => {
+    source.close();
+    const found = await fetch(`${api}/status`, { method: "HEAD", headers: bearing() }).catch(() => null);
+    if ([401, 403, 404].includes(found?.status)) return refused(found.status);
     as(state, "lost");
     set(state, "connection lost, trying again…");
-    source.close();
     again = setTimeout(connect, wait);
     wait = Math.min(wait * 2, 30000);
   });
+}
+
+// It will not be otherwise until somebody logs in, or others let them.
+function refused(status) {
+  as(state, "");
+  set(state, "");
+  pipelines.replaceChildren();
+  main.querySelector("p.bad")?.remove();
+  trouble(Object.assign(new Error(status === 401 ? `Tenant ${tenant} is shown to those who log in.` : status === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status }));
 }
 
 // An EventSource sends no token: who logged in reads the same stream as an answer.

@@ -1,0 +1,247 @@
+"""An OpenID provider: what it publishes of itself, its keys, and whom it says somebody is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+import jwt
+
+log = logging.getLogger("headgate.web")
+
+ASKING_MAX_S = 5.0
+"""For one answer of the provider."""
+WAITING_MAX_S = 10.0
+"""For what is asked to be known."""
+AGAIN_S = 10.0
+"""Between two times that it is asked for its keys, however many tokens name one that nobody knows."""
+FRESH_S = 3_600.0
+"""After so long its keys are asked for anew."""
+ANSWER_MAX_BYTES = 262_144
+KEYS_MAX = 100
+SIGNED_BY = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"))
+"""Algorithms of keys of which the provider publishes one half: no shared secret, and never none."""
+DISCOVERY = "/.well-known/openid-configuration"
+Json = dict[str, Any]
+
+
+class ProviderAway(Exception):
+    """The provider cannot be asked, or answers what is no answer; the text says why."""
+
+
+class NotBelieved(Exception):
+    """The provider does not vouch for whoever comes from it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a provider says of itself."""
+
+    authorization: str
+    """Where people are sent to log in."""
+    token: str
+    userinfo: str
+    keys: Mapping[str, jwt.PyJWK]
+    posts_secret: bool = False
+    """Whether a secret goes into the body, as no header takes it."""
+
+
+@dataclass(slots=True)
+class Provider:
+    """One issuer.  What it publishes is asked for in a thread of its own: nobody waits who does not want to."""
+
+    issuer: str
+    client_id: str
+    secret: str = field(default="", repr=False)
+    keys_url: str = ""
+    """Where its keys are; default: as it publishes."""
+    trust: ssl.SSLContext | bool = True
+    now_s: Callable[[], float] = time.monotonic
+    _published: Published | None = None
+    _asked_s: float = -AGAIN_S
+    _known_s: float = 0.0
+    _why: str = "it has not been asked yet"
+    _asking: Future[None] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: str) -> jwt.PyJWK | None:
+        """Return the key of this id, if it is known; else have it asked for."""
+        self.asked(key)
+        return self._key(key)
+
+    def _key(self, key: str) -> jwt.PyJWK | None:
+        keys = self._published.keys if self._published else {}
+        return keys.get(key) or (next(iter(keys.values())) if not key and len(keys) == 1 else None)
+
+    def asked(self, key: str | None = None) -> Future[None] | None:
+        """Have the provider asked when it has to be, and not a moment ago; return what ends with that.  None: what is
+        known will do, or cannot be better just now.  `key`: the id of a key that is needed."""
+        now = self.now_s()
+        with self._lock:
+            if self._asking is not None and not self._asking.done():
+                return self._asking
+            lacking = self._published is None or (key is not None and self._key(key) is None)
+            if not (lacking or now - self._known_s > FRESH_S) or now - self._asked_s < AGAIN_S:
+                return None
+            self._asked_s, self._asking = now, Future()
+            self._asking.set_running_or_notify_cancel()
+            threading.Thread(target=self._ask, args=(self._asking,), daemon=True, name="openid").start()
+            return self._asking if lacking else None
+
+    async def published(self, key: str | None = None) -> Published:
+        """Return what it publishes, which is waited for if need be.  Raise ProviderAway."""
+        if (waiting := self.asked(key)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAITING_MAX_S):
+                    await asyncio.shield(asyncio.wrap_future(waiting))
+        if self._published is None:
+            raise ProviderAway(f"{self.issuer} cannot be used just now: {self._why}")
+        return self._published
+
+    def _ask(self, over: Future[None]) -> None:
+        try:
+            with httpx.Client(verify=self.trust, timeout=ASKING_MAX_S) as client:
+                self._published = self._read(client)
+            self._known_s = self.now_s()
+        except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
+            self._why = str(error) or type(error).__name__
+            log.warning("the OpenID provider %s cannot be asked: %s", self.issuer, self._why)
+        finally:
+            over.set_result(None)
+
+    def _read(self, client: httpx.Client) -> Published:
+        """Raise HTTPError, ValueError, PyJWTError."""
+        said = _fetched(client, self.issuer.rstrip("/") + DISCOVERY)
+        if said.get("issuer") != self.issuer:
+            raise ValueError(f"it says that it is the issuer {said.get('issuer')!r}: write that into issuer_id")
+        keys_url = self.keys_url or self._place(said, "jwks_uri")
+        found = _fetched(client, keys_url).get("keys")
+        if not isinstance(found, list):
+            raise ValueError(f"{keys_url} is no set of keys")
+        ways = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        return Published(
+            self._place(said, "authorization_endpoint"),
+            self._place(said, "token_endpoint"),
+            self._place(said, "userinfo_endpoint") if said.get("userinfo_endpoint") else "",
+            usable(found),
+            isinstance(ways, list) and "client_secret_basic" not in ways and "client_secret_post" in ways,
+        )
+
+    def _place(self, said: Json, name: str) -> str:
+        """Raise ValueError for what is no address that may be used."""
+        url = said.get(name)
+        if not isinstance(url, str) or not safe(url):
+            raise ValueError(f"its {name} is {url!r}, which is no https address")
+        return url
+
+    def login(self, published: Published, asked: Mapping[str, str]) -> str:
+        """Return the address where a person logs in, and comes back from with a code."""
+        said = {"response_type": "code", "client_id": self.client_id, **asked, "code_challenge_method": "S256"}
+        return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(said)}"
+
+    async def exchanged(self, published: Published, code: str, verifier: str, redirect: str) -> tuple[str, str]:
+        """Return the identity token and the access token that the code stands for.  Raise ProviderAway, NotBelieved."""
+        body = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect,
+            "client_id": self.client_id,
+            "code_verifier": verifier,
+        }
+        secret = httpx.BasicAuth(*(_quoted(one) for one in (self.client_id, self.secret))) if self.secret else None
+        if self.secret and published.posts_secret:
+            body, secret = {**body, "client_secret": self.secret}, None
+        status, said = await self._asked("POST", published.token, data=body, auth=secret)
+        token, access = said.get("id_token"), said.get("access_token")
+        if status != 200 or not isinstance(token, str):
+            why = said.get("error_description") or said.get("error") or f"it answers {status}"
+            raise NotBelieved(f"{self.issuer} does not take the code: {str(why)[:200]}")
+        return token, access if isinstance(access, str) else ""
+
+    async def userinfo(self, published: Published, access: str) -> Json:
+        """Return what more it tells of a person.  Raise ProviderAway."""
+        headers = {"Authorization": f"Bearer {access}"}
+        status, said = await self._asked("GET", published.userinfo, headers=headers)
+        if status != 200:
+            raise ProviderAway(f"{self.issuer} does not tell who this is: it answers {status}")
+        return said
+
+    async def _asked(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
+        try:
+            async with (
+                asyncio.timeout(WAITING_MAX_S),
+                httpx.AsyncClient(verify=self.trust, timeout=ASKING_MAX_S) as client,
+                client.stream(method, url, **more) as answer,
+            ):
+                body = bytearray()
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > ANSWER_MAX_BYTES:
+                        raise ProviderAway(f"{self.issuer} answers more than {ANSWER_MAX_BYTES:,} bytes")
+                return answer.status_code, _mapping(url, bytes(body))
+        except (httpx.HTTPError, TimeoutError, ValueError) as error:
+            raise ProviderAway(f"{self.issuer} cannot be asked: {error or type(error).__name__}") from error
+
+
+def safe(url: str) -> bool:
+    """Return whether what is sent there is read by nobody else: https, or this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        number = host.replace(".", "").isdigit() or ":" in host
+        local = host == "localhost" or (number and ip_address(host).is_loopback)
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and local))
+
+
+def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
+    """Return the keys that sign, by id; those of other uses and kinds are left out."""
+    keys: dict[str, jwt.PyJWK] = {}
+    for one in found[:KEYS_MAX]:
+        with suppress(jwt.PyJWTError):
+            if isinstance(one, dict) and one.get("use", "sig") == "sig" and one.get("kty") != "oct":
+                key = jwt.PyJWK.from_dict(one)
+                if key.algorithm_name in SIGNED_BY:
+                    keys[str(one.get("kid", ""))] = key
+    return keys
+
+
+def _fetched(client: httpx.Client, url: str) -> Json:
+    """Raise HTTPError, ValueError."""
+    with client.stream("GET", url) as answer:
+        answer.raise_for_status()
+        body = bytearray()
+        for piece in answer.iter_bytes():
+            body += piece
+            if len(body) > ANSWER_MAX_BYTES:
+                raise ValueError(f"{url} answers more than {ANSWER_MAX_BYTES:,} bytes")
+    return _mapping(url, bytes(body))
+
+
+def _mapping(url: str, body: bytes) -> Json:
+    """Raise ValueError."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{url} does not answer JSON") from error
+    if not isinstance(said, dict):
+        raise ValueError(f"{url} does not answer a JSON object")
+    return said
+
+
+def _quoted(text: str) -> str:
+    """As RFC 6749 has names and secrets in a header."""
+    return urlencode({"": text})[1:]

@@ -1,0 +1,18 @@
+"""Those who sign tokens, as the settings say."""
+
+from __future__ import annotations
+
+from headgate.adapters.identity.tokens import Authenticator, authenticator
+from headgate.adapters.identity.trust import trusting
+from headgate.cli.identity.tls import authorities
+from headgate.cli.settings import Settings
+
+
+def authenticators(settings: Settings) -> list[Authenticator]:
+    """Return those of the sections `[auth NAME]`; providers are asked for their keys from now on.  Raise UserError."""
+    trust = trusting(*authorities(settings)) if settings.authenticators else None
+    found = [authenticator(name, said, settings.path, trust) for name, said in settings.authenticators.items()]
+    for one in found:
+        if one.provider is not None:
+            one.provider.asked()
+    return found

@@ -1,0 +1,40 @@
+"""An OpenID provider that can be installed (`oidc-provider` of npm, which is certified), beside the tests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.program import Program, free_ports
+
+NODE = Path(__file__).parents[4] / "tests" / "node"
+INSTALLED = shutil.which("node") is not None and (NODE / "node_modules" / "oidc-provider").is_dir()
+"""Whether there is one: `make test` installs it where there is npm."""
+
+
+@contextmanager
+def openid(root: Path, clients: Sequence[Mapping[str, Any]], people: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Run one, below `root`; its issuer.  `people`: who logs in, by any password -> their groups."""
+    (port,) = free_ports(1)
+    said = {"PORT": str(port), "CLIENTS": json.dumps(clients), "PEOPLE": json.dumps(people)}
+    program = Program(["node", str(NODE / "provider.mjs")], root / "openid", said)
+    program.start()
+    issuer = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        with suppress(OSError):
+            urllib.request.urlopen(f"{issuer}/.well-known/openid-configuration", timeout=DEADLINE_S).close()  # noqa: S310
+            return True
+        return False
+
+    try:
+        program.until(answers)
+        yield issuer
+    finally:
+        program.kill()

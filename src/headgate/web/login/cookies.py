@@ -1,0 +1,100 @@
+"""What a browser keeps for us, and when it counts: only for our own pages."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from litestar.datastructures import Cookie
+
+from headgate.web.peers.requests import READING
+
+SESSION, BEGUN = "headgate", "headgate-login"
+"""The cookie of who is logged in; that of who is on the way to the provider and back."""
+PREFIX = "__Host-"
+"""A browser takes a cookie of such a name over TLS alone, and from no other host of the same domain."""
+CSRF = "x-headgate-csrf"
+"""The header with the token that our own pages alone can read."""
+VALUE_MAX_CHARS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where people reach the pages."""
+
+    origin: str
+    """`https://gate.example`"""
+
+    @property
+    def safe(self) -> bool:
+        return self.origin.startswith("https://")
+
+    def name(self, of: str) -> str:
+        """Return what the cookie is called there."""
+        return f"{PREFIX}{of}" if self.safe else of
+
+    def given(self, of: str, headers: Mapping[str, str]) -> str:
+        """Return what the browser kept; empty: nothing."""
+        wanted = f"{self.name(of)}="
+        pieces = (piece.strip() for piece in headers.get("cookie", "").split(";"))
+        found = [piece.removeprefix(wanted) for piece in pieces if piece.startswith(wanted)]
+        return found[0] if len(found) == 1 and len(found[0]) <= VALUE_MAX_CHARS else ""
+
+    def kept(self, of: str, value: str, age_s: int) -> Cookie:
+        """Return what has the browser keep it; `age_s` 0: forget it.  No script sees it, and no request of another site
+        has it with it, but for links that people follow."""
+        return Cookie(self.name(of), "/", value, age_s, secure=self.safe, httponly=True, samesite="lax")
+
+
+def place_of(root: str, scheme: str, host: str) -> Place:
+    """Return where people reach the pages: as the settings say, else as the request does."""
+    if root:
+        parts = urlsplit(root)
+        return Place(f"{parts.scheme}://{parts.netloc}".lower())
+    return Place(f"{'https' if scheme in ('https', 'wss') else 'http'}://{host}".lower())
+
+
+def ours(place: Place, headers: Mapping[str, str]) -> bool:
+    """Return whether a page of ours asks, or a person who follows a link: not a page of another origin, be it of the
+    same site, for whom the browser would send what it keeps."""
+    said = headers.get("origin")
+    if said is not None:
+        return _same(said, place, headers.get("host", ""))
+    site = headers.get("sec-fetch-site", "same-origin")
+    followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return site in ("same-origin", "none") or followed
+
+
+def _same(origin: str, place: Place, host: str) -> bool:
+    """As people reach us, or by the very name and port of this request."""
+    origin = origin.lower()
+    return origin == place.origin or (bool(host) and origin == f"{place.origin.partition('://')[0]}://{host.lower()}")
+
+
+def may_write(place: Place, headers: Mapping[str, str], value: str, token: str) -> str:
+    """Return why what a browser keeps is not enough to change something; empty: a page of ours asks, and knows the
+    token.  Every browser names the origin of what writes."""
+    if headers.get("origin") is None or not ours(place, headers):
+        return "only pages of this server may change anything for who is logged in; see [web] root"
+    if not hmac.compare_digest(token.encode(), token_of(value).encode()):
+        return f"the header {CSRF} is not that of who is logged in: load the page anew"
+    return ""
+
+
+def token_of(value: str) -> str:
+    """Return the token that goes with a session: nobody who lacks the cookie can tell it."""
+    return hmac.new(value.encode(), b"headgate csrf", hashlib.sha256).hexdigest()
+
+
+def reads(method: str) -> bool:
+    return method in READING
+
+
+def local(wanted: str) -> str:
+    """Return a place of ours, to go on to: what could lead elsewhere, or log in again, is the first page."""
+    plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= 1_000
+    away = not wanted.startswith("/") or wanted.startswith("//") or wanted.partition("?")[0].startswith("/log")
+    return wanted if plain and not away else "/"

@@ -1,0 +1,143 @@
+"""Logging in to the pages, and out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.response import Redirect
+
+from headgate.base.texts import line
+from headgate.web.access import Access, Bearer
+from headgate.web.login import flow
+from headgate.web.login.cookies import BEGUN, SESSION, Place, local, token_of
+from headgate.web.login.sessions import Sessions
+from headgate.web.routes.pages import page
+from headgate.web.site import HttpRequest, must_be_json, site_of
+
+log = logging.getLogger("headgate.hand")
+
+RETURNING_MAX = 16
+"""Who come back from a provider at a time: each has it asked."""
+NAMES = ("name", "preferred_username", "email")
+"""Claims by which people know themselves, the best first."""
+NAME_MAX_CHARS = 100
+_FRESH = {"Cache-Control": "no-store"}
+
+
+class RealmShape(msgspec.Struct, frozen=True):
+    """Where people can log in."""
+
+    name: str
+    title: str
+
+
+class WhoShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours."""
+
+    realms: tuple[RealmShape, ...]
+    """Where people can log in."""
+    name: str = ""
+    """What to call who is logged in; empty: nobody is."""
+    who: str = ""
+    """As what they do is recorded."""
+    csrf: str = ""
+    """What a page brings with what writes, in the header X-Headgate-CSRF."""
+
+
+@get("/api/login")
+async def login_state(state: State, request: HttpRequest) -> Response[WhoShape]:
+    """Who is logged in, and where people can log in.  Ours."""
+    access = site_of(state).access
+    realms = tuple(RealmShape(one.authenticator.name, one.name) for one in access.realms if one.authenticator.provider)
+    bearer, place = access.reader(request), access.place(request)
+    if bearer is None or not bearer.session or place is None:
+        return Response(WhoShape(realms=realms), headers=_FRESH)
+    token = token_of(place.given(SESSION, request.headers))
+    return Response(WhoShape(realms=realms, name=_called(bearer), who=bearer.name, csrf=token), headers=_FRESH)
+
+
+def _called(bearer: Bearer) -> str:
+    said = (bearer.claims.get(name) for name in NAMES)
+    return line(next((one for one in said if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
+
+
+def _doors(state: State, request: HttpRequest) -> tuple[Access, Sessions, Place]:
+    """Raise 404 where nobody can log in."""
+    access = site_of(state).access
+    place = access.place(request)
+    if access.sessions is None or place is None or not any(one.authenticator.provider for one in access.realms):
+        raise NotFoundException("nobody can log in here: no [auth NAME] of the settings has driver = OpenIDConnect")
+    return access, access.sessions, place
+
+
+@get("/login", include_in_schema=False)
+async def login(state: State, request: HttpRequest) -> Response[Any]:
+    """Send somebody to the provider, or have them choose one; `next`: where they go on."""
+    access, sessions, place = _doors(state, request)
+    if not request.query_params.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
+        return page("login", "Log in")
+    chosen = request.query_params.get("realm") or next(
+        one.authenticator.name for one in access.realms if one.authenticator.provider
+    )
+    realm = access.realm_of(chosen)
+    if realm is None or realm.authenticator.provider is None:
+        raise NotFoundException(f"nobody can log in with {chosen[:100]!r}")
+    known, provider = realm.authenticator, realm.authenticator.provider
+    try:
+        published = await provider.published()
+    except flow.ProviderAway as away:
+        raise HTTPException(f"{away}; try again later", status_code=503) from away
+    way = flow.begun(chosen, local(request.query_params.get("next", "/")), sessions.context.now_ms())
+    there = provider.login(published, flow.asked(way, known, place.origin))
+    cookies = [place.kept(BEGUN, flow.written(way), flow.BEGUN_MAX_S)]
+    return Redirect(there, status_code=303, headers=_FRESH, cookies=cookies)
+
+
+@get(flow.BACK, include_in_schema=False)
+async def callback(state: State, request: HttpRequest) -> Response[Any]:
+    """Take somebody back from the provider, once it is known who they are."""
+    access, sessions, place = _doors(state, request)
+    if len(sessions.returning) >= RETURNING_MAX:
+        raise HTTPException("many log in just now; try again", status_code=503, headers={"Retry-After": "1"})
+    returning = flow.Return(access, sessions, place.origin, dict(request.query_params))
+    state_of_way = request.query_params.get("state", "")
+    try:
+        way = returning.way(place.given(BEGUN, request.headers))
+        sessions.returning.add(state_of_way)
+        found = await returning.login(way)
+        realm = access.realm_of(found.authenticator)
+        access.check_claim(found.claims, override=realm is not None and realm.override)
+        value = await sessions.begin(found, place.given(SESSION, request.headers))
+    except (flow.NotBelieved, flow.TooMuch) as error:
+        log.warning("a login was refused: %s", line(str(error), 500))
+        why = f"You are not logged in: {line(str(error), 500)}. Begin again at {place.origin}/login"
+        raise HTTPException(why, status_code=400) from error
+    except flow.ProviderAway as away:
+        raise HTTPException(
+            f"You are not logged in: {line(str(away), 500)}; try again later", status_code=503
+        ) from away
+    finally:
+        sessions.returning.discard(state_of_way)
+    log.info("%s (%s) logged in", line(found.who), found.authenticator)
+    cookies = [place.kept(SESSION, value, sessions.lasts_s), place.kept(BEGUN, "", 0)]
+    return Redirect(local(way.next), status_code=303, headers=_FRESH, cookies=cookies)
+
+
+@post("/logout", status_code=200, include_in_schema=False)
+async def logout(state: State, request: HttpRequest) -> Response[bool]:
+    """End the login of this browser, everywhere and at once."""
+    must_be_json(request)
+    access, sessions, place = _doors(state, request)
+    bearer = access.bearer(request)
+    if bearer is not None and bearer.session:
+        await sessions.end(place.given(SESSION, request.headers))
+        log.info("%s (%s) logged out", line(bearer.name), bearer.authenticator)
+    return Response(True, headers=_FRESH, cookies=[place.kept(SESSION, "", 0)])
+
+
+ROUTES = (login_state, login, callback, logout)

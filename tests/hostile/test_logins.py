@@ -1,0 +1,333 @@
+"""Nobody is taken for somebody else who logs in to the pages, and no page elsewhere acts for who is logged in."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from headgate.adapters.identity.tokens import authenticator
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+from headgate.web.access import Access, Realm, Rules
+from headgate.web.app import create_app
+from headgate.web.login.sessions import OF_ONE_MAX, Sessions
+from headgate.web.peers.requests import Checked
+from headgate.web.site import Site
+from tests.integration.conftest import PIPELINES
+
+from .pretender import GATE, KEY, OTHER_KEY, PEM, Pretender, jwk, pretending
+
+TENANT_FILE = """
+- authorization-rule: {name: operators, conditions: [{groups: ops}]}
+- tenant:
+    name: example
+    source: {local: {config-projects: [config]}}
+    admin-rules: [operators]
+    access-rules: [operators]
+"""
+HERE = "http://gate.example"
+STATUS = "/api/tenant/example/status"
+STATE = "/api/tenant/example/state"
+
+
+class Visitor:
+    """A browser at the pages, whose provider is a pretender."""
+
+    def __init__(self, site: Site, provider: Pretender) -> None:
+        self.site, self.provider = site, provider
+        self.app = Checked(create_app(site), shared=True)
+        self.browser = self.another()
+
+    def another(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=HERE, timeout=DEADLINE_S)
+
+    async def begins(self, next: str = "/t/example/status", browser: httpx.AsyncClient | None = None) -> str:
+        """Return the state with which somebody goes to the provider."""
+        answer = await (browser or self.browser).get("/login", params={"next": next})
+        assert answer.status_code == 303, answer.text
+        asked = {name: value[0] for name, value in parse_qs(urlsplit(answer.headers["location"]).query).items()}
+        assert asked["code_challenge_method"] == "S256" and asked["redirect_uri"] == f"{HERE}/login/callback"
+        self.provider.nonce = asked["nonce"]
+        return asked["state"]
+
+    async def comes_back(self, state: str, **more: str) -> httpx.Response:
+        return await self.browser.get("/login/callback", params={"code": "code", "state": state, **more})
+
+    async def logs_in(self, next: str = "/t/example/status", **more: str) -> httpx.Response:
+        return await self.comes_back(await self.begins(next), **more)
+
+    async def is_somebody(self) -> bool:
+        assert (await self.browser.get("/health")).status_code == 200, "the pages go on"
+        status = (await self.browser.get(STATUS)).status_code
+        assert status in (200, 401)
+        return status == 200
+
+    def leaves(self) -> None:
+        self.browser.cookies.clear()
+
+    @property
+    def cookie(self) -> str:
+        return self.browser.cookies.get("headgate") or ""
+
+    async def csrf(self) -> str:
+        return str((await self.browser.get("/api/login")).json()["csrf"])
+
+    async def writes(self, **headers: str) -> int:
+        body, said = (
+            {"trigger_queue_paused": False, "reason": "of a test"},
+            {k.replace("_", "-"): v for k, v in headers.items()},
+        )
+        return (await self.browser.post(STATE, json=body, headers=said)).status_code
+
+
+@pytest.fixture
+async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
+    file = parse_tenant_file(TENANT_FILE, "tenants.yaml", {"local": Connection("local", "git.example")})
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": ""})
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    with pretending() as provider:
+        async with (
+            gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE, recording=history) as running,
+            running.context.store.session("web") as session,
+        ):
+            said = {"driver": "OpenIDConnect", "issuer_id": provider.issuer, "client_id": GATE}
+            realm = Realm(authenticator("people", said, Path("headgate.conf")), "us")
+            rules = Rules(file.rules, file.roles, file.api_root)
+            access = Access("", [realm], lambda: rules, sessions=Sessions(running.context))
+            tenants = running.scheduler.tenants
+            site = Site(running.context, tenants, history, tmp_path, follow, access=access, joined=lambda: session)
+            found = Visitor(site, provider)
+            async with asyncio.timeout(DEADLINE_S):
+                await tenants["example"].loaded.wait()
+            yield found
+            await found.browser.aclose()
+    history.close()
+
+
+def unsigned(claims: dict[str, Any]) -> str:
+    """Return a token that nobody signed, as it says."""
+    parts = (json.dumps(one).encode() for one in ({"alg": "none", "kid": "k1"}, claims))
+    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""])
+
+
+def by_secret(claims: dict[str, Any], secret: bytes) -> str:
+    """Return a token signed with something that everybody knows, as if it were a secret."""
+    import hashlib
+    import hmac
+
+    parts = (json.dumps(one).encode() for one in ({"alg": "HS256", "kid": "k1", "typ": "JWT"}, claims))
+    signed = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+    proof = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
+    return f"{signed}.{base64.urlsafe_b64encode(proof).decode().rstrip('=')}"
+
+
+async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visitor) -> None:
+    begun = await visitor.begins()
+    other = visitor.another()
+    theirs = await visitor.begins(browser=other)
+    await other.aclose()
+    for state in (theirs, "", "x", f"{begun}x"):
+        answer = await visitor.comes_back(state)
+        assert answer.status_code == 400 and "another login" in answer.text and not visitor.cookie
+    assert "access_denied" in (await visitor.comes_back(begun, error="access_denied")).text
+    assert (await visitor.comes_back(begun, iss="http://127.0.0.1:1")).status_code == 400, "of another provider"
+    assert "/token" not in visitor.provider.asked
+    assert "of another login" in (await visitor.comes_back(begun)).text, "the nonce is that of the other browser"
+    visitor.leaves()
+    assert "not begun in this browser" in (await visitor.comes_back(begun)).text
+    assert not visitor.cookie
+    for planted in ("a" * 43, "x"):
+        visitor.browser.cookies.set("headgate", planted, domain="gate.example", path="/")
+        assert not await visitor.is_somebody()
+        assert (await visitor.logs_in()).status_code == 303
+        assert visitor.cookie not in ("", planted) and await visitor.is_somebody()
+        visitor.leaves()
+    for elsewhere in (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "/login",
+        "javascript:x",
+    ):
+        assert (await visitor.logs_in(elsewhere)).headers["location"] == "/", elsewhere
+    assert (await visitor.browser.get("/login", params={"next": "/\r\nX: y"})).status_code == 400
+    for link in ("/t/example/status?q=a%20b", "/t/example/build/x"):
+        assert (await visitor.logs_in(link)).headers["location"] == link
+    for asking in (httpx.QueryParams({"realm": "another"}), httpx.QueryParams({"realm": "x" * 9_000})):
+        assert (await visitor.browser.get("/login", params=asking)).status_code == 404
+
+
+async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(visitor: Visitor) -> None:
+    provider = visitor.provider
+    now = int(time.time())
+    wrong: list[dict[str, Any]] = [
+        {"aud": "another"}, {"aud": [GATE, "another"]}, {"azp": "another"}, {"iss": "http://127.0.0.1:1"},
+        {"exp": now - 60}, {"iat": now + 600}, {"nonce": "another"}, {"nonce": None}, {"sub": 7}, {"sub": "bob"},
+        {"zuul": {"admin": ["example"]}}, {"sub": "x" * 300},
+    ]  # fmt: skip
+    for claims in wrong:
+        state = await visitor.begins()
+        provider.claims = claims
+        answer = await visitor.comes_back(state)
+        assert answer.status_code in (400, 401) and not visitor.cookie, claims
+    provider.claims = {}
+    for made in (
+        lambda: unsigned(provider.said()),
+        lambda: by_secret(provider.said(), PEM),
+        lambda: by_secret(provider.said(), PEM.strip()),
+        lambda: by_secret(provider.said(), GATE.encode()),
+        lambda: by_secret(provider.said(), b""),
+        lambda: provider.token(OTHER_KEY),
+        lambda: provider.token(OTHER_KEY, kid="nobody's"),
+        lambda: provider.token(KEY, "RS512"),
+        lambda: "x.y.z",
+        lambda: "",
+    ):
+        state = await visitor.begins()
+        provider.answers["/token"] = json.dumps({"id_token": made(), "access_token": "x"}).encode()
+        answer = await visitor.comes_back(state)
+        assert answer.status_code == 400 and not visitor.cookie, answer.text
+        bearer = {"Authorization": f"Bearer {made()}"}
+        assert (await visitor.browser.get(STATUS, headers=bearer)).status_code == 401
+    provider.answers.clear()
+    assert (await visitor.logs_in()).status_code == 303 and await visitor.is_somebody(), "a good one does"
+    good = {"Authorization": f"Bearer {provider.token()}"}
+    assert (await visitor.another().get(STATUS, headers=good)).status_code == 200, "programs bring theirs"
+
+
+async def test_a_provider_that_is_away_slow_or_says_too_much_holds_up_nobody(visitor: Visitor) -> None:
+    provider = visitor.provider
+    large, deep = b'{"id_token": "' + b"x" * 1_000_000 + b'"}', b"[" * 100_000
+    for path, said in (("/token", large), ("/token", deep), ("/me", large), ("/me", deep), ("/token", b"no JSON")):
+        state = await visitor.begins()
+        provider.answers = {path: said}
+        answer = await visitor.comes_back(state)
+        assert (answer.status_code == 503 and "cannot be" in answer.text) or "more than" in answer.text, answer.text
+        assert not visitor.cookie and not await visitor.is_somebody()
+    provider.answers = {}
+    provider.userinfo = {"groups": ["ops"], "motto": "x" * 100_000}
+    answer = await visitor.logs_in()
+    assert answer.status_code == 400 and "8,192" in answer.text and not visitor.cookie
+    provider.userinfo = {"name": "<b>ann\r\nSet-Cookie: x=y\u202e\x1b[31m", "preferred_username": "a" * 1_000}
+    answer = await visitor.logs_in()
+    assert answer.status_code == 303 and len(answer.headers.get_list("set-cookie")) == 2
+    told = (await visitor.browser.get("/api/login")).json()["name"]
+    assert told.startswith("<b>ann") and told.isprintable() and len(told) < 120
+    provider.going.clear()
+    stranger = visitor.another()
+    begun = asyncio.ensure_future(visitor.comes_back(await visitor.begins()))
+    asked = {"Authorization": f"Bearer {provider.token(kid='new')}"}
+    waits = asyncio.ensure_future(stranger.get(STATUS, headers=asked))
+    assert await visitor.is_somebody() and not begun.done(), "others are answered meanwhile"
+    provider.keys.append(jwk(KEY, "new"))
+    provider.going.set()
+    assert (await begun).status_code == 303
+    await waits
+    before = provider.asked.count("/jwks")
+    for n in range(20):
+        asked = {"Authorization": f"Bearer {provider.token(kid=f'unknown-{n}')}"}
+        assert (await stranger.get(STATUS, headers=asked)).status_code == 401
+    assert provider.asked.count("/jwks") - before <= 1, "it is not asked for each"
+    await stranger.aclose()
+
+
+async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor: Visitor) -> None:
+    assert (await visitor.logs_in()).status_code == 303
+    kept, csrf, context = visitor.cookie, await visitor.csrf(), visitor.site.context
+    assert all(kept not in f"{entry.path}{entry.value!r}" for entry in context.mirror.under(context.map.logins.path))
+    assert (await visitor.browser.post("/logout", json={}, headers={"Origin": HERE})).status_code == 403
+    assert await visitor.is_somebody()
+    login = visitor.site.access.sessions
+    assert login is not None
+    (entry,) = context.mirror.under(context.map.logins.path)
+    answer = await visitor.browser.post("/logout", json={}, headers={"Origin": HERE, "X-Headgate-CSRF": csrf})
+    assert answer.status_code == 200 and not visitor.cookie
+    visitor.browser.cookies.set("headgate", kept, domain="gate.example", path="/")
+    assert not await visitor.is_somebody() and login.of(entry.path.rpartition("/")[2]) is None
+    assert await visitor.writes(Origin=HERE, X_Headgate_CSRF=csrf) == 401
+    visitor.leaves()
+    ended = context.map.logins.decode(entry.value)
+    for _ in range(OF_ONE_MAX + 5):
+        await login.begin(ended)
+    assert (await visitor.logs_in()).status_code == 303
+    assert len(context.mirror.under(context.map.logins.path)) == OF_ONE_MAX and await visitor.is_somebody()
+    now = context.now_ms()
+    context.now_ms = lambda: now + 28_800_001
+    assert not await visitor.is_somebody(), "it ends by itself"
+
+
+async def socket_of(visitor: Visitor, origin: str, csrf: str) -> list[dict[str, Any]]:
+    """Return what a socket that follows a log is sent."""
+    said = json.dumps({"uuid": "a" * 32, "logfile": "console.log", "csrf": csrf})
+    received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": said}])
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(received, {"type": "websocket.disconnect", "code": 1000})
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    path = "/api/tenant/example/console-stream"
+    headers = {"host": "gate.example", "origin": origin, "cookie": f"headgate={visitor.cookie}"}
+    scope = {
+        "type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "scheme": "ws", "state": {},
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "subprotocols": [],
+        "client": ("10.0.0.1", 1), "server": ("gate.example", 80), "root_path": "", "http_version": "1.1",
+    }  # fmt: skip
+    await visitor.app(scope, receive, send)
+    return sent
+
+
+async def test_no_page_elsewhere_acts_or_reads_for_who_is_logged_in(visitor: Visitor) -> None:
+    assert (await visitor.logs_in()).status_code == 303
+    csrf = await visitor.csrf()
+    elsewhere = (
+        "https://evil.example",
+        "http://gate.example:8000",
+        "https://gate.example",
+        "http://a.gate.example",
+        "null",
+    )
+    for origin in elsewhere:
+        assert await visitor.writes(Origin=origin, X_Headgate_CSRF=csrf) == 403, origin
+        for site in ("cross-site", "same-site"):
+            said = {"Origin": origin, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors"}
+            answer = await visitor.browser.get(STATUS, headers=said)
+            assert answer.status_code == 401 and "access-control-allow-credentials" not in answer.headers
+            assert (await visitor.browser.get("/api/login", headers=said)).json()["csrf"] == ""
+        assert [one.get("code") for one in await socket_of(visitor, origin, csrf)][-1] in (1008, 4000), origin
+    for mode, dest in (("no-cors", "script"), ("no-cors", "image"), ("navigate", "iframe"), ("cors", "empty")):
+        for site in ("cross-site", "same-site"):
+            said = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+            for path in (STATUS, "/api/tenant/example/events", "/api/tenants"):
+                async with visitor.browser.stream("GET", path, headers=said) as answer:
+                    empty = answer.status_code == 200 and await answer.aread() == b"[]"
+                    assert answer.status_code == 401 or empty, (path, said)
+    for headers in ({}, {"Origin": HERE}, {"X-Headgate-CSRF": csrf}, {"Origin": HERE, "X-Headgate-CSRF": f"{csrf}x"}):
+        assert await visitor.writes(**headers) == 403, headers
+    assert [one.get("code") for one in await socket_of(visitor, HERE, "")][-1] == 4000
+    assert await visitor.writes(Origin=HERE, X_Headgate_CSRF=csrf, Content_Type="text/plain") == 415
+    preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    assert (await visitor.browser.options(STATE, headers=preflight)).status_code == 403
+    assert await visitor.writes(Origin=HERE, X_Headgate_CSRF=csrf) == 200, "its own page does"
+    assert [one.get("code") for one in await socket_of(visitor, HERE, csrf)][-1] == 4011, "and follows logs"
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert (await visitor.browser.get(STATUS, headers=followed)).status_code == 200, "and people follow links"
+    (done,) = (await visitor.browser.get("/api/tenant/example/actions")).json()
+    assert done["who"] == "ann" and done["authenticator"] == "people" and done["reason"] == "of a test"
