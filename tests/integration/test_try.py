@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from headgate.cli.main import group
 from headgate.testing.repositories import Repositories, run_git
+from headgate.testing.servers.images import Registry, shell
 
 from .conftest import PIPELINES, TENANTS
 
@@ -172,3 +174,32 @@ def test_what_is_not_said_of_secrets_is_asked_for(
     given.write_text(text or "")
     done = attempt(publishing, "publish", *(() if text is None else ("--secrets", str(given))))
     assert done.exit_code == 1 and said in str(done.exception), done.output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who has user namespaces for containers")
+def test_a_job_in_a_container_that_its_settings_allow(
+    repositories: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(tmp_path)
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(registry.settings))
+    settings = tmp_path / "headgate.conf"
+    before = settings.read_text()
+    settings.write_text(before.replace("sandbox = none", "sandbox = container\nimages = 127.0.0.1:*"))
+    text = """
+- job: {name: own, parent: base, run: own, image: {build: image/Containerfile}}
+- job: {name: strange, parent: own, image: "debian:12"}
+- project:
+    check: {jobs: [own, strange]}
+"""
+    containerfile = f"FROM {registry.put('team/tools', shell())}\nRUN echo made > /made\n"
+    files = {"zuul.yaml": text, "own": "#!/bin/sh\ncat /made hello\n", "image/Containerfile": containerfile}
+    repositories.write("code/api", files)
+    try:
+        done = attempt(repositories, "own")
+        assert done.exit_code == 0 and "| made" in done.output and "| hi" in done.output, done.output
+        done = attempt(repositories, "strange")
+        assert done.exit_code == 1 and "docker.io/library/debian:12 is none that jobs may have here" in done.output
+        settings.write_text(before)
+        assert "no job here runs in one ([executor] sandbox)" in attempt(repositories, "own").output
+    finally:
+        registry.close()
