@@ -50,6 +50,9 @@ port = 0
 [executor]
 builds = 4
 sandbox = none
+[logs]
+url = {root}/kept
+upload_interval = 1
 [log]
 format = json
 """
@@ -116,6 +119,17 @@ class Cluster:
         self.repositories.propose("code/api", topic, files)
         self.repositories.approve("code/api", topic)
 
+    def log_of(self, build: str) -> str:
+        """The output of a build, as the web shows it to a browser; empty: it has none."""
+        try:
+            with urllib.request.urlopen(
+                f"{self.url('web')}/t/example/logs/{build}/job-output.txt", timeout=DEADLINE_S
+            ) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            assert error.code == 404, error.read()
+            return ""
+
     def running_at(self, kind: str) -> dict[str, int]:
         """Component -> pieces of work it does."""
         return {one["name"]: one["running"] for one in self.get("web", "/api/components").get(kind, [])}
@@ -175,6 +189,8 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
 
     cluster.approve("held", hold=True)
     busy = wait_for("a build runs", lambda: [n for n, count in cluster.running_at("executor").items() if count])
+    parts = cluster.root / "kept/_parts"
+    (cut_off,) = wait_for("a part of its log is kept", lambda: [p.name for p in parts.glob("*")])
     pids = {c["name"]: c["pid"] for c in cluster.get("web", "/api/components")["executor"]}
     killed = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[busy[0]])
     killed.kill()
@@ -185,6 +201,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.programs["s1"].kill()  # whichever pipeline it had moves to the other
     cluster.release.touch()
     wait_for("it lands nevertheless", lambda: cluster.landed("held"))
+    assert "RESULT: SUCCESS" in cluster.log_of(cut_off).splitlines()[-1], "of who ran it again"
 
     (left,) = cluster.running_at("executor")
     cluster.headgate("components", "--url", cluster.url("web"), "pause", left)
@@ -198,6 +215,11 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     cluster.headgate("components", "--url", cluster.url("web"), "stop", left)
     stopped = next(p for p in cluster.programs.values() if p.process is not None and p.process.pid == pids[left])
     assert stopped.process is not None and stopped.process.wait(DEADLINE_S) == 0
+    builds = cluster.get("web", "/api/tenant/example/builds?complete=true&result=SUCCESS")
+    assert len(builds) == 3
+    for one in builds:  # no executor is left
+        assert f"testing {one['ref']['change']}" in cluster.log_of(one["uuid"]), cluster.log("web")
+        assert one["log_url"].endswith(f"/t/example/logs/{one['uuid']}/")
     shown = cluster.headgate("components", "--url", cluster.url("web"))
     assert "no executor takes part: no build is run until one does" in shown
 

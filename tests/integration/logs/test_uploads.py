@@ -19,7 +19,7 @@ from headgate.adapters.logs import uploading
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, Manifest, part_key
+from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, Manifest, parts_of
 from headgate.adapters.logs.reading import KeptLogs, missing
 from headgate.adapters.logs.uploading import Uploads
 from headgate.base.tasks import end
@@ -163,8 +163,10 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
     uploads._local.release("b2")
     async with working(made(tmp_path / "logs", store)):  # another one begins where it was
         manifest = await completed(store, "b2")
-    assert await read(store, manifest, "job-output.txt") == log.read_bytes()
-    assert not [key for key in await keys(store) if key.startswith(part_key("b2", 0)[:9])]
+        assert await read(store, manifest, "job-output.txt") == log.read_bytes()
+        async with asyncio.timeout(DEADLINE_S):
+            while await keys(store, parts_of("b2")):  # noqa: ASYNC110 - they go once the whole is there
+                await asyncio.sleep(0.01)
 
 
 async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
@@ -204,6 +206,43 @@ async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path
     assert (await completed(store, "b1")).files and uploads.waiting == 1
     half = await KeptLogs(store).of("b2")
     assert half is not None and not half.complete
+
+
+async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build that lost its executor is run again, under its id, while that one comes back."""
+    monkeypatch.setattr(uploading, "LOOK_AGAIN_S", 0.001)
+    store, running, looked = LogDirectory(tmp_path / "kept"), {"b1"}, list[str]()
+
+    def runs(build: str) -> bool:
+        looked.append(build)
+        return build in running
+
+    first, second = made(tmp_path / "first", store), made(tmp_path / "second", store)
+    first._running = runs
+    with pytest.raises(ConnectionError):  # it loses its session
+        async with first.following("b1"):
+            (tmp_path / "first/b1/job-output.txt").write_text("half of it\n")
+            raise ConnectionError
+    async with working(first):
+        async with asyncio.timeout(DEADLINE_S):
+            while len(looked) < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert await KeptLogs(store).of("b1") is None and first.waiting == 0
+        async with second.following("b1"):
+            (tmp_path / "second/b1/job-output.txt").write_text("all of it\n")
+        await second.close()
+        running.clear()
+        async with asyncio.timeout(DEADLINE_S):
+            while not first._due["b1"].stored:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    assert await read(store, await completed(store, "b1"), "job-output.txt") == b"all of it\n"
+
+    # and where it took what was cut off for the end, who ran it to its end has the last word
+    await made(tmp_path / "first", store)._whole("b2", ran=True)
+    async with second.following("b2"):
+        (tmp_path / "second/b2/job-output.txt").write_text("all of it\n")
+    await second.close()
+    assert await read(store, await completed(store, "b2"), "job-output.txt") == b"all of it\n"
 
 
 async def test_two_executors_on_one_disk_take_a_build_once(tmp_path: Path) -> None:

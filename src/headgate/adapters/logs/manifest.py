@@ -62,8 +62,13 @@ def manifest_key(build: str) -> str:
     return f"{_RECORDS}/{build}.json"
 
 
+def parts_of(build: str) -> str:
+    """Return the path that parts of a build are below."""
+    return f"{_PARTS}/{build}"
+
+
 def part_key(build: str, number: int) -> str:
-    return f"{_PARTS}/{build}/{number:05}"
+    return f"{parts_of(build)}/{number:05}"
 
 
 def file_key(build: str, path: str) -> str:

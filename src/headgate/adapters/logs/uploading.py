@@ -22,6 +22,7 @@ from headgate.adapters.logs.manifest import (
     manifest_key,
     parsed,
     part_key,
+    parts_of,
     written,
 )
 from headgate.base.tasks import end, run_until
@@ -39,6 +40,8 @@ PARTS_PER_PACE = 100
 PARTS_MAX = 1_000
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 300.0
+LOOK_AGAIN_S = 30.0
+"""How long what was cut off waits to be looked at again while somebody else runs it."""
 LOCAL_KEPT_S = 600.0
 """How long what is in the store stays on the disk, too: who reads it there is not interrupted."""
 DRAIN_MAX_S = 60.0
@@ -52,6 +55,8 @@ class _Due:
 
     at_s: float
     """Of the loop's clock."""
+    ran: bool
+    """Whether this process ran it to its end; what was cut off may be run again, elsewhere, and is not the whole."""
     tries: int = 0
     stored: bool = False
 
@@ -68,11 +73,19 @@ class Uploads:
     """See `ports.logstore.Following`; `run` does the work, `close` the rest of it."""
 
     def __init__(
-        self, local: LocalLogs, store: LogStore, now_ms: Callable[[], int], *, host: str, interval_s: float
+        self,
+        local: LocalLogs,
+        store: LogStore,
+        now_ms: Callable[[], int],
+        *,
+        host: str,
+        interval_s: float,
+        running: Callable[[str], bool] = lambda build: False,
     ) -> None:
-        """`interval_s`: how much time passes, at least, from one part of a build's output to the next."""
+        """`interval_s`: how much time passes, at least, from one part of a build's output to the next.  `running`:
+        whether somebody runs a build, or is going to."""
         self._local, self._store, self._now_ms = local, store, now_ms
-        self._host, self._interval_s = host, interval_s
+        self._host, self._interval_s, self._running = host, interval_s, running
         self._due = dict[str, _Due]()
         self._busy = dict[str, asyncio.Task[None]]()
         self._following = set[str]()
@@ -81,20 +94,22 @@ class Uploads:
     @property
     def waiting(self) -> int:
         """Return how many builds that ended are not in the store yet."""
-        return sum(not due.stored for due in self._due.values())
+        return sum(due.ran and not due.stored for due in self._due.values())
 
     @asynccontextmanager
     async def following(self, build: str) -> AsyncIterator[None]:
         """See the port."""
         self._following.add(build)
+        self._due.pop(build, None)
         self._local.hold(build, new=True)
-        parts = asyncio.ensure_future(self._parts(build))
+        parts, ran = asyncio.ensure_future(self._parts(build)), False
         try:
             yield
+            ran = True
         finally:
             await end(parts)
             self._following.discard(build)
-            self._due[build] = _Due(asyncio.get_running_loop().time())
+            self._due[build] = _Due(asyncio.get_running_loop().time(), ran)
             self._stir.set()
 
     async def run(self) -> None:
@@ -102,7 +117,7 @@ class Uploads:
         loop = asyncio.get_running_loop()
         for build in await asyncio.to_thread(self._local.builds):
             if build not in self._following and self._local.hold(build):
-                self._due.setdefault(build, _Due(loop.time()))
+                self._due.setdefault(build, _Due(loop.time(), ran=False))
         try:
             while True:
                 self._stir.clear()
@@ -113,7 +128,7 @@ class Uploads:
 
     async def close(self, drain_max_s: float = DRAIN_MAX_S) -> None:
         """Once no build runs any more and `run` has ended: try once more what is not in the store."""
-        left = [build for build, due in self._due.items() if not due.stored]
+        left = [build for build, due in self._due.items() if due.ran and not due.stored]
         if not left:
             return
         try:
@@ -126,7 +141,7 @@ class Uploads:
 
     async def _last(self, build: str) -> None:
         try:
-            await self._whole(build)
+            await self._whole(build, ran=True)
             self._due[build].stored = True
         except LogStoreError as error:
             log.error("build %s: its logs cannot be kept: %s", build, error)
@@ -164,8 +179,11 @@ class Uploads:
             del self._due[build]
             await asyncio.to_thread(self._local.remove, build)
             return
+        if not due.ran and self._running(build):
+            due.at_s = loop.time() + LOOK_AGAIN_S
+            return
         try:
-            await self._whole(build)
+            await self._whole(build, ran=due.ran)
         except Exception as error:
             due.tries += 1
             wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)
@@ -176,12 +194,14 @@ class Uploads:
             due.stored, due.at_s = True, loop.time() + LOCAL_KEPT_S
             self._local.release(build)
 
-    async def _whole(self, build: str) -> None:
-        """Put everything there, the record last.  Raise LogStoreError."""
+    async def _whole(self, build: str, *, ran: bool) -> None:
+        """Put everything there, the record last.  What was cut off replaces nothing that is whole.  Raise
+        LogStoreError."""
         known = await self._known(build)
-        if known is not None and known.complete:
+        if known is not None and known.complete and not ran:
+            await self._without_parts(build)
             return
-        if known is None:  # whoever removes what is old finds by it what is not whole
+        if known is None or known.complete:  # whoever removes what is old finds by it what is not whole
             await self._record(Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
         found, left = list[KeptFile](), iter(paths)
@@ -198,7 +218,11 @@ class Uploads:
         whole = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
         await self._record(whole)
         if known is not None:
-            await self._store.delete([part_key(build, number) for number in range(len(known.parts))])
+            await self._without_parts(build)
+
+    async def _without_parts(self, build: str) -> None:
+        """Raise LogStoreError."""
+        await self._store.delete([part.key async for part in self._store.keys(parts_of(build))])
 
     async def _known(self, build: str) -> Manifest | None:
         """Raise LogStoreError."""

@@ -114,7 +114,19 @@ def uploads(
     if store is None:
         return None
     interval_s = settings.number("logs", "upload_interval")
-    found = Uploads(LocalLogs(log_root), store, context.now_ms, host=context.hostname, interval_s=interval_s)
-    works.append(found.run())
+    found = Uploads(
+        LocalLogs(log_root),
+        store,
+        context.now_ms,
+        host=context.hostname,
+        interval_s=interval_s,
+        running=lambda build: not over(context, build)(),
+    )
+
+    async def works_on() -> None:
+        await context.mirror.ready()
+        await found.run()
+
+    works.append(works_on())
     stack.push_async_callback(found.close)
     return found
