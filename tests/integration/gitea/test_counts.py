@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.gitea import looking
+from headgate.adapters.forges import looking
 from headgate.gate.change import EventKind
 from headgate.map.telling import Posting
 from headgate.ports.forge import Landed
