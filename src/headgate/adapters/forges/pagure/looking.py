@@ -9,7 +9,7 @@ from typing import Any
 from headgate.adapters.forges.happenings import Mark
 from headgate.adapters.forges.looking import Found, Known, ProjectLook, Words, in_turn, listed
 from headgate.adapters.forges.pagure.client import Client
-from headgate.adapters.forges.pagure.pull import MERGES, look
+from headgate.adapters.forges.pagure.pull import MERGES, look, moment
 from headgate.adapters.forges.pagure.standing import PagureStands
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.looking.names import Names
@@ -86,14 +86,12 @@ class Asking:
 
 
 def _differs(there: Mapping[str, Any], known: Standing | None) -> bool:
-    """Say whether it has to be asked for.  Pagure's times are of whole seconds, so comments are compared as well."""
+    """Say whether it has to be asked for."""
     if known is None or not known.open or known.details is None or known.change.commit != there["commit_stop"]:
         return True
-    mark, details = Mark.of(known.details.mark), known.details
-    said = max((int(one["id"]) for one in there["comments"] if not one.get("notification")), default=0)
+    details = known.details
     return bool(
-        mark.updated != (there.get("last_updated") or there["updated_on"])
-        or said > max(mark.remark, mark.review)
+        Mark.of(details.mark).updated != moment(there)
         or details.mergeable is not MERGES.get(str(there.get("cached_merge_status")))
         or details.approved is not there.get("threshold_reached")
     )

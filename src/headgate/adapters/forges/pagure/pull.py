@@ -10,6 +10,7 @@ from headgate.adapters.forges.pagure.client import Client
 from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, newest_of_each
 from headgate.adapters.forges.rest import Rejected
 from headgate.adapters.forges.standing import LABELS_MAX
+from headgate.base.ids import derived
 from headgate.config.forges.facts import Account, Status, Vote
 
 UP, DOWN = ":thumbsup:", ":thumbsdown:"
@@ -92,7 +93,7 @@ def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> 
         state="MERGED" if status == "Merged" else "OPEN" if status == "Open" else "CLOSED",
         draft=False,
         created_ms=_ms(said["date_created"]),
-        updated=str(said.get("last_updated") or said["updated_on"]),
+        updated=moment(said),
         head=str(said["commit_stop"]),
         base=str(said["branch"]),
         base_commit="",
@@ -110,6 +111,14 @@ def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> 
         renewed_ms=_ms(renewed[-1]["date_created"]) if renewed else 0,
         floor=int(renewed[-1]["id"]) if renewed else 0,
     )
+
+
+def moment(said: Mapping[str, Any]) -> str:
+    """Return when a pull request was last updated, of the whole and of a list.  Pagure's times are of whole seconds, in
+    which it may be closed, opened again and edited: what it says by then is part of it."""
+    newest = max((int(one["id"]) for one in said["comments"] or ()), default=0)
+    words = [str(said.get(name)) for name in ("status", "title", "initial_comment", "tags", "branch")]
+    return f"{said.get('last_updated') or said['updated_on']}.{derived(*words, str(newest))[:8]}"
 
 
 def _ms(said: Any) -> int:
