@@ -60,10 +60,95 @@ def log_in(page: Page, who: str) -> None:
     page.locator("button[type=submit]").click()  # what the gate may be told
 
 
+def log_in_again(page: Page, who: str) -> None:
+    """As somebody else, whom the provider asks anew."""
+    provider = [one for one in page.context.cookies() if one["name"].startswith("_")]
+    assert provider, "the provider knows who logged in before"
+    page.context.clear_cookies()
+    page.reload()
+    log_in(page, who)
+
+
+def takes_part(gate: Headgate, page: Page) -> None:
+    """By buttons, each of which asks once, and says what follows."""
+    gate.repositories.propose("code/api", "wait", {"HOLD": "1\n"}, "Wait for ever")
+    gate.repositories.approve("code/api", "wait")
+    pipeline = page.locator(".pipeline", has=page.locator("h2", has_text="gate"))
+    item, dialog = pipeline.locator(".item", has_text="Wait for ever"), page.get_by_role("dialog")
+    item.get_by_role("link", name="unit").click()
+    expect(page.locator("#log")).to_contain_text("testing git.example/code/api")
+    page.go_back()
+    shoot(page, "login-status")
+    item.get_by_role("button", name="Dequeue").click()
+    expect(dialog).to_contain_text("Nothing else is tested anew.")
+    expect(dialog.get_by_label("Why")).to_be_focused()
+    shoot(page, "login-dialog")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(item.get_by_role("button", name="Dequeue")).to_be_focused()
+    item.get_by_role("button", name="Dequeue").click()
+    dialog.get_by_label("Why").fill("it waits <i>for ever</i>")
+    dialog.get_by_role("button", name="Take it out").click()
+    expect(item).to_have_count(0)
+    page.get_by_role("button", name="Close gate").click()
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("Why").fill("a release")
+    dialog.get_by_role("button", name="Close").click()
+    expect(pipeline.locator(".closed")).to_contain_text("a release")
+    page.get_by_role("button", name="Open gate").click()
+    dialog.get_by_role("button", name="Open").click()
+    expect(pipeline.locator(".closed")).to_be_empty()
+    expect(page.get_by_role("button", name="Reconfigure")).to_be_hidden()
+    page.goto(f"{gate.url}/t/example/actions")
+    for n, (verb, why) in enumerate((("open", ""), ("close", "a release"), ("dequeue", "it waits <i>for ever</i>"))):
+        row = page.locator("tbody tr").nth(n)
+        for told in ("ann (people)", verb, why, "done"):
+            expect(row).to_contain_text(told)
+    shoot(page, "login-audit")
+    page.goto(f"{gate.url}/t/example/status")
+
+
+ELSEWHERE = """async (url) => {
+  const said = {}, place = `${url}/api/tenant/example`;
+  const asked = (path, more) => fetch(path, more).then((answer) => answer.text(), () => "refused");
+  const credentials = "include", headers = { "Content-Type": "application/json" }, body = "{}", method = "POST";
+  said.read = await asked(`${place}/status`, { credentials });
+  said.token = await asked(`${url}/api/login`, { credentials });
+  said.write = await asked(`${place}/state`, { method, credentials, headers, body });
+  await asked(`${place}/state`, { method, mode: "no-cors", credentials, body });
+  await asked(`${url}/logout`, { method, mode: "no-cors", credentials, body });
+  said.events = await new Promise((done) => {
+    const events = new EventSource(`${place}/events`, { withCredentials: true });
+    events.onopen = () => done("open");
+    events.onerror = () => done("refused");
+  });
+  said.socket = await new Promise((done) => {
+    const socket = new WebSocket(`${place.replace("http", "ws")}/console-stream`);
+    socket.onopen = () => socket.send(JSON.stringify({ uuid: "a".repeat(32) }));
+    socket.onclose = (event) => done(event.code);
+  });
+  return said;
+}"""
+
+
+def is_elsewhere(gate: Headgate, page: Page) -> None:
+    """A page of another port of the same host, for whom the browser sends the cookie, as it does for the same site."""
+    (port,) = free_ports(1)
+    there = f"http://127.0.0.1:{port}/"
+    page.route(there, lambda route: route.fulfill(body="<p>Elsewhere</p>", content_type="text/html"))
+    page.goto(there)
+    said = page.evaluate(ELSEWHERE, gate.url)
+    assert {name: said[name] for name in ("read", "token", "write", "events")} == dict.fromkeys(
+        ("read", "token", "write", "events"), "refused"
+    ), said
+    assert said["socket"] in (1008, 4000, 1006), said
+    page.goto(f"{gate.url}/t/example/status")
+
+
 def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page: Page) -> None:
     status = f"{protected.url}/t/example/status"
 
-    expect.set_options(timeout=8000)
     page.goto(f"{protected.url}/")
     expect(page.locator("main")).not_to_contain_text("example")
     page.goto(status)
@@ -78,9 +163,15 @@ def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page:
     (cookie,) = [one for one in page.context.cookies(protected.url) if one["name"] == "headgate"]
     assert cookie["httpOnly"] and cookie["sameSite"] == "Lax" and cookie["path"] == "/"
     assert page.evaluate("document.cookie") == ""
+    takes_part(protected, page)
+    is_elsewhere(protected, page)
     protected.kill()
     protected.start()
     page.reload()
     expect(page.locator(".who")).to_have_text("ann <b>of the tests</b>")
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_role("alert").last).to_contain_text("Tenant example is shown to those who log in.")
+    log_in_again(page, "bob")
+    expect(page.locator("h2", has_text="gate")).to_be_visible()
+    expect(page.get_by_role("button", name="Enqueue")).to_be_hidden()
+    expect(page.get_by_role("button", name="Close gate")).to_be_hidden()

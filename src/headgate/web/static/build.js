@@ -1,4 +1,5 @@
 import { api, el, facts, fetched, instant, link, login, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
+import { button, post, project } from "./acts.js";
 import { coloured, plain } from "./colours.js";
 
 nav("", "Build");
@@ -76,6 +77,13 @@ function step(by) {
 
 // --- what is known of the build
 let clock = 0;
+const acts = el("div", { class: "acts" });
+function offer(b) {
+  const stop = { permission: "dequeue", label: "Cancel", title: `Stop ${b.job_name}?`, verb: "Stop it", what: "The job counts as one that did not pass. Where the pipeline lands changes, what comes behind the change is tested anew without it.", send: (body) => post(`build/${encodeURIComponent(uuid)}/cancel`, body) };
+  const keep = { permission: "autohold", label: "Hold", title: `Keep ${b.job_name} when it fails?`, verb: "Hold", why: true, what: `Work directories and machines of the next builds of this job of ${short(b.ref.project)} that fail are kept. Nothing is tested anew.`,
+    fields: [{ name: "count", label: "How many builds", type: "number", value: 1, required: true }], send: ({ count, reason }) => post(project({ project: short(b.ref.project) }, "autohold"), { job: b.job_name, count, reason }) };
+  acts.replaceChildren(...(b.result === null ? [button(stop)] : []), button(keep));
+}
 async function summary() {
   const b = await fetched(`${api}/build/${encodeURIComponent(uuid)}`);
   final = b.result !== null;
@@ -95,6 +103,8 @@ async function summary() {
     ["Artifacts", made.length ? el("ul", { class: "plain" }, made.map((a) => el("li", {}, outside(a.url, a.name)))) : ""],
     ["Logs", b.log_url ? outside(b.log_url, b.log_url) : ""], ["Not kept", b.log_missing],
   ]));
+  about.append(acts);
+  offer(b);
   return b;
 }
 

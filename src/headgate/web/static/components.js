@@ -1,15 +1,22 @@
-import { el, fetched, main, nav, table, trouble } from "./page.js";
+import { el, fetched, main, nav, sent, table, trouble } from "./page.js";
+import { button } from "./acts.js";
 nav("components", "Processes");
 const AGAIN_MS = 3000;
 const body = el("div");
 main.append(el("h1", {}, "Processes"), body);
 const look = (c) => (c.state === "running" ? (c.accepting ? "good" : "busy") : "mute");
+function wish(c) {
+  const paused = c.state === "paused";
+  return button({ permission: "*", label: paused ? "Let it go on" : "Pause", name: `${paused ? "Let go on" : "Pause"} ${c.name}`, title: paused ? `Let ${c.name} go on?` : `Pause ${c.name}?`, what: paused ? "It takes new work again. Nothing is tested anew." : "It ends what it does and takes nothing new, until somebody lets it go on. Nothing is tested anew.",
+    send: ({ reason }) => sent("POST", `/api/component/${c.name.split("/").map(encodeURIComponent).join("/")}`, { state: paused ? "running" : "paused", reason }) });
+}
 function row(c) {
   const state = el("span", { class: `result ${look(c)}` }, c.state === "running" && !c.accepting ? "full" : c.state);
   const work = c.places ? el("span", { title: `${c.running} of ${c.places} places are taken` }, `${c.running} of ${c.places}`) : "";
-  return [c.name, [state, c.why ? el("span", { class: "small" }, ` ${c.why}`) : ""], work, c.zone, c.hostname, String(c.pid), c.version];
+  return [c.name, [state, c.why ? el("span", { class: "small" }, ` ${c.why}`) : "", " ", wish(c)], work, c.zone, c.hostname, String(c.pid), c.version];
 }
 async function draw() {
+  if (document.querySelector("dialog") || document.activeElement?.closest(".act")) return setTimeout(draw, AGAIN_MS); // nothing is taken from under who acts
   try {
     const found = await fetched("/api/components");
     const rows = Object.entries(found).sort().flatMap(([, all]) => all.map(row));

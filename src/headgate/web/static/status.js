@@ -1,4 +1,5 @@
 import { api, bearing, el, link, look, main, nav, state, subject, tenant, token, took, trouble } from "./page.js";
+import { button, named, post, project } from "./acts.js";
 
 nav("status", tenant);
 const MANY = 30; // items; beyond that they are shown closed
@@ -7,7 +8,7 @@ const filter = el("input", { type: "search", placeholder: "Filter by project, ch
 const count = el("span", { class: "small", role: "status" });
 const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); draw(); } }, "Close all");
 const pipelines = el("div", { class: "pipelines" }), troubles = el("div", { class: "reasons", role: "alert" });
-main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count), troubles, pipelines);
+main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count, enqueue(), reread()), troubles, pipelines);
 
 let status = null, items = new Map(), skew = 0, open = null;
 const toggled = new Set();
@@ -64,17 +65,17 @@ function tick(node, job) {
 function makeItem() {
   const button = el("button", { type: "button", class: "toggle", onclick: () => { const id = node.dataset.key; toggled.has(id) ? toggled.delete(id) : toggled.add(id); draw(); } },
     el("span", { class: "subject" }), el("span", { class: "small" }), el("span", { class: "dots" }));
-  const node = el("article", { class: "item" }, button, el("p", { class: "small people" }), el("div", { class: "reasons" }), el("ul", { class: "jobs" }));
+  const node = el("article", { class: "item" }, button, el("p", { class: "small people" }), el("div", { class: "reasons" }), el("ul", { class: "jobs" }), el("div", { class: "acts" }));
   return node;
 }
 
 function fillItem(node, { item, shown, apart }) {
-  const ref = item.refs[0], [button, people, reasons, jobs] = node.children, [subject, small, dots] = button.children;
+  const ref = item.refs[0], [toggle, people, reasons, jobs, acts] = node.children, [subject, small, dots] = toggle.children;
   const done = item.jobs.filter((job) => job.result).length, bad = item.jobs.filter((job) => job.result && look(job.result) === "bad").length;
   const kind = item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && done === item.jobs.length ? "good" : "busy";
   as(node, `item ${kind}${item.item_ahead ? " behind" : ""}${item.live ? "" : " waiting"}`);
-  button.setAttribute("aria-expanded", String(shown));
-  button.title = `${ref.project_canonical} ${ref.ref}`;
+  toggle.setAttribute("aria-expanded", String(shown));
+  toggle.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
   set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map((r) => r.id || r.ref).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
   dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}` : "");
@@ -85,6 +86,45 @@ function fillItem(node, { item, shown, apart }) {
   set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
   sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
   if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");
+  if (!shown || !item.live) acts.replaceChildren();
+  else if (!acts.firstChild) acts.append(...itemActs(item.id));
+}
+
+// --- what people do by hand: with what is in the queues when they are asked, not when the button was made
+const place = (id) => status.pipelines.flatMap((p) => p.change_queues.map((q) => ({ p, q, ids: q.heads.flat() }))).find(({ ids }) => ids.includes(id));
+const said = (id) => { const ref = items.get(id)?.refs[0]; return ref ? `${ref.id || ref.ref} of ${ref.project}` : "it"; };
+function after(id) {  // what rests on it
+  const found = new Set([id]);
+  for (const other of place(id)?.ids ?? []) if (found.has(items.get(other)?.item_ahead)) found.add(other);
+  return found.size - 1;
+}
+const anew = (n, how) => (n ? `${n === 1 ? "1 change behind it is" : `${n} changes behind it are`} tested anew${how}.` : "Nothing else is tested anew.");
+
+function itemActs(id) {
+  const there = () => { if (!place(id)) throw new Error("It has left the queue meanwhile."); return { pipeline: place(id).p.name, ref: items.get(id).refs[0] }; };
+  const out = { permission: "dequeue", label: "Dequeue", title: () => `Take ${said(id)} out of ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Take it out",
+    what: () => `Its builds are stopped, and it is told so. ${anew(after(id), " without it")}`,
+    send: ({ reason }) => { const { pipeline, ref } = there(); return post(project(ref, "dequeue"), { pipeline, ...named(ref), reason }); } };
+  const first = { permission: "promote", label: "Promote", title: () => `Move ${said(id)} to the head of its queue?`, verb: "Move it",
+    what: () => { const ids = place(id)?.ids ?? []; return ids.length > 1 ? `It and what comes behind it, up to ${ids.length} changes, are tested anew on what is then ahead.` : "It is alone in its queue."; },
+    send: ({ reason }) => { const { pipeline, ref } = there(); return post("promote", { pipeline, changes: [ref.id || ref.ref], reason }); } };
+  return [button(out), button(first)];
+}
+
+function enqueue() {
+  return button({ permission: "enqueue", label: "Enqueue…", title: "Put a change into a pipeline", verb: "Enqueue", what: "All its jobs are run in that pipeline. One that lands takes what meets its requirements. Nothing else is tested anew.",
+    fields: [{ name: "pipeline", label: "Pipeline", required: true }, { name: "project", label: "Project", required: true }, { name: "change", label: "Change, or a ref that begins with refs/", required: true }],
+    send: ({ project: name, pipeline, change, reason }) => post(project({ project: name }, "enqueue"), { pipeline, ...(change.startsWith("refs/") ? { ref: change } : { change }), reason }) });
+}
+
+function reread() {
+  return button({ permission: "*", label: "Reconfigure", title: `Read the configuration of ${tenant} anew?`, what: "It is read from every project. What is in the queues is tested anew where its jobs are then others.", send: (body) => post("reconfigure", body) });
+}
+
+function gate(name) {
+  const shut = { permission: "set-tenant-state", label: "Close", title: `Close ${name}?`, why: true, what: "Nothing lands from it until somebody opens it. Changes are tested as ever; nothing is tested anew.", send: ({ reason }) => post("close", { pipeline: name, reason }) };
+  const open = { permission: "set-tenant-state", label: "Open", title: `Open ${name}?`, what: "What has passed lands, in the order of the queue. Nothing is tested anew.", send: ({ reason }) => post("open", { pipeline: name, reason }) };
+  return [el("span", { class: "shut" }, button({ ...shut, name: `Close ${name}` })), el("span", { class: "open" }, button({ ...open, name: `Open ${name}` }))];
 }
 
 const makeQueue = () => el("section", { class: "queue" }, el("h3", { class: "name" }), el("div"));
@@ -105,14 +145,20 @@ function fillQueue(node, queue) {
   sync(node.lastChild, queue.items.map((item, n) => [item.id, makeItem, fillItem, shownAs(item, queue.window ? queue.items[n - 1] : null)]));
 }
 
-const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
+const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" }), el("span", { class: "gate" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
 
 function fillPipeline(node, pipeline) {
   const [head, shut, about, queues, empty] = node.children;
   const total = pipeline.total, found = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
   const events = pipeline.trigger_events + pipeline.result_events + pipeline.management_events;
   set(head.firstChild, pipeline.name);
-  set(head.lastChild, `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : pipeline.state === "disabled" ? " · disabled after too many failures: nothing lands" : ""}`);
+  if (pipeline.manager === "dependent") {
+    if (!head.lastChild.firstChild) head.lastChild.append(...gate(pipeline.name));
+    const closed = Boolean(pipeline.closed || pipeline.change_queues.some((queue) => queue.closed));
+    head.lastChild.firstChild.hidden = Boolean(pipeline.closed);
+    head.lastChild.lastChild.hidden = !closed;
+  }
+  set(head.children[1], `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : pipeline.state === "disabled" ? " · disabled after too many failures: nothing lands" : ""}`);
   set(shut, pipeline.closed ? `Nothing lands: ${pipeline.closed}` : "");
   set(about, pipeline.description);
   about.hidden = !pipeline.description;

@@ -1,0 +1,51 @@
+// What people do by hand: a button is shown to who may, asks once what is to happen and why, and says what came of it.
+import { api, el, fetched, login, sent, tenant, token } from "./page.js";
+
+const asked = (place) => fetched(place).then((answer) => answer.zuul).catch(() => null);
+const known = login.then(({ name }) => (token() || name ? Promise.all([tenant ? asked(`${api}/authorizations`) : null, asked("/api/authorizations")]) : [null, null]));
+
+// Whether who looks at the page may; `*` is what concerns the whole system.
+export async function may(permission) {
+  const [here, whole] = await known;
+  return permission === "*" ? Boolean(whole?.admin) : Boolean(here?.permissions?.[permission]);
+}
+
+// A button; `act`: {permission, label, title, what, fields, verb, send, done}. Asks in a dialog, which Esc leaves.
+export function button(act) {
+  const node = el("button", { type: "button", class: "act", hidden: true, onclick: (event) => { event.stopPropagation(); ask(act, node); } }, act.label);
+  if (act.name) node.setAttribute("aria-label", act.name);
+  may(act.permission).then((granted) => { node.hidden = !granted; });
+  return node;
+}
+
+const told = (text) => (typeof text === "function" ? text() : text);
+
+function ask(act, opener) {
+  const inputs = new Map((act.fields ?? []).map((field) => [field.name, el("input", { id: `act-${field.name}`, value: field.value ?? "", required: field.required ?? false, type: field.type ?? "text", min: field.type === "number" ? 1 : null })]));
+  const reason = el("input", { id: "act-reason", autocomplete: "off", maxlength: 1000, required: act.why ?? false });
+  const wrong = el("p", { class: "note bad", role: "alert" }), go = el("button", { class: "go" }, act.verb ?? act.label);
+  const leave = el("button", { type: "button", onclick: () => dialog.close() }, "Leave it");
+  const row = (label, input) => el("p", {}, el("label", { for: input.id }, label), input);
+  const form = el("form", {}, el("h2", { id: "act-title" }, told(act.title)), el("p", { id: "act-what" }, told(act.what)),
+    (act.fields ?? []).map((field) => row(field.label, inputs.get(field.name))), row("Why, for those who look at it later", reason), wrong, el("p", { class: "tools" }, go, leave));
+  const dialog = el("dialog", { "aria-labelledby": "act-title", "aria-describedby": "act-what", onclose: () => { dialog.remove(); opener.isConnected && opener.focus(); } }, form);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    wrong.textContent = "";
+    try {
+      const said = Object.fromEntries([...inputs].map(([name, input]) => [name, input.type === "number" ? Number(input.value) : input.value]));
+      await act.send({ ...said, reason: reason.value.trim() });
+      dialog.close();
+      act.done?.();
+    } catch (error) { wrong.textContent = error.message; go.disabled = false; }
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  (inputs.values().next().value ?? reason).focus();
+}
+
+const path = (name) => name.split("/").map(encodeURIComponent).join("/");
+export const post = (place, body) => sent("POST", `${api}/${place}`, body);
+export const named = (ref) => (ref.change || ref.id ? { change: ref.change || ref.id } : { ref: ref.ref });
+export const project = (ref, verb) => `project/${path(ref.project)}/${verb}`;
