@@ -284,3 +284,38 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
         server.program.kill()
     (waits,) = (line for line in program.log.read_text().splitlines() if "is waited for" in line)
     assert json.loads(waits)["level"] == "warning"
+
+
+def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_path: Path) -> None:
+    with etcd(tmp_path / "store") as one:
+        cluster = Cluster(tmp_path, f"etcd://127.0.0.1:{one.port}")
+        cluster.start("run", "web")
+        cluster.start("executor", "elsewhere")
+        try:
+            members = wait_for("both have joined", lambda: _both(cluster))
+            own = cluster.programs["web"].process
+            (here,) = [member["name"] for member in members if own is not None and member["pid"] == own.pid]
+            cluster.headgate("components", "--url", cluster.url("web"), "pause", here)
+            wait_for("its own is paused", lambda: "paused" in [member["state"] for member in _both(cluster)])
+            cluster.approve("held", hold=True)
+            (build,) = wait_for("a build runs", lambda: _under_way(cluster))
+            wait_for("its log is shown", lambda: "testing held" in cluster.log_of(build))
+            assert "RESULT" not in cluster.log_of(build) and not (tmp_path / "web/state/logs" / build).exists()
+            cluster.release.touch()
+            wait_for("it lands", lambda: cluster.landed("held"))
+            cluster.programs["elsewhere"].stop()
+            assert "RESULT: SUCCESS" in cluster.log_of(build)
+        finally:
+            cluster.release.touch()
+            for program in cluster.programs.values():
+                program.stop()
+
+
+def _both(cluster: Cluster) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = cluster.get("web", "/api/components").get("executor", [])
+    return found if len(found) == 2 else []
+
+
+def _under_way(cluster: Cluster) -> list[str]:
+    found = cluster.get("web", "/api/tenant/example/builds?pipeline=gate")
+    return [one["uuid"] for one in found if one["start_time"]]
