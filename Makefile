@@ -77,10 +77,10 @@ clean:
 	@test -n "$(PYTHON)" || { echo "Headgate needs Python 3.11 or newer; none was found. Set PYTHON=/path/to/python." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# For the one test of a client in Node, which is left out where there is no npm or no registry.
+# For the tests of a client in Node and with an OpenID provider, which are left out where there is no npm or no registry.
 tests/node/node_modules: tests/node/package-lock.json
 	@! command -v npm >/dev/null || npm ci --prefix tests/node --ignore-scripts --no-audit --no-fund --silent || \
-		echo "npm does not reach its registry: the client in Node is not tested"
+		echo "npm does not reach its registry: clients in Node and logging in are not tested"
 
 # Packages are those of requirements/*.txt, each with its hash; see `lock`.
 INSTALL = $(BIN)/pip install -q --require-hashes -r requirements/$(1).txt && \

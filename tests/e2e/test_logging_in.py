@@ -155,6 +155,11 @@ def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page:
     expect(page.get_by_role("alert").last).to_contain_text("Tenant example is shown to those who log in.")
     expect(page.locator("main")).not_to_contain_text("gate")
     shoot(page, "login-stranger")
+    told = protected.get("/api/info")["info"]["capabilities"]["auth"]
+    issuer = told["realms"]["us"].pop("authority")
+    assert issuer.startswith("http://127.0.0.1:") and told["default_realm"] == "us" and told["read_protected"]
+    wanted = {"type": "JWT", "driver": "OpenIDConnect", "client_id": "gate", "load_user_info": True}
+    assert told["realms"]["us"] == {**wanted, "scope": "openid profile groups"}, "what a dashboard logs in with"
     log_in(page, "ann")
     expect(page.locator(".who")).to_have_text("ann <b>of the tests</b>")
     assert page.url == status

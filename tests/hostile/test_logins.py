@@ -107,6 +107,8 @@ async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
         ):
             said = {"driver": "OpenIDConnect", "issuer_id": provider.issuer, "client_id": GATE}
             realm = Realm(authenticator("people", said, Path("headgate.conf")), "us")
+            assert realm.authenticator.provider is not None
+            realm.authenticator.provider.patience_s = DEADLINE_S
             rules = Rules(file.rules, file.roles, file.api_root)
             access = Access("", [realm], lambda: rules, sessions=Sessions(running.context))
             tenants = running.scheduler.tenants

@@ -21,9 +21,9 @@ import jwt
 
 log = logging.getLogger("headgate.web")
 
-ASKING_MAX_S = 5.0
+ASKING_MAX_S = 10.0
 """For one answer of the provider."""
-WAITING_MAX_S = 10.0
+WAITING_MAX_S = 20.0
 """For what is asked to be known."""
 AGAIN_S = 10.0
 """Between two times that it is asked for its keys, however many tokens name one that nobody knows."""
@@ -69,6 +69,7 @@ class Provider:
     """Where its keys are; default: as it publishes."""
     trust: ssl.SSLContext | bool = True
     now_s: Callable[[], float] = time.monotonic
+    patience_s: float = ASKING_MAX_S
     _published: Published | None = None
     _asked_s: float = -AGAIN_S
     _known_s: float = 0.0
@@ -112,7 +113,7 @@ class Provider:
 
     def _ask(self, over: Future[None]) -> None:
         try:
-            with httpx.Client(verify=self.trust, timeout=ASKING_MAX_S) as client:
+            with httpx.Client(verify=self.trust, timeout=self.patience_s) as client:
                 self._published = self._read(client)
             self._known_s = self.now_s()
         except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
@@ -181,8 +182,8 @@ class Provider:
     async def _asked(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
         try:
             async with (
-                asyncio.timeout(WAITING_MAX_S),
-                httpx.AsyncClient(verify=self.trust, timeout=ASKING_MAX_S) as client,
+                asyncio.timeout(max(WAITING_MAX_S, self.patience_s)),
+                httpx.AsyncClient(verify=self.trust, timeout=self.patience_s) as client,
                 client.stream(method, url, **more) as answer,
             ):
                 body = bytearray()
