@@ -17,7 +17,7 @@ from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by, needs
 from headgate.gate.occasions import occasioned
-from headgate.gate.parted import dealt_with
+from headgate.gate.parted import dealt_with, strayed
 from headgate.gate.readiness import guarded, unfit
 from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refs import takes_part
@@ -258,7 +258,7 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
                 return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
             return f"{change.key} cannot be tested; its report says why"
         case Dequeue(key=key, commit=commit, event=enqueued):
-            if not _has(before, key, commit, enqueued) and after.parted != before.parted:
+            if not _has(before, key, commit, enqueued) and _alarms(after) != _alarms(before):
                 return ""
             if not _has(before, key, commit, enqueued):
                 return f"{key} is not in the pipeline"
@@ -276,6 +276,10 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             return ""
         case _:
             assert_never(work)
+
+
+def _alarms(state: State) -> tuple[object, ...]:
+    return state.parted, state.strayed
 
 
 def _has(state: State, key: str, commit: str = "", event: str = "") -> bool:
@@ -336,7 +340,11 @@ def _answered_landing(
     state: State, queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]
 ) -> State:
     next = item.successor
+    before = len(asked)
     state = with_queue(state, landed(queue, replace(item, successor=None), answer, world, asked))
+    if answer.differs and len(asked) > before:  # else it is the answer to what is known
+        own = [one for one in item.left if one.key == answer.change] or [item.change]
+        state = strayed(state, own[0], answer.commit, world.now_ms)
     if next is None or answer.ok:
         return state
     state = dequeued(state, next.change.key, world, asked)

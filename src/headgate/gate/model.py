@@ -291,6 +291,16 @@ class Parted(msgspec.Struct, frozen=True):
     since_ms: int
 
 
+class Strayed(msgspec.Struct, frozen=True):
+    """A change has landed as another tree than the one that was tested."""
+
+    key: str
+    commit: str
+    """What its branch came to, where that is known."""
+    branch: str
+    since_ms: int
+
+
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is to be known of a pipeline once its configuration is gone; members are those of `config.model.Pipeline`
     but for two."""
@@ -327,6 +337,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """As long as there are queues."""
     parted: tuple[Parted, ...] = ()
     """Alarms that stand."""
+    strayed: tuple[Strayed, ...] = ()
+    """Alarms that stand until somebody says that it is dealt with."""
 
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:

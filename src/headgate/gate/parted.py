@@ -1,5 +1,5 @@
-"""Circles of several repositories of which a part has landed and the rest could not: alarms that stand until the rest
-has landed, or somebody says by hand that it is dealt with."""
+"""Alarms that stand: circles of several repositories of which a part has landed and the rest could not, until the rest
+has landed; changes that landed as another tree than the tested one.  Somebody may say by hand that it is dealt with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from headgate.gate.actions import Action, Record
-from headgate.gate.model import Item, Parted, State
+from headgate.gate.change import Change
+from headgate.gate.model import Item, Parted, State, Strayed
 from headgate.gate.world import World
 
 PARTED_MAX = 1_000
@@ -37,5 +38,14 @@ def _has_landed(key: str, world: World) -> bool:
 
 def dealt_with(state: State, key: str) -> State:
     """Return the state without the alarms that concern the change with this key."""
-    left = tuple(one for one in state.parted if key not in (*one.landed, *one.missing))
-    return state if left == state.parted else replace(state, parted=left)
+    parted = tuple(one for one in state.parted if key not in (*one.landed, *one.missing))
+    strayed = tuple(one for one in state.strayed if key != one.key)
+    same = (parted, strayed) == (state.parted, state.strayed)
+    return state if same else replace(state, parted=parted, strayed=strayed)
+
+
+def strayed(state: State, change: Change, commit: str, now_ms: int) -> State:
+    """Return the state with an alarm: nobody tested what the branch of the change has now."""
+    others = (one for one in state.strayed if one.key != change.key)
+    alarm = Strayed(change.key, commit, change.branch, now_ms)
+    return replace(state, strayed=(*others, alarm)[-PARTED_MAX:])

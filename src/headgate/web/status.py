@@ -44,7 +44,7 @@ from headgate.web.shapes import (
     TriggerShape,
     TroubleShape,
 )
-from headgate.web.troubles import parted, troubles_of
+from headgate.web.troubles import parted, strayed, troubles_of
 from headgate.web.waiting import awaited, phase
 
 Estimate = Callable[[str, str, str, str], float | None]
@@ -125,7 +125,9 @@ class Status:
 
     def _troubles(self, configured: Configured) -> Iterator[TroubleShape]:
         pipelines = configured.layouts.landed.pipelines
-        yield from parted((name, self.state(configured.tenant.name, name).state.parted) for name in pipelines)
+        states = {name: self.state(configured.tenant.name, name).state for name in pipelines}
+        yield from parted((name, state.parted) for name, state in states.items())
+        yield from strayed((name, state.strayed) for name, state in states.items())
         yield from troubles_of(self.context, configured.tenant, configured.layouts)
 
     def state(self, tenant: str, pipeline: str) -> Loaded:

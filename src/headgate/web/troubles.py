@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from headgate.config.dynamic import NOT_IN_FORCE, Layouts
 from headgate.config.tenants import Tenant
-from headgate.gate.model import Parted
+from headgate.gate.model import Parted, Strayed
 from headgate.map.kept.layouts import layout_at
 from headgate.map.records import Trouble, Troubles
 from headgate.recipes.codec import readable
@@ -32,6 +32,21 @@ def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[TroubleSh
     if len(found) > SHOWN_MAX:
         text = f"ALARM: of {len(found) - SHOWN_MAX} more circles only a part has landed"
         yield TroubleShape("circles", text, found[SHOWN_MAX][1].since_ms)
+
+
+def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[TroubleShape]:
+    """Yield what has landed as another tree than the tested one, of each pipeline."""
+    found = [(pipeline, one) for pipeline, several in alarms for one in several]
+    for pipeline, one in found[:SHOWN_MAX]:
+        text = (
+            f"ALARM: it has landed as {one.commit[:12] or 'another commit'}, and {one.branch} does not have the tree "
+            "that was tested: somebody pushed to it at that moment, or the forge merges otherwise. Look at the branch; "
+            "then say that it is dealt with (headgate dequeue), which ends this alarm"
+        )
+        yield TroubleShape(f"{pipeline}: {one.key}", text, one.since_ms)
+    if len(found) > SHOWN_MAX:
+        text = f"ALARM: {len(found) - SHOWN_MAX} more changes have landed as another tree than the tested one"
+        yield TroubleShape("changes", text, found[SHOWN_MAX][1].since_ms)
 
 
 def troubles_of(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[TroubleShape]:

@@ -20,6 +20,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
+from headgate.web.status import Status
 
 from .board import HOST, Board, Pull
 
@@ -206,6 +207,8 @@ async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> 
         await here.landed(pull)
         await here.until(lambda: "ALARM" in pull.said[-1], "it is told")
         assert "does not have the tree that was tested" in pull.said[-1]
+        (shown,) = Status(here.gate.context, here.gate.scheduler.tenants).of("example").troubles
+        assert shown.project == f"gate: {pull.key}" and "does not have the tree that was tested" in shown.text
 
 
 async def test_a_push_past_the_gate_has_what_is_there_tested_again(tmp_path: Path) -> None:

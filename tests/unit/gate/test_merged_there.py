@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, TriggerFilter
 from headgate.gate.change import Change, EventKind
 from headgate.gate.landing import landed
-from headgate.gate.work import LandAnswer
+from headgate.gate.work import Dequeue, LandAnswer
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
@@ -79,6 +79,14 @@ def test_what_landed_as_another_tree_is_an_alarm_and_what_rests_on_it_is_tested_
     note = next(report.work.note for report in play.reports if report.work.note.startswith("ALARM"))
     assert f"p#65 has landed as {MADE}" in note and "does not have the tree that was tested" in note
     assert play.landing_names == [] and play.merging_names == ["B"]
+    (alarm,) = play.state.strayed
+    assert (alarm.key, alarm.commit, alarm.branch) == ("p#65", MADE, "master")
+    play.merges()
+    assert play.state.strayed == (alarm,), "it stands, whatever happens to the others"
+    play.act(Dequeue("p#66", "somebody says so"))
+    assert play.state.strayed == (alarm,), "it is another change"
+    play.act(Dequeue("p#65", "somebody says so"))
+    assert play.state.strayed == ()
 
 
 def test_what_the_forge_refuses_leaves_and_says_the_forge_s_words() -> None:
