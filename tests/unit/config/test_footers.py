@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headgate.config.forges.footers import FOOTER_MAX_CHARS, FOOTERS_MAX, footers, named
+from headgate.config.forges.footers import FOOTER_MAX_CHARS, FOOTERS_MAX, footers, ids, named
 
 PROJECTS = ("git.example/code/api", "git.example/code/api/tools", "git.example/lib", "other.example/lib")
 _PULL = re.compile(r"https://hub\.example/(.+)/pull/(\d+)")
@@ -62,8 +62,13 @@ def test_what_names_nothing_is_told(text: str) -> None:
     assert named([text], of_url, PROJECTS) == ((), (text,))
 
 
-def test_the_old_form_of_gerrit_is_for_its_driver() -> None:
-    assert named([f"I{'a' * 40}"], of_url, PROJECTS) == ((), ())
+def test_the_old_form_of_gerrit_names_every_change_that_has_the_id() -> None:
+    own, other = f"I{'a' * 40}", f"I{'b' * 40}"
+    message = f"Title\n\nChange-Id: {own}\n  Change-Id: {other}\nIt has Change-Id: {other}\n"
+    assert ids(message) == {own}
+    known = {own: ("r.example/p#7", "r.example/p#9")}
+    found = named([own, other], of_url, PROJECTS, lambda id: known.get(id, ()))
+    assert found == (("r.example/p#7", "r.example/p#9"), (other,)), "and who names none is told"
 
 
 def test_what_is_named_twice_is_needed_once() -> None:

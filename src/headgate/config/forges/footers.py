@@ -10,13 +10,19 @@ from typing import NamedTuple
 FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _CHANGE_ID = re.compile(r"I[0-9a-f]{40}")
-"""The old form of Gerrit, which its driver resolves."""
+"""The old form of Gerrit."""
+_HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
 
 
 def footers(message: str) -> Iterator[str]:
     """Yield what the footers name, as it is written, of very many the first."""
     found = (footer for footer in _DEPENDS.findall(message) if len(footer) <= FOOTER_MAX_CHARS)
     return islice(found, FOOTERS_MAX)
+
+
+def ids(message: str) -> frozenset[str]:
+    """Return the Change-Ids that a message says a change has."""
+    return frozenset(_HAS_ID.findall(message))
 
 
 class Named(NamedTuple):
@@ -28,15 +34,23 @@ class Named(NamedTuple):
     """Footers that name no change that could be here, as they are written."""
 
 
-def named(texts: Collection[str], of_url: Callable[[str], str], projects: Collection[str]) -> Named:
+def named(
+    texts: Collection[str],
+    of_url: Callable[[str], str],
+    projects: Collection[str],
+    of_id: Callable[[str], Collection[str]] = lambda _: (),
+) -> Named:
     """Return what footers mean.  `of_url`: the key of the change at a URL, or nothing; `projects`: canonical names of
-    those whose changes are written `<project>/<branch>/<topic>`."""
+    those whose changes are written `<project>/<branch>/<topic>`; `of_id`: keys of the changes that have a Change-Id."""
     needs, unknown = dict[str, None](), dict[str, None]()
     for text in texts:
-        key = of_url(text) if "://" in text else _plain(text.strip("/"), projects)
-        if key:
-            needs[key] = None
-        elif not _CHANGE_ID.fullmatch(text):
+        if _CHANGE_ID.fullmatch(text):
+            keys = [*of_id(text)]
+        else:
+            keys = [of_url(text) if "://" in text else _plain(text.strip("/"), projects)]
+        if found := [key for key in keys if key]:
+            needs |= dict.fromkeys(found)
+        else:
             unknown[text] = None
     return Named(tuple(needs), tuple(unknown))
 

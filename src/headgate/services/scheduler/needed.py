@@ -13,7 +13,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.forges.footers import footers, named
+from headgate.config.forges.footers import footers, ids, named
 from headgate.gate.change import EventKind, Standing, TriggerEvent
 from headgate.ports.forge import Forge, ReporterAway, ReportPutOff
 from headgate.services.context import Context
@@ -37,6 +37,8 @@ class Needed:
         self._all = Standings(context.map, context.mirror, connections)
         self._owners: dict[str, Forge] = {}
         """Key of a change of a forge that a footer names -> the forge."""
+        self._ids: tuple[int, Mapping[str, list[str]]] = (-1, {})
+        """Change-Id -> keys of changes, and as of which move of the caches."""
         self._turns: dict[str, int] = {}
         """Key -> when it was last looked up, as a number that grows: whoever names many keeps nobody else waiting."""
 
@@ -52,6 +54,19 @@ class Needed:
                 return key
         return ""
 
+    def _with_id(self, id: str) -> Collection[str]:
+        """Return the keys of the changes of this connection that have this Change-Id, on whatever branch, and are open
+        or have landed."""
+        moves = self._all.counted()
+        if self._ids[0] != moves:
+            found: dict[str, list[str]] = {}
+            for key, one in self._all.now().items():
+                if one.change.connection == self._connection and (one.open or one.landed):
+                    for own in ids(one.change.message):
+                        found.setdefault(own, []).append(key)
+            self._ids = (moves, found)
+        return sorted(self._ids[1].get(id, ()))
+
     def completed(self, standing: Standing) -> Standing:
         """Return it with what its footers name.  Plain git has read its own: what is left there are URLs."""
         change = standing.change
@@ -64,7 +79,7 @@ class Needed:
             left = tuple(text for text in change.unresolved if "://" not in text or text in found.unknown)
             now = replace(change, needs=_together(change.needs, found.needs), unresolved=left)
         else:
-            found = named([*footers(change.message)], self._key, self._projects)
+            found = named([*footers(change.message)], self._key, self._projects, self._with_id)
             needs = tuple(key for key in found.needs if key != change.key)
             now = replace(change, needs=_together(change.needs, needs), ignored=found.unknown)
         return standing if now == change else replace(standing, change=now)

@@ -185,16 +185,22 @@ def test_changes_of_one_topic_land_together(site: Site) -> None:
     assert site.clones[site.api].shows("trip") == "1" and site.clones[site.lib].shows("trip") == "2"
 
 
-def test_a_footer_with_a_url_holds_a_change_back_until_the_other_one_goes(site: Site) -> None:
+def test_a_footer_with_a_url_or_a_change_id_holds_a_change_back_until_the_other_one_goes(site: Site) -> None:
     first = site.proposes(site.lib, {"first": "1\n"})
     url = f"{site.gerrit.url}/c/{site.lib}/+/{first.number}"
     second = site.proposes(site.api, {"second": "1\n"}, f"Use it\n\nDepends-On: {url}")
-    site.checked(first, second)
-    site.approves(second)
-    wait_for("it says what it waits for", lambda: any(f"#{first.number}" in text for text in site.messages(second)))
-    assert site.status(second) == "NEW"
+    third = site.proposes(site.api, {"third": "1\n"}, f"Use it, too\n\nDepends-On: {first.change_id}")
+    nobody = f"I{'0' * 40}"
+    other = site.proposes(site.api, {"other": "1\n"}, f"Use what is not there\n\nDepends-On: {nobody}")
+    site.checked(first, second, third, other)
+    assert any(nobody in text and "does not count" in text for text in site.messages(other))
+    site.approves(second, third)
+    said = f"#{first.number}"
+    for one in (second, third):
+        wait_for("it says what it waits for", lambda one=one: any(said in text for text in site.messages(one)))
+        assert site.status(one) == "NEW"
     site.approves(first)
-    site.lands(first, second)
+    site.lands(first, second, third)
 
 
 def test_a_rule_that_is_not_met_is_told_and_waited_for(site: Site) -> None:
