@@ -258,7 +258,7 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
                 return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
             return f"{change.key} cannot be tested; its report says why"
         case Dequeue(key=key, commit=commit, event=enqueued):
-            if not _has(before, key, commit, enqueued) and _alarms(after) != _alarms(before):
+            if not _has(before, key, commit, enqueued) and after.alarms != before.alarms:
                 return ""
             if not _has(before, key, commit, enqueued):
                 return f"{key} is not in the pipeline"
@@ -276,10 +276,6 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
             return ""
         case _:
             assert_never(work)
-
-
-def _alarms(state: State) -> tuple[object, ...]:
-    return state.parted, state.strayed
 
 
 def _has(state: State, key: str, commit: str = "", event: str = "") -> bool:

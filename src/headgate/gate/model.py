@@ -340,6 +340,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     strayed: tuple[Strayed, ...] = ()
     """Alarms that stand until somebody says that it is dealt with."""
 
+    @property
+    def alarms(self) -> tuple[Parted | Strayed, ...]:
+        """Return all that people are to look after."""
+        return *self.parted, *self.strayed
+
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:
             for item in queue.items:
