@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,9 +16,7 @@ from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
-from headgate.services.scheduler.refs import looked_at
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access, Realm, Rules
@@ -93,9 +90,7 @@ async def client(tmp_path: Path, repositories: Repositories, access: Access) -> 
         gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE, recording=history) as running,
         running.context.store.session("web") as session,
     ):
-        async with asyncio.timeout(DEADLINE_S):
-            while not all(looked_at(running.context, "local", f"git.example/code/{name}") for name in ("api", "lib")):
-                await running.context.mirror.moved(running.context.mirror.moves)
+        await running.looked_at("git.example/code/api", "git.example/code/lib")
         site = Site(
             running.context,
             running.scheduler.tenants,

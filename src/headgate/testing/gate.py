@@ -35,6 +35,7 @@ from headgate.services.notices.publisher import Publisher
 from headgate.services.recorder import Recorder
 from headgate.services.reporting.courier import Courier
 from headgate.services.reporting.forges import ForgeReporter
+from headgate.services.scheduler.refs import looked_at
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
 from headgate.store.types import Backend
@@ -116,6 +117,13 @@ class Gate:
     scheduler: Scheduler
     runner: FunctionRunner
     history: Remembered
+
+    async def looked_at(self, *projects: str) -> None:
+        """Wait until each of these, as `git.example/code/api`, has been looked at: before, nobody knows its changes."""
+        mirror = self.context.mirror
+        async with asyncio.timeout(DEADLINE_S):
+            while not all(looked_at(self.context, "local", project) for project in projects):
+                await mirror.moved(mirror.moves)
 
 
 def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:

@@ -130,6 +130,7 @@ async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Wor
         running.context.store.session("web") as session,
     ):
         await running.scheduler.tenants["example"].loaded.wait()
+        await running.looked_at("git.example/code/api", "git.example/code/lib")
         logs = tmp_path / "logs"
         site = Site(
             running.context,
