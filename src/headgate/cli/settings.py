@@ -246,6 +246,8 @@ SHARED = ("driver", "canonical_hostname", "baseurl", "poll_delay", "approvals")
 POKE_SECRET_MIN_CHARS = 16
 UNTIL = "until="
 """Behind a key: until when it is good."""
+_REMARK = re.compile(r"\s[#;]")
+"""How a value looks whose writer took the end of the line for a comment."""
 _ANY = Option("text", "", "")
 """What stands in a section that takes any names."""
 _NEEDED = {
@@ -273,7 +275,8 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
         if name == "driver" and kind == "connection *" and value in LACKING:
             continue
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
-            raise UserError(f"{ini.at(section, name)}: {name} {why}")
+            hint = "; a comment needs a line of its own" if _REMARK.search(value) else ""
+            raise UserError(f"{ini.at(section, name)}: {name} {why}{hint}")
     if kind == "connection *":
         driver = found.get("driver") or "git"
         if driver in LACKING and driver not in FORGES:

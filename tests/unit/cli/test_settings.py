@@ -26,6 +26,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ("[web]\nport = 1\nporte = 9000\n", r"headgate.conf:3: unknown option 'porte' in \[web\]; did you mean 'port'"),
         ("[web]\nport = many\n", r"headgate.conf:2: port must be a whole number, not 'many'"),
         ("[web]\nport = 9000.5\n", r"headgate.conf:2: port must be a whole number"),
+        ("[web]\nport = 9000  # ours\n", r"headgate.conf:2: port .*'9000  # ours'; a comment needs a line of its own"),
         ("[web]\nport = 70000\n", r"headgate.conf:2: port must be from 0 to 65535, not '70000'"),
         ("[executor]\ndefault_timeout = nan\n", r"headgate.conf:2: default_timeout must be a number of at least 0"),
         ("[executor]\ndefault_timeout = inf\n", r"headgate.conf:2: default_timeout must be a number of at least 0"),
