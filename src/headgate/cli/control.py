@@ -43,7 +43,7 @@ def enqueue(
     unapproved: bool,
     change: str,
 ) -> None:
-    """Put CHANGE (a topic, or branch/topic) into a pipeline.
+    """Put CHANGE (a topic, branch/topic, or its number) into a pipeline.
 
     One that lands takes what meets its requirements, unless you say --unapproved."""
     at = pages(config, url)
@@ -63,7 +63,7 @@ def enqueue(
 def dequeue(
     config: str | None, url: str | None, tenant: str | None, pipeline: str, project: str, reason: str, change: str
 ) -> None:
-    """Take CHANGE (a topic, or branch/topic) out of a pipeline; its builds are cancelled."""
+    """Take CHANGE (a topic, branch/topic, or its number) out of a pipeline; its builds are cancelled."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "change": change, "reason": reason}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)

@@ -140,7 +140,7 @@ class Builds:
                     execute_time=time_text(build.asked_ms),
                     start_time=time_text(int(began * 1000)) if began else None,
                     end_time=time_text(build.end_ms),
-                    duration=(build.end_ms / 1000 - began) if began and build.end_ms else None,
+                    duration=round(build.end_ms / 1000 - began, 3) if began and build.end_ms else None,
                     estimated_time=job.estimated_time if job else None,
                     error_detail=build.error or None,
                     log_url=build.log_url or None,
