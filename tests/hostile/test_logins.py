@@ -26,6 +26,7 @@ from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.login.sessions import OF_ONE_MAX, Sessions
 from headgate.web.peers.requests import Checked
+from headgate.web.routes.login import RETURNING_MAX
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES
 
@@ -179,14 +180,19 @@ async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(vi
     now = int(time.time())
     wrong: list[dict[str, Any]] = [
         {"aud": "another"}, {"aud": [GATE, "another"]}, {"azp": "another"}, {"iss": "http://127.0.0.1:1"},
-        {"exp": now - 60}, {"iat": now + 600}, {"nonce": "another"}, {"nonce": None}, {"sub": 7}, {"sub": "bob"},
-        {"zuul": {"admin": ["example"]}}, {"sub": "x" * 300},
+        {"exp": now - 60}, {"iat": now + 600}, {"exp": str(now + 600)}, {"nonce": "another"},
+        {"nonce": None}, {"sub": 7}, {"sub": "bob"}, {"zuul": {"admin": ["example"]}}, {"sub": "x" * 300},
     ]  # fmt: skip
     for claims in wrong:
         state = await visitor.begins()
         provider.claims = claims
         answer = await visitor.comes_back(state)
         assert answer.status_code in (400, 401) and not visitor.cookie, claims
+        if "iat" in claims:
+            assert "do the clocks agree" in answer.text
+        if "aud" not in claims and "sub" not in claims:
+            bearer = {"Authorization": f"Bearer {provider.token(**{**claims, 'exp': str(now + 600)})}"}
+            assert (await visitor.browser.get(STATUS, headers=bearer)).status_code == 401
     provider.claims = {}
     for made in (
         lambda: unsigned(provider.said()),
@@ -240,12 +246,35 @@ async def test_a_provider_that_is_away_slow_or_says_too_much_holds_up_nobody(vis
     provider.going.set()
     assert (await begun).status_code == 303
     await waits
-    before = provider.asked.count("/jwks")
+    before, known = provider.asked.count("/jwks"), visitor.site.access.realms[0].authenticator.provider
+    assert known is not None
+    moment = known.now_s()
+    known.now_s = lambda: moment
     for n in range(20):
         asked = {"Authorization": f"Bearer {provider.token(kid=f'unknown-{n}')}"}
         assert (await stranger.get(STATUS, headers=asked)).status_code == 401
     assert provider.asked.count("/jwks") - before <= 1, "it is not asked for each"
     await stranger.aclose()
+
+
+async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: Visitor) -> None:
+    provider, login = visitor.provider, visitor.site.access.sessions
+    assert login is not None
+    state = await visitor.begins()
+    provider.going.clear()
+    coming = [asyncio.ensure_future(visitor.comes_back(state)) for _ in range(RETURNING_MAX + 20)]
+    other = visitor.another()
+    for number, one in enumerate(asyncio.as_completed(coming, timeout=DEADLINE_S), 1):
+        answer = await one
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        if number == 20:
+            break
+    refused = await other.get("/login/callback", params={"state": state, "code": "code"})
+    assert refused.status_code == 503 and len(login.returning) == RETURNING_MAX, "nobody frees the place of another"
+    await other.aclose()
+    provider.going.set()
+    await asyncio.gather(*coming)
+    assert not login.returning and (await visitor.logs_in()).status_code == 303
 
 
 async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor: Visitor) -> None:
@@ -273,9 +302,9 @@ async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor
     assert not await visitor.is_somebody(), "it ends by itself"
 
 
-async def socket_of(visitor: Visitor, origin: str, csrf: str) -> list[dict[str, Any]]:
+async def socket_of(visitor: Visitor, origin: str, csrf: str, token: str | None = None) -> list[dict[str, Any]]:
     """Return what a socket that follows a log is sent."""
-    said = json.dumps({"uuid": "a" * 32, "logfile": "console.log", "csrf": csrf})
+    said = json.dumps({"uuid": "a" * 32, "logfile": "console.log", "csrf": csrf, "token": token})
     received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": said}])
     sent: list[dict[str, Any]] = []
 
@@ -324,6 +353,9 @@ async def test_no_page_elsewhere_acts_or_reads_for_who_is_logged_in(visitor: Vis
     for headers in ({}, {"Origin": HERE}, {"X-Headgate-CSRF": csrf}, {"Origin": HERE, "X-Headgate-CSRF": f"{csrf}x"}):
         assert await visitor.writes(**headers) == 403, headers
     assert [one.get("code") for one in await socket_of(visitor, HERE, "")][-1] == 4000
+    deep = base64.urlsafe_b64encode(b"[" * 30_000).decode().rstrip("=")
+    for token in (f"{deep}.e30.x", f"e30.{deep}.x", f"eyJhbGciOiJSUzI1NiJ9.{deep}.x", "\u00e9.\u20ac.x", "x", "." * 40):
+        assert [one.get("code") for one in await socket_of(visitor, HERE, csrf, token)][-1] == 4000, token[:20]
     assert await visitor.writes(Origin=HERE, X_Headgate_CSRF=csrf, Content_Type="text/plain") == 415
     preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     assert (await visitor.browser.options(STATE, headers=preflight)).status_code == 403

@@ -22,7 +22,7 @@ import jwt
 log = logging.getLogger("headgate.web")
 
 ASKING_MAX_S = 10.0
-"""For one answer of the provider."""
+"""Until the provider says something; a whole answer may take twice as long."""
 WAITING_MAX_S = 20.0
 """For what is asked to be known."""
 AGAIN_S = 10.0
@@ -30,6 +30,8 @@ AGAIN_S = 10.0
 FRESH_S = 3_600.0
 """After so long its keys are asked for anew."""
 ANSWER_MAX_BYTES = 262_144
+URL_MAX_CHARS = 2_000
+WHY_MAX_CHARS = 300
 KEYS_MAX = 100
 SIGNED_BY = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"))
 """Algorithms of keys of which the provider publishes one half: no shared secret, and never none."""
@@ -91,9 +93,9 @@ class Provider:
         known will do, or cannot be better just now.  `key`: the id of a key that is needed."""
         now = self.now_s()
         with self._lock:
-            if self._asking is not None and not self._asking.done():
-                return self._asking
             lacking = self._published is None or (key is not None and self._key(key) is None)
+            if self._asking is not None and not self._asking.done():
+                return self._asking if lacking else None
             if not (lacking or now - self._known_s > FRESH_S) or now - self._asked_s < AGAIN_S:
                 return None
             self._asked_s, self._asking = now, Future()
@@ -113,22 +115,23 @@ class Provider:
 
     def _ask(self, over: Future[None]) -> None:
         try:
-            with httpx.Client(verify=self.trust, timeout=self.patience_s) as client:
-                self._published = self._read(client)
+            self._published = asyncio.run(self._read())
             self._known_s = self.now_s()
-        except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
-            self._why = str(error) or type(error).__name__
-            log.warning("the OpenID provider %s cannot be asked: %s", self.issuer, self._why)
+        except (ProviderAway, ValueError) as error:
+            self._why = str(error)[:WHY_MAX_CHARS]
+            log.warning("the OpenID provider %s cannot be used: %s", self.issuer, self._why)
         finally:
             over.set_result(None)
 
-    def _read(self, client: httpx.Client) -> Published:
-        """Raise HTTPError, ValueError, PyJWTError."""
-        said = _fetched(client, self.issuer.rstrip("/") + DISCOVERY)
+    async def _read(self) -> Published:
+        """Raise ProviderAway, ValueError."""
+        said = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
         if said.get("issuer") != self.issuer:
-            raise ValueError(f"it says that it is the issuer {said.get('issuer')!r}: write that into issuer_id")
+            raise ValueError(
+                f"it says that it is the issuer {str(said.get('issuer'))[:200]!r}: write that into issuer_id"
+            )
         keys_url = self.keys_url or self._place(said, "jwks_uri")
-        found = _fetched(client, keys_url).get("keys")
+        found = (await self._fetched(keys_url)).get("keys")
         if not isinstance(found, list):
             raise ValueError(f"{keys_url} is no set of keys")
         ways = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
@@ -144,7 +147,7 @@ class Provider:
         """Raise ValueError for what is no address that may be used."""
         url = said.get(name)
         if not isinstance(url, str) or not safe(url):
-            raise ValueError(f"its {name} is {url!r}, which is no https address")
+            raise ValueError(f"its {name} is {str(url)[:100]!r}, which is no https address")
         return url
 
     def login(self, published: Published, asked: Mapping[str, str]) -> str:
@@ -179,21 +182,32 @@ class Provider:
             raise ProviderAway(f"{self.issuer} does not tell who this is: it answers {status}")
         return said
 
+    async def _fetched(self, url: str) -> Json:
+        """Raise ProviderAway."""
+        status, said = await self._asked("GET", url)
+        if status != 200:
+            raise ProviderAway(f"{url} answers {status}")
+        return said
+
     async def _asked(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
+        """Return the status and what is said.  Raise ProviderAway."""
+        plain = {"Accept-Encoding": "identity"}
         try:
             async with (
-                asyncio.timeout(max(WAITING_MAX_S, self.patience_s)),
-                httpx.AsyncClient(verify=self.trust, timeout=self.patience_s) as client,
+                asyncio.timeout(2 * self.patience_s),
+                httpx.AsyncClient(verify=self.trust, timeout=self.patience_s, headers=plain) as client,
                 client.stream(method, url, **more) as answer,
             ):
+                if answer.headers.get("content-encoding", "identity") != "identity":
+                    raise ProviderAway(f"{url} answers something compressed, which it was not asked for")
                 body = bytearray()
-                async for piece in answer.aiter_bytes():
+                async for piece in answer.aiter_raw():
                     body += piece
                     if len(body) > ANSWER_MAX_BYTES:
-                        raise ProviderAway(f"{self.issuer} answers more than {ANSWER_MAX_BYTES:,} bytes")
-                return answer.status_code, _mapping(url, bytes(body))
-        except (httpx.HTTPError, TimeoutError, ValueError) as error:
-            raise ProviderAway(f"{self.issuer} cannot be asked: {error or type(error).__name__}") from error
+                        raise ProviderAway(f"{url} answers more than {ANSWER_MAX_BYTES:,} bytes")
+                return answer.status_code, _mapping(url, answer.status_code, bytes(body))
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
+            raise ProviderAway(f"{self.issuer} cannot be asked: {str(error) or type(error).__name__}") from error
 
 
 def safe(url: str) -> bool:
@@ -205,14 +219,15 @@ def safe(url: str) -> bool:
         local = host == "localhost" or (number and ip_address(host).is_loopback)
     except ValueError:
         return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and local))
+    plain = bool(host) and url.isprintable() and len(url) <= URL_MAX_CHARS
+    return plain and (parts.scheme == "https" or (parts.scheme == "http" and local))
 
 
 def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
     """Return the keys that sign, by id; those of other uses and kinds are left out."""
     keys: dict[str, jwt.PyJWK] = {}
     for one in found[:KEYS_MAX]:
-        with suppress(jwt.PyJWTError):
+        with suppress(jwt.PyJWTError, TypeError, ValueError):
             if isinstance(one, dict) and one.get("use", "sig") == "sig" and one.get("kty") != "oct":
                 key = jwt.PyJWK.from_dict(one)
                 if key.algorithm_name in SIGNED_BY:
@@ -220,26 +235,14 @@ def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
     return keys
 
 
-def _fetched(client: httpx.Client, url: str) -> Json:
-    """Raise HTTPError, ValueError."""
-    with client.stream("GET", url) as answer:
-        answer.raise_for_status()
-        body = bytearray()
-        for piece in answer.iter_bytes():
-            body += piece
-            if len(body) > ANSWER_MAX_BYTES:
-                raise ValueError(f"{url} answers more than {ANSWER_MAX_BYTES:,} bytes")
-    return _mapping(url, bytes(body))
-
-
-def _mapping(url: str, body: bytes) -> Json:
+def _mapping(url: str, status: int, body: bytes) -> Json:
     """Raise ValueError."""
     try:
         said = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{url} does not answer JSON") from error
+        raise ValueError(f"{url} does not answer JSON, but with status {status}") from error
     if not isinstance(said, dict):
-        raise ValueError(f"{url} does not answer a JSON object")
+        raise ValueError(f"{url} does not answer a JSON object, but with status {status}")
     return said
 
 

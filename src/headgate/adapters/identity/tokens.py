@@ -34,6 +34,7 @@ _ERRORS: Sequence[tuple[type[jwt.PyJWTError], str]] = (
     (jwt.InvalidIssuerError, "IssuerUnknownError"),
     (jwt.DecodeError, "AuthTokenUndecodedException"),
 )
+_OF_CLOCKS = (jwt.ImmatureSignatureError, jwt.ExpiredSignatureError)
 
 
 class KeySet(Protocol):
@@ -88,7 +89,11 @@ class Authenticator:
                 options={"require": ["exp", *needs, *(["iat"] if self.age_max_s is not None else [])]},
             )
         except (jwt.PyJWTError, RecursionError) as error:
-            raise BadToken(f"authenticator {self.name}: {error}", self._word(error)) from error
+            clocks = "; do the clocks agree ([auth] skew)?" if isinstance(error, _OF_CLOCKS) else ""
+            raise BadToken(f"authenticator {self.name}: {error}{clocks}", self._word(error)) from error
+        for name in ("exp", "iat"):
+            if not isinstance(claims.get(name, 0), int | float):
+                raise BadToken(f"authenticator {self.name}: claim {name} is no number", "AuthTokenUndecodedException")
         return claims
 
     def read(self, token: str) -> dict[str, Any]:  # JSON
@@ -111,7 +116,7 @@ def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dic
     """Return the one that answers for the token, by its issuer, and the claims.  Raises BadToken."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.PyJWTError as error:
+    except (jwt.PyJWTError, RecursionError) as error:
         raise BadToken(f"this is no token: {error}", "AuthTokenUndecodedException") from error
     found = [one for one in among if one.issuer == claims.get("iss")]
     if not found:

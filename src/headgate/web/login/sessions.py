@@ -42,8 +42,8 @@ class Sessions:
     context: Context
     root: str = ""
     lasts_s: int = 28_800
-    returning: set[str] = field(default_factory=set)
-    """Ways back from a provider that are being looked at."""
+    returning: set[object] = field(default_factory=set)
+    """Ways back from a provider that are being looked at, one for each request."""
     _path: str = field(init=False, default="")
 
     def __post_init__(self) -> None:

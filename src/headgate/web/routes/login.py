@@ -105,10 +105,10 @@ async def callback(state: State, request: HttpRequest) -> Response[Any]:
     if len(sessions.returning) >= RETURNING_MAX:
         raise HTTPException("many log in just now; try again", status_code=503, headers={"Retry-After": "1"})
     returning = flow.Return(access, sessions, place.origin, dict(request.query_params))
-    state_of_way = request.query_params.get("state", "")
+    own = object()
     try:
         way = returning.way(place.given(BEGUN, request.headers))
-        sessions.returning.add(state_of_way)
+        sessions.returning.add(own)
         found = await returning.login(way)
         realm = access.realm_of(found.authenticator)
         access.check_claim(found.claims, override=realm is not None and realm.override)
@@ -122,7 +122,7 @@ async def callback(state: State, request: HttpRequest) -> Response[Any]:
             f"You are not logged in: {line(str(away), 500)}; try again later", status_code=503
         ) from away
     finally:
-        sessions.returning.discard(state_of_way)
+        sessions.returning.discard(own)
     log.info("%s (%s) logged in", line(found.who), found.authenticator)
     cookies = [place.kept(SESSION, value, sessions.lasts_s), place.kept(BEGUN, "", 0)]
     return Redirect(local(way.next), status_code=303, headers=_FRESH, cookies=cookies)
