@@ -59,6 +59,7 @@ async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch
     monkeypatch.setattr(looking, "IN_TURN_MAX", 2)
     for n in range(3):
         here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""})
+    here.hub.world.clock.advance(60)
     _, here.forge = here.driver("often", every_s=0.3)
     here.gate.forge = here.forge
     lists = "/repos/{owner}/{repo}/pulls"

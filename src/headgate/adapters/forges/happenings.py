@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate.adapters.forges.pulls import AnyPull, Report, cut
+from headgate.adapters.forges.pulls import AnyPull, Report, cut, ms
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Account, Details, Happening, Vote
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 
 OLD_MS = 3_600_000
 """Of what is seen for the first time ever, older comments are not told."""
+YOUNG_S = 10.0
+"""What is looked at so soon after its last change may change once more within the same second."""
 _NOTHING = Details()
 
 
@@ -45,6 +47,7 @@ class Mark:
     """How far it was told."""
 
     updated: str = ""
+    """With a number behind a tilde, see `told_apart`."""
     remark: int = 0
     review: int = 0
     again: str = ""
@@ -61,10 +64,24 @@ class Mark:
         return cls(parts[0], int(parts[1]), int(parts[2]), parts[3], *map(int, parts[4:]))
 
     @property
+    def since(self) -> str:
+        """Return the moment as the forge says it."""
+        return self.updated.partition("~")[0]
+
+    @property
     def text(self) -> str:
         """Return it as it is kept."""
         said = f"{self.updated}|{self.remark}|{self.review}|{self.again}"
         return f"{said}|{self.floor}" if self.floor else said
+
+
+def told_apart(updated: str, before: Mark, now_s: float) -> str:
+    """Return a moment of whole seconds such that what happens within one of them is told apart: with a number while it
+    is young, so that no list shows it like this and it is looked at once more."""
+    if now_s - ms(updated) / 1000 > YOUNG_S:
+        return updated
+    known, _, number = before.updated.partition("~")
+    return f"{updated}~{int(number) + 1 if known == updated and number else 0}"
 
 
 def marked(pull: AnyPull, before: Mark) -> Mark:

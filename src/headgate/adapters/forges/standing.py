@@ -6,13 +6,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace as changed
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.forges.happenings import USUAL, Mark, Spoken, events
+from headgate.adapters.forges.happenings import USUAL, Mark, Spoken, events, told_apart
 from headgate.adapters.forges.looking import Found
 from headgate.adapters.forges.pulls import AnyPull, cut
 from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, Rest
@@ -40,6 +41,8 @@ class Stands(ABC, Generic[Pull]):
 
     spoken: Spoken = USUAL
     """How triggers name what happens there."""
+    whole_seconds: bool = False
+    """Whether its times are of whole seconds, and nothing else tells what happens within one apart."""
 
     def __init__(
         self, rest: Rest, connection: str, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time
@@ -73,6 +76,9 @@ class Stands(ABC, Generic[Pull]):
         """Return the standing of a pull request of `project` (canonical name), and what happened since `was`.
 
         `heads`: ref -> commit of its branches.  Raise ReporterAway, Denied, Rejected, NotThere."""
+        mark = Mark.of(was.details.mark if was and was.details else "")
+        if self.whole_seconds:
+            pull = changed(pull, updated=told_apart(pull.updated, mark, self._now_s()))
         same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
         paths = was.change.files if was is not None and same else None
         if paths is None and pull.state == "OPEN":
@@ -93,7 +99,7 @@ class Stands(ABC, Generic[Pull]):
         )
         if was is not None and same:
             change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
-        details = await self.details(key, pull, us, Mark.of(was.details.mark if was and was.details else ""), paths)
+        details = await self.details(key, pull, us, mark, paths)
         approved = pull.head if pull.approved else ""
         now = Standing(change, pull.state == "OPEN", approved, pull.state == "MERGED", details=details)
         at_ms = int(self._now_s() * 1000)

@@ -81,7 +81,7 @@ class Asking:
     ) -> Found | None:
         """See `forges.looking.Asking`."""
         project = self.client.account.short(self.project)
-        since = Mark.of(was.details.mark).updated if was is not None and was.details is not None else ""
+        since = Mark.of(was.details.mark).since if was is not None and was.details is not None else ""
         if was is None and first:
             old_s = self.client.now_s() - OLD_MS / 1000
             since = datetime.fromtimestamp(old_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

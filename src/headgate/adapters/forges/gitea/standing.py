@@ -27,6 +27,8 @@ Protections = Mapping[str, Mapping[str, Any]]
 class GiteaStands(Stands[Pull]):
     """Makes standings of one Gitea."""
 
+    whole_seconds = True
+
     def __init__(self, client: Client, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
         self._protections: OrderedDict[str, tuple[float, Protections]] = OrderedDict()

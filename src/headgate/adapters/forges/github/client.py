@@ -26,7 +26,7 @@ class Client(Rest):
         self, account: GitHubAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
-        self.account = account
+        self.account, self.now_s = account, now_s
 
     def headers(self, key: Key) -> Mapping[str, str]:
         """See `Rest`."""

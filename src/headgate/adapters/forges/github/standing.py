@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 
@@ -21,8 +20,10 @@ from headgate.config.forges.facts import Details, Vote
 class GitHubStands(Stands[Pull]):
     """Makes standings of one GitHub."""
 
-    def __init__(self, client: Client, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time) -> None:
-        super().__init__(client, client.account.name, engine, now_s)
+    whole_seconds = True
+
+    def __init__(self, client: Client, engine: Callable[[], GitEngine]) -> None:
+        super().__init__(client, client.account.name, engine, client.now_s)
         self._bypasses: OrderedDict[tuple[str, int], tuple[float, bool]] = OrderedDict()
 
     async def details(
