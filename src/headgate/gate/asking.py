@@ -9,6 +9,7 @@ from headgate.config.forges.asking import unmet as missing
 from headgate.config.forges.table import DIALECTS
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import Change, Standing, TriggerEvent
+from headgate.gate.work import Demands
 from headgate.gate.world import World
 
 _NOTHING: dict[str, object] = {}
@@ -87,6 +88,24 @@ def withheld(standing: Standing, mine: Collection[str]) -> str:
         if rule.met is False and not rule.bypassed and not only_ours:
             return f"{change.key} {rule.text}"
     return ""
+
+
+def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Demands:
+    """Return what the pipeline asks of changes of a forge.  `exempt`: keys of those of which it is not asked."""
+    pipeline, mine = world.pipeline, tuple(sorted(ours(world, connection)))
+    require, reject = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
+    return Demands(pipeline.drivers.get(connection, "git"), require, reject, mine, tuple(exempt))
+
+
+def amiss(asked: Demands, standing: Standing, tenant: str) -> str:
+    """Return what keeps a change that its forge was just asked for from landing, for people; empty: nothing does."""
+    dialect = DIALECTS.get(asked.driver, DIALECTS["git"])
+    seen = Seen(standing, tenant, ours=frozenset(asked.ours))
+    if standing.change.key not in asked.exempt:
+        why = missing(dialect.require, asked.require, seen) or refused(dialect.require, asked.reject, seen)
+        if why:
+            return why
+    return withheld(standing, asked.ours)
 
 
 def of_refs(change: Change, world: World) -> str:

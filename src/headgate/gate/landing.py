@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.actions import Action, Land, Mark, Report
+from headgate.gate.asking import demands
 from headgate.gate.change import Change
 from headgate.gate.leave import commit_of, leave, with_landed
 from headgate.gate.model import Item, Landed, Queue, with_item
 from headgate.gate.readiness import heeds_vetoes, leases, needs_approval
 from headgate.gate.report import text
 from headgate.gate.start import abandon
-from headgate.gate.work import LandAnswer, Landing, LandRequest, ReportRequest
+from headgate.gate.work import Demands, LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.world import World
 
 REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
@@ -48,11 +49,19 @@ def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> 
         after=queue.landed_as if _merged(first.change, world) else (),
         rest=bool(item.landed),
         queue=queue.name,
+        demands=_demands(item, world),
     )
     alone = len(item.left) == len(step) and not item.landed
     of = () if alone else (first.change.key if _merged(first.change, world) else first.change.project,)
     asked.append(Land(derived(buildset.id, "land", *of), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))
+
+
+def _demands(item: Item, world: World) -> dict[str, Demands]:
+    """Return what forges are asked before their changes are pushed."""
+    pushed = [one for one in item.left if one.number and not _merged(one, world)]
+    exempt = tuple(one.key for one in pushed if item.exempts(one))
+    return {name: demands(world, name, exempt) for name in sorted({one.connection for one in pushed})}
 
 
 def _merged(change: Change, world: World) -> bool:

@@ -139,6 +139,19 @@ class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
     said: dict[str, str] = {}
 
 
+class Demands(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pipeline asks of the changes of one forge, which has to hold at the moment of a push."""
+
+    driver: str
+    """In whose words it is said."""
+    require: dict[str, Any] = {}
+    reject: dict[str, Any] = {}
+    ours: tuple[str, ...] = ()
+    """Labels and contexts that the pipeline sets itself: no rule that asks for them keeps a change from landing."""
+    exempt: tuple[str, ...] = ()
+    """Keys of changes of which the pipeline's requirements are not asked."""
+
+
 class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Advance `branch` to exactly the commit that was tested, fast-forward only, and write `note` on the change."""
 
@@ -169,6 +182,12 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Where a forge makes the merges: what the queue landed before, any of which may be the head of the branch."""
     rest: bool = False
     """A part of the circle has landed already: what is refused is tried again, as long as that may help."""
+    demands: dict[str, Demands] = {}
+    """Connection of a forge -> what its changes have to meet when they are pushed."""
+    looked_ms: int = 0
+    """When the forges were asked whether that holds."""
+    withheld: str = ""
+    """Why it may not be pushed by now: whoever finds it so asks only whether the push was made before."""
 
     @property
     def parts(self) -> tuple[Landing, ...]:

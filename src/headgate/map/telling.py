@@ -161,8 +161,6 @@ class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is to be merged there; the answer goes to the pipeline."""
     precedence: int = 0
     """Of that, where a merger pushes it."""
-    ours: tuple[str, ...] = ()
-    """Labels and contexts that the pipeline sets itself: no rule that asks for them keeps the change from landing."""
     pushed: Pushed | None = None
     """What has landed is to be shown there; the report is what people read where the forge does not see it."""
 

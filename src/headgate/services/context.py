@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -50,8 +50,6 @@ class Outboxes(NamedTuple):
     ask: Callable[[str, Sequence[Posting]], list[Op]] = lambda _, __: []
     first: Callable[[LandRequest, Item], Sequence[Posting]] = lambda _, __: ()
     """What a forge is told before it is asked to merge."""
-    ours: Callable[[str], Collection[str]] = lambda _: ()
-    """Connection -> labels and contexts that the pipeline sets there itself."""
 
 
 @dataclass(slots=True)
@@ -113,12 +111,10 @@ class Context:
         kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
         return self._kept(connection, stream, Postings((kept,)), 1)
 
-    def outboxes(
-        self, first: Callable[[LandRequest, Item], Sequence[Posting]], ours: Callable[[str], Collection[str]]
-    ) -> Outboxes:
-        """`first`: what a forge is told before it is asked to merge; `ours`: see `Outboxes`."""
+    def outboxes(self, first: Callable[[LandRequest, Item], Sequence[Posting]]) -> Outboxes:
+        """`first`: what a forge is told before it is asked to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
-        return Outboxes(lands, self.reported, self.asked_of, first, ours)
+        return Outboxes(lands, self.reported, self.asked_of, first)
 
     @property
     def merging(self) -> frozenset[str]:

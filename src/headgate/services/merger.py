@@ -23,6 +23,7 @@ from headgate.gate.work import (
 )
 from headgate.map.records import Facts, Trouble
 from headgate.map.tree import union
+from headgate.ports.forge import ReporterAway, ReportPutOff
 from headgate.ports.git import GitWork, Unreachable
 from headgate.ports.observer import Done
 from headgate.recipes.codec import decode
@@ -30,6 +31,7 @@ from headgate.recipes.requests import Claim, Owner
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.orders import shut
+from headgate.services.pushing import HOLDS_MS, kept_back
 from headgate.services.quarantine.quarantine import TRIES_MAX, Quarantine
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
@@ -139,7 +141,7 @@ class Merger:
             attempt = 0
             while True:
                 try:
-                    return await self._tried(claim, await self._if_open(claim, work), worker)
+                    return await self._tried(claim, await self._if_open(claim, work, again=attempt > 0), worker)
                 except Unreachable as unreachable:
                     if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
@@ -156,12 +158,22 @@ class Merger:
             if away:
                 self.membership.say(troubles=dict(self._away))
 
-    async def _if_open(self, claim: Claim, work: MergerWork) -> MergerWork:
-        """What is to land, with what people closed as the store has it at this moment."""
+    async def _if_open(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
+        """What is to land, with what people closed as the store has it at this moment, and with what its forge says
+        where it was asked too long ago.  Raises Unreachable."""
         if not isinstance(work, LandRequest):
             return work
-        tenant = claim.request.meta["tenant"]
-        return replace(work, shut=await shut(self._context, claim.session, tenant, work.pipeline, work.queue))
+        context, tenant = self._context, claim.request.meta["tenant"]
+        work = replace(work, shut=await shut(context, claim.session, tenant, work.pipeline, work.queue))
+        if not work.looked_ms or not (again or context.now_ms() - work.looked_ms > HOLDS_MS):
+            return work
+        try:
+            return replace(work, withheld=await kept_back(context.forges, work, tenant))
+        except (ReporterAway, ReportPutOff) as error:
+            why = f"is not pushed to, as its forge cannot be asked whether that may still be: {error}"
+            project = work.change.project
+            answer = LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)
+            raise Unreachable(project, why, answer) from error
 
     async def _tried(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer:
         """What git answers.  Work that takes long, as a server may answer late or never, gives its place to others; it

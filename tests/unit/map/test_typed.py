@@ -34,6 +34,8 @@ VALUES_OF_USERS = {
     "Remains.reject": "what the pipeline says, in the words of drivers; as are the next two",
     "Remains.reports": "",
     "Remains.require": "",
+    "Demands.reject": "as Remains.reject",
+    "Demands.require": "as Remains.reject",
     "Posting.how": "what the pipeline says to the reporter, in the words of its driver",
     "HandAction.details": "what was asked, as it was asked; for people",
 }

@@ -15,7 +15,7 @@ from headgate.gate.change import Standing, numbered
 from headgate.gate.work import Landing, LandRequest
 from headgate.map.telling import Posting
 from headgate.ports.forge import Abilities, Hint, Landed, NotLanded, Sighting
-from headgate.ports.reporter import ReporterAway, ReportPutOff
+from headgate.ports.reporter import ReportPutOff
 
 
 class Tells(Protocol):
@@ -74,7 +74,7 @@ class RestDriver(ABC):
         except (NotThere, Denied):
             return None
         except Rejected as error:
-            raise ReporterAway(f"{key} cannot be looked up: {error}") from error
+            raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
 
     @abstractmethod
     async def now(self, project: str, number: int) -> Standing:

@@ -208,7 +208,7 @@ class GitEngine:
         own = project if work.later or work.rest else ""
         try:
             mirror, bases = await self._bases(work.state, work.parts)
-            later = [] if mirror is None or work.shut else _by_project(work.later)
+            later = [] if mirror is None or work.shut or work.withheld else _by_project(work.later)
             for parts in later:  # nothing has landed yet: what would be refused is to be known before anything does
                 project = parts[0].change.project
                 other, theirs = await self._bases(work.state, parts)

@@ -94,6 +94,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         left = await _left(mirror, parts, refs)
         if left and work.shut:
             raise Shut
+        if left and work.withheld:
+            raise Impossible(("push",), 1, work.withheld)
         held = [step for part in left for step in _held(part)]
         _may_land(left, held, refs)
         moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]

@@ -7,7 +7,6 @@ once that is recorded the forge is to show it: by itself, or the change is close
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -15,14 +14,13 @@ from msgspec.structs import replace
 
 from headgate.base.texts import line
 from headgate.gate.actions import Land
-from headgate.gate.asking import withheld
-from headgate.gate.change import Change
 from headgate.gate.work import ERROR_SIZE_MAX, LandAnswer, LandRequest
 from headgate.map.telling import Posting, Pushed
 from headgate.ports.forge import Forge, Landed, Shows
 from headgate.ports.reporter import ReportPutOff
 from headgate.services.context import Context
 from headgate.services.orders import shut
+from headgate.services.pushing import kept_back
 from headgate.services.reporting.postings import to_push
 from headgate.store.store import Session
 from headgate.store.types import Op
@@ -70,27 +68,13 @@ class ForgeReporter:
 
     async def _push(self, posting: Posting, work: LandRequest) -> list[Op]:
         """Return the request to a merger, who answers; or the answer, where the forge says that it may not land."""
-        for part in (*work.parts, *work.later):
-            if part.change.connection == self.forge.name and (why := await self._kept_back(part.change, posting.ours)):
-                return self._answer(posting, _of(work, ok=False, error=why))
-        report, action = posting.report, Land(posting.key, work, posting.precedence)
-        request = to_push(action, report.item, report.tenant, report.pipeline)
+        report = posting.report
+        forges = {**self.context.forges, self.forge.name: self.forge}
+        if why := await kept_back(forges, work, report.tenant):
+            return self._answer(posting, _of(work, ok=False, error=why))
+        work = replace(work, looked_ms=self.context.now_ms())
+        request = to_push(Land(posting.key, work, posting.precedence), report.item, report.tenant, report.pipeline)
         return self.context.merges.submit(request, msgspec.json.encode(work))
-
-    async def _kept_back(self, change: Change, ours: Collection[str]) -> str:
-        """Return why a change may not be pushed, for people; empty: it may.  Of what has landed the merger knows."""
-        now = await self.forge.look_up(change.key)
-        if now is None:
-            return f"{change.key} is not there any more"
-        if now.landed:
-            return ""
-        if not now.open:
-            return f"{change.key} is closed"
-        if now.change.commit != change.commit:
-            return f"the head of {change.key} is no more {change.commit[:12]}, which was tested"
-        if now.change.branch != change.branch:
-            return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
-        return withheld(now, ours)
 
     async def _show(self, posting: Posting, pushed: Pushed) -> None:
         """See to it that the forge shows what has landed."""

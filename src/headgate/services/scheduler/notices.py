@@ -21,7 +21,6 @@ from headgate.config.forges.table import DIALECTS
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record, Report
-from headgate.gate.asking import ours
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.report import build_url, filled, kind_of
@@ -188,7 +187,7 @@ def before_merging(world: World, work: LandRequest, item: Item) -> list[Posting]
 
 def outboxes(context: Context, world: World) -> Outboxes:
     """Return where a turn puts what forges are to be told, and to do."""
-    return context.outboxes(partial(before_merging, world), partial(ours, world))
+    return context.outboxes(partial(before_merging, world))
 
 
 def _concerns(name: str, change: Change, said: _Said, tenant: Tenant) -> bool:

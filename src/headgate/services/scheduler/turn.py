@@ -150,8 +150,7 @@ class Turn:
         if how == "merge":
             first = self.outboxes.first(action.work, item) if item is not None else ()
             return self.outboxes.ask(connection, [*first, replace(asked, land=trimmed(action.work))])
-        asked = replace(asked, precedence=action.precedence, ours=tuple(sorted(self.outboxes.ours(connection))))
-        return self.outboxes.ask(connection, [asked])
+        return self.outboxes.ask(connection, [replace(asked, precedence=action.precedence)])
 
     def _add(
         self,

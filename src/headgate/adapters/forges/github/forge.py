@@ -29,7 +29,7 @@ from headgate.gate.change import Change, Standing, numbered
 from headgate.gate.work import Landing, LandRequest
 from headgate.map.telling import Posting
 from headgate.ports.forge import Abilities, Hint, Ignored, Landed, NotLanded, Sighting
-from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
 _PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
@@ -126,7 +126,7 @@ class GitHubForge:
         except (NotThere, NotInstalled, Denied):
             return None
         except Rejected as error:
-            raise ReporterAway(f"{key} cannot be looked up: {error}") from error
+            raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
 
     async def report(self, posting: Posting) -> None:
         """See `ports.forge.Forge`."""

@@ -1,0 +1,96 @@
+"""Who proposes, or may take back a word, just as what was tested is pushed to its branch: no rule of the forge keeps
+Headgate's own account from pushing there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.git.engine import GitEngine
+from headgate.gate.work import LandAnswer, LandRequest, MergerAnswer, MergerWork
+from headgate.ports.git import Unreachable
+from headgate.services import merger
+from headgate.services.reporting import courier
+from headgate.testing.repositories import run_git
+from tests.integration.forge.test_board import town
+from tests.integration.forge.test_pushing import held, log, released
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+    monkeypatch.setattr(merger, "RETRY_MIN_S", 0.02)
+
+
+async def test_what_people_take_back_in_silence_is_not_pushed(tmp_path: Path) -> None:
+    """No delivery tells of it."""
+    async with town(tmp_path, lands="push") as here:
+        pull = await held(here)
+        pull.votes["bob"] = "changes_requested"
+        released(here)
+        await here.until(lambda: here.results("gate") == ["MERGE_FAILURE"], "it ends")
+        await here.until(lambda: len(pull.said) == 2, "it is told")
+        assert "review" in pull.said[-1] and pull.open and log(here) == []
+
+
+async def test_what_was_merged_elsewhere_meanwhile_is_not_pushed(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push") as here:
+        here.board.push("code/api", {"other": "1\n"}, "stable")
+        pull = await held(here)
+        pull.branch = "stable"
+        here.board.merge(pull)
+        released(here)
+        await here.until(lambda: here.results("gate") == ["MERGE_FAILURE"], "it ends")
+        assert log(here) == []
+
+
+class Away:
+    """A repository that does not answer once, when a change is to be pushed there, or only after it took the push."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, pushed: bool) -> None:
+        self.monkeypatch, self.pushed = monkeypatch, pushed
+        self.tries = 0
+
+    def meanwhile(self, happens: Callable[[], None]) -> None:
+        """What people do just then."""
+        do = GitEngine.do
+
+        async def away(engine: GitEngine, work: MergerWork) -> MergerAnswer:
+            if not isinstance(work, LandRequest):
+                return await do(engine, work)
+            self.tries += 1
+            if self.tries > 1:
+                return await do(engine, work)
+            answer = await do(engine, work) if self.pushed else LandAnswer(work.buildset, ok=False)
+            happens()
+            raise Unreachable(work.change.project, "does not answer", answer)
+
+        self.monkeypatch.setattr(GitEngine, "do", away)
+
+
+async def test_what_people_take_back_while_its_repository_is_away_is_not_pushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, lands="push") as here:
+        pull, away = await held(here), Away(monkeypatch, pushed=False)
+        away.meanwhile(lambda: setattr(pull, "draft", True))
+        released(here)
+        await here.until(lambda: here.results("gate") == ["MERGE_FAILURE"], "it ends")
+        await here.until(lambda: "is a draft" in pull.said[-1], "it is told")
+        assert away.tries == 2 and log(here) == []
+
+
+async def test_what_was_pushed_has_landed_whatever_is_proposed_there_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, lands="push") as here:
+        pull, away = await held(here), Away(monkeypatch, pushed=True)
+        head = pull.head
+        more = run_git("rev-parse", "master", at=here.board.repositories.hub / "code/api")
+        here.board.blind = True
+        away.meanwhile(lambda: setattr(pull, "head", more))
+        released(here)
+        await here.until(lambda: here.results("gate") == ["SUCCESS"], f"it lands: {pull.said}")
+        assert away.tries == 2 and head in log(here)[0]
