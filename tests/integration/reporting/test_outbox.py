@@ -155,6 +155,19 @@ async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
     assert found.taker.taken == ["b1", "a1", "a2"]
 
 
+async def test_one_at_whose_reports_nobody_answers_holds_up_its_own_change_alone() -> None:
+    async with desk() as found:
+        found.taker.says = lambda one: ReporterAway("it answers 502") if one.key == "a1" else None
+        await found.report(of("a", "a1"), *(of(f"{n}", f"other{n}") for n in range(9)), of("b", "b1"))
+        await found.until(lambda: found.waiting == 1)
+        assert "a1" not in found.taker.taken and len(found.taker.taken) == 10
+        await found.report(of("c", "c1"))
+        await found.until(lambda: "c1" in found.taker.taken and outbox(found.context, TO).trouble is None)
+        found.taker.says = lambda _: None
+        await found.until(lambda: not found.waiting)
+    assert found.taker.taken[-1] == "a1" and not found.aside
+
+
 async def test_one_that_is_put_off_for_a_day_and_one_that_raises_are_set_aside() -> None:
     async with desk() as found:
         found.taker.says = lambda one: ReportPutOff("full") if one.key == "a1" else RuntimeError("a defect")

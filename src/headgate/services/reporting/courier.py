@@ -40,8 +40,14 @@ LOOKED_AT_MAX = 1_000
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 300.0
 PUT_OFF_MAX_MS = 24 * 3_600_000
 """For so long one that is put off is tried; then it is set aside."""
+BROKEN_MAX = 5
+"""So often whoever takes reports breaks at those of one change, and takes others in between, before it is given up."""
 DROPPED_MAX = 40
 """In one commit."""
+
+
+class _Broken(ReportPutOff):
+    """Nobody answers at the reports of one change, and at others somebody does."""
 
 
 @dataclass(slots=True)
@@ -69,6 +75,12 @@ class Courier:
     _away: _Pause = field(default_factory=_Pause)
     _put_off: dict[str, _Pause] = field(default_factory=dict)
     """Change -> its pause."""
+    _broken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Change at whose reports nobody answered -> what had been taken by then, and how often others were taken since."""
+    _probed: set[str] = field(default_factory=set)
+    """Changes that were tried since anything was taken."""
+    _taken: int = 0
+    """How many were."""
     _resting: dict[str, float] = field(default_factory=dict)
     """Project that the forge takes nothing of -> until when; others are told of theirs."""
     _session: Session | None = None
@@ -120,6 +132,7 @@ class Courier:
             return
         if not waiting:
             self._put_off.clear()
+            self._broken.clear()
             self._resting.clear()
             await self._well(guard)
         pauses = (*(pause.until_s for pause in self._put_off.values()), *self._resting.values())
@@ -134,10 +147,10 @@ class Courier:
 
     def _chosen(self, waiting: Sequence[Waiting[Postings]], now_s: float) -> Iterator[Waiting[Postings]]:
         """The oldest of each change that is not put off, the projects in turn; one alone while it is not known whether
-        any is taken."""
+        any is taken, and of another change each time."""
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
         turns: Counter[str] = Counter()
-        found = list[tuple[int, int, Waiting[Postings]]]()
+        found = list[tuple[bool, int, int, Waiting[Postings]]]()
         self._resting = {project: until_s for project, until_s in self._resting.items() if until_s > now_s}
         for place, event in enumerate(waiting):
             whose = _change(event)
@@ -149,14 +162,17 @@ class Courier:
             project = _project(event)
             if project in self._resting:
                 continue
-            found.append((turns[project], place, event))
+            found.append((whose in self._probed, turns[project], place, event))
             turns[project] += 1
-        yield from (event for _, _, event in heapq.nsmallest(most, found, key=lambda one: one[:2]))
+        if all(probed for probed, *_ in found):
+            self._probed.clear()
+        yield from (event for *_, event in heapq.nsmallest(most, found, key=lambda one: one[:3]))
 
     async def _tell_all(self, chosen: Sequence[Waiting[Postings]], guard: At) -> None:
         """Every one is tried to its end, whatever becomes of the others."""
         aside = Quarantine(self.context).report
-        found = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
+        told = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
+        found = [self._judged(event, result) for event, result in zip(chosen, told, strict=True)]
         ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
         ended = list[Waiting[Postings]]()
         for event, result in zip(chosen, found, strict=True):
@@ -185,10 +201,28 @@ class Courier:
             self._away.grow(now_s, max(everywhere))
         elif ended:
             self._away = _Pause()
+        if ended:
+            self._taken += len(ended)
+            self._probed.clear()
         if away:
             await self._tell_why(str(away[0]), guard)
         elif ended and not self._resting:
             await self._well(guard)
+
+    def _judged(self, event: Waiting[Postings], result: list[Op] | BaseException) -> list[Op] | BaseException:
+        """Return what came of a report: of one change alone, where nobody answers at its reports and others are taken
+        in between, else all would wait for it, for ever."""
+        whose = _change(event)
+        if not isinstance(result, ReporterAway) or result.alone:
+            self._broken.pop(whose, None)
+            return result
+        self._probed.add(whose)
+        taken, times = self._broken.get(whose, (self._taken, 0))
+        times += self._taken > taken
+        self._broken[whose] = (self._taken, times)
+        if not times:
+            return result
+        return ReportRefused(str(result)) if times > BROKEN_MAX and self._is_late(event) else _Broken(str(result))
 
     async def _tell(self, event: Waiting[Postings]) -> list[Op]:
         """Return the answers that somebody waits for.  Raises what the reporter does."""
@@ -210,12 +244,14 @@ class Courier:
         if isinstance(error, ReportRefused):
             return True
         if isinstance(error, ReportPutOff):
-            oldest_ms = min((one.report.at_ms for one in event.event.postings), default=0)
             log.warning("%s: a report is put off: %s", self.connection, error)
-            most_ms = LAND_MAX_MS if _landings(event) else PUT_OFF_MAX_MS
-            return self.context.now_ms() - oldest_ms > most_ms
+            return not isinstance(error, _Broken) and self._is_late(event)
         log.error("%s: a report raises in a way nobody foresaw", self.connection, exc_info=error)
         return self._tries.spent(event.entry)
+
+    def _is_late(self, event: Waiting[Postings]) -> bool:
+        oldest_ms = min((one.report.at_ms for one in event.event.postings), default=0)
+        return self.context.now_ms() - oldest_ms > (LAND_MAX_MS if _landings(event) else PUT_OFF_MAX_MS)
 
     @property
     def _shown(self) -> Trouble | None:
