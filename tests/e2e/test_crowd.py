@@ -54,7 +54,7 @@ async def test_the_crowd_is_readable_and_can_be_filtered(served: Served, page: P
     await page.keyboard.type("topic-17,")
     await expect(page.locator(".item")).to_have_count(2)
     await expect(page.locator(".small", has_text="2 of 180 items")).to_be_visible()
-    await page.get_by_role("button", name="Open all").click()
+    await page.get_by_role("button", name="Unfold all").click()
     await shoot(page, "crowd-filtered")
     await page.emulate_media(color_scheme="dark")
     await page.get_by_role("searchbox").fill("")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from headgate.adapters.forges.registry import FORGES
+from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
 from headgate.cli.moving.reference import LACKING, NOTES, Note, note
@@ -231,7 +231,7 @@ def _options(kind: str, driver: str) -> Collection[str]:
     if kind == "connection *" and driver in LACKING and driver not in FORGES:
         return {"driver"}
     if kind == "connection *" and driver in FORGES:
-        return {*SHARED, *FORGES[driver].settings}
+        return {*SHARED, *FORGES[driver].settings} - without_effect(driver).keys()
     return OPTIONS[kind]
 
 

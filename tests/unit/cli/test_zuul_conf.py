@@ -11,7 +11,7 @@ from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.moving.page import WIDTH, is_of_the_reference, page
-from headgate.cli.moving.reference import LACKING, NOTES
+from headgate.cli.moving.reference import LACKING, NEEDLESS, NOTES
 from headgate.cli.options import OPTIONS
 from headgate.cli.settings import Settings, read
 
@@ -277,7 +277,10 @@ def test_nothing_is_said_of_what_has_an_effect() -> None:
 def test_a_pagure_is_taken_over_as_it_is(tmp_path: Path) -> None:
     """As the reference has it: without a secret of webhooks, and with addresses that it believes."""
     text = "driver = pagure\nserver = src.example.com\napi_token = x\nsource_whitelist = 10.0.0.1, 10.0.0.2\n"
-    found = connected(settings(tmp_path, f"[connection src]\n{text}"))["src"]
+    read = settings(tmp_path, f"[connection src]\n{text}")
+    assert [(one.option, one.note.kind) for one in read.idle] == [("source_whitelist", NEEDLESS)]
+    assert "deliveries are signed, and an address proves nothing" in page(read)
+    found = connected(read)["src"]
     assert found.forge.named("https://src.example.com/rpms/rocket/pull-request/3") == "src.example.com/rpms/rocket#3"
     assert found.git.url("src.example.com/rpms/rocket") == "https://src.example.com/rpms/rocket.git"
     with pytest.raises(UserError, match=r"\[connection src\].*api_token"):

@@ -15,6 +15,10 @@ if TYPE_CHECKING:  # commands that only name drivers load none of it
     from headgate.ports.forge import Forge
 
 
+NO_EFFECT = "taken, and of no effect: "
+"""How the `doc` of a setting begins that the reference has and that does nothing here."""
+
+
 class Setting(NamedTuple):
     """An option of the section of a connection."""
 
@@ -123,8 +127,8 @@ _GITLAB = {
     "webhook_signing_token": Setting("text", "", "the signing token of the webhooks; what is not signed is refused."),
     "sshkey": Setting("path", "", "a key for git, where cloneurl is one of ssh."),
     "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
-    "keepalive": Setting("seconds", "60", "taken, and of no effect: connections are kept while they are used."),
-    "disable_connection_pool": Setting("flag", "false", "taken, and of no effect: connections are shared."),
+    "keepalive": Setting("seconds", "60", f"{NO_EFFECT}connections are kept while they are used."),
+    "disable_connection_pool": Setting("flag", "false", f"{NO_EFFECT}connections are shared."),
     "land": _LAND,
 }
 _GITEA = {
@@ -156,9 +160,7 @@ _PAGURE = {
     ),
     "sshkey": Setting("path", "", "a key for git, which then uses ssh; without it git reads what is public."),
     "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
-    "source_whitelist": Setting(
-        "text", "", "taken, and of no effect: deliveries are signed, and an address proves nothing."
-    ),
+    "source_whitelist": Setting("text", "", f"{NO_EFFECT}deliveries are signed, and an address proves nothing."),
 }
 FORGES: dict[str, Row] = {
     "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
@@ -168,6 +170,13 @@ FORGES: dict[str, Row] = {
     "pagure": Row("headgate.adapters.forges.pagure.connecting", _PAGURE, ("api_token", "a token of its account there")),
 }
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
+
+
+def without_effect(driver: str) -> dict[str, str]:
+    """Return the options of a driver that do nothing here, and why."""
+    settings = FORGES[driver].settings if driver in FORGES else {}
+    why = {name: one.doc.removeprefix(NO_EFFECT).rstrip(".") for name, one in settings.items()}
+    return {name: text for name, text in why.items() if text != settings[name].doc.rstrip(".")}
 
 
 def connect(driver: str, given: Given) -> Connected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headgate.adapters.forges.options import REFERENCE, STREAMS
+from headgate.adapters.forges.registry import without_effect
 
 NEEDLESS, INSTEAD, MISSING = "not needed", "said otherwise", "missing"
 
@@ -57,8 +58,8 @@ NOTES: dict[str, dict[str, Note]] = {
         "git_dir": _instead("`[merger] git_dir`: a machine has its repositories once"),
         "git_timeout": _needless("git work that makes no progress is ended"),
         "finger_port": _NO_FINGER,
-        "log_stream_port": _needless("what playbooks say comes with their results, also from other machines"),
-        "log_stream_file": _needless("what playbooks say comes with their results, also from other machines"),
+        "log_stream_port": _needless("what commands print is read through the connection that Ansible has"),
+        "log_stream_file": _needless("what commands print is read through the connection that Ansible has"),
         "private_key_file": _instead(
             "the property `ansible_ssh_private_key_file` of a machine or its provider, or the "
             "key of the account that executors and launchers run as"
@@ -132,6 +133,8 @@ def note(kind: str, option: str, driver: str = "") -> Note | None:
     if kind == "connection *":
         if driver in LACKING:
             return LACKING[driver]
+        if (why := without_effect(driver).get(option)) is not None:
+            return _needless(why)
         if driver == "gerrit" and option in STREAMS:
             return _missing("events come by ssh, or by asking; with this option they are asked for")
         return _missing(f"the driver of {driver} has nothing like it") if option in REFERENCE.get(driver, {}) else None

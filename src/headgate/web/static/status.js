@@ -6,7 +6,7 @@ const MANY = 30; // items; beyond that they are shown closed
 const query = new URLSearchParams(location.search);
 const filter = el("input", { type: "search", placeholder: "Filter by project, change, branch  ( / )", "aria-label": "Filter items", value: query.get("q") ?? "", oninput: () => { remember(); draw(); } });
 const count = el("span", { class: "small", role: "status" });
-const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); draw(); } }, "Close all");
+const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); draw(); } }, "Fold all");
 const pipelines = el("div", { class: "pipelines" }), troubles = el("div", { class: "reasons", role: "alert" });
 main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count, enqueue(), reread()), troubles, pipelines);
 
@@ -195,7 +195,7 @@ function draw() {
   }));
   for (const node of running.keys()) if (!node.isConnected) running.delete(node);
   set(count, filter.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
-  set(all, wide() ? "Close all" : "Open all");
+  set(all, wide() ? "Fold all" : "Unfold all");
   all.hidden = !items.size;
 }
 
