@@ -274,6 +274,16 @@ def test_nothing_is_said_of_what_has_an_effect() -> None:
     assert LACKING.keys().isdisjoint(FORGES)
 
 
+@pytest.mark.parametrize(
+    ("driver", "option"), [("pagure", "land = push"), ("gerrit", "land = push"), ("gitea", "app_id = 1")]
+)
+def test_what_only_other_forges_have_is_not_passed_over_in_silence(tmp_path: Path, driver: str, option: str) -> None:
+    text = f"driver = {driver}\nserver = src.example.com\napi_token = x\n{option}\n"
+    read = settings(tmp_path, f"[connection src]\n{text}")
+    assert {one.option for one in read.idle} - {"api_token"} == {option.partition(" ")[0]}
+    assert f"the driver of {driver} has nothing like it" in page(read)
+
+
 def test_a_pagure_is_taken_over_as_it_is(tmp_path: Path) -> None:
     """As the reference has it: without a secret of webhooks, and with addresses that it believes."""
     text = "driver = pagure\nserver = src.example.com\napi_token = x\nsource_whitelist = 10.0.0.1, 10.0.0.2\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headgate.adapters.forges.options import REFERENCE, STREAMS
-from headgate.adapters.forges.registry import without_effect
+from headgate.adapters.forges.registry import FORGES, without_effect
 
 NEEDLESS, INSTEAD, MISSING = "not needed", "said otherwise", "missing"
 
@@ -137,5 +137,6 @@ def note(kind: str, option: str, driver: str = "") -> Note | None:
             return _needless(why)
         if driver == "gerrit" and option in STREAMS:
             return _missing("events come by ssh, or by asking; with this option they are asked for")
-        return _missing(f"the driver of {driver} has nothing like it") if option in REFERENCE.get(driver, {}) else None
+        known = driver in FORGES or option in REFERENCE.get(driver, {})
+        return _missing(f"the driver of {driver} has nothing like it") if known else None
     return of.get(option) or of.get("*")
