@@ -7,9 +7,13 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.containers import building
+from headgate.adapters.process.containers.building import Layers
 from headgate.adapters.process.containers.store import Supply
 from headgate.testing.servers.images import Registry, shell
 from tests.integration.builds.bench import Bench
@@ -54,8 +58,8 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     found.close()
 
 
-def bench_of(root: Path) -> Bench:
-    return Bench(root, "container", images=Supply(root / "images", ("127.0.0.1:*",), 10**9))
+def bench_of(root: Path, **more: Any) -> Bench:
+    return Bench(root, "container", images=Supply(root / "images", ("127.0.0.1:*",), 10**9), **more)
 
 
 async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, registry: Registry) -> None:
@@ -118,6 +122,50 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
     Bench.opened.remove(bench)
 
 
+async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: Registry) -> None:
+    """What an image removed, as a key that it was built with, is in none of its containers."""
+    above = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
+    image = registry.put("team/replaced", shell(d__old=b"x", e__old=b"x"), above)
+    bench = bench_of(tmp_path)
+    (bench.source / "Containerfile").write_text(f"FROM {image}\nRUN rm -r /d && mkdir /d\n")
+    run = bench.script("run", "echo found: $(ls /d /e)")
+    assert (await bench.build(run=(run,), image=image)).result == "SUCCESS", bench.log
+    assert "| found: /d: new /e:\n" in bench.log, bench.log
+    assert (await bench.build(run=(run,), image_file="Containerfile")).result == "SUCCESS", bench.log
+    assert "| found: /d: /e:\n" in bench.log, bench.log
+    await bench.runner.close()
+    Bench.opened.remove(bench)
+
+
+async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
+    tmp_path: Path, registry: Registry
+) -> None:
+    bounds = Bounds(processes_max=100, output_max_bytes=1_000_000)
+    bench = bench_of(tmp_path, bounds=bounds)
+    run = bench.script("run", "echo RAN")
+    shells = {
+        "endless": "sleep 600",
+        "loud": "exec busybox cat /dev/zero",
+        "many": "for i in $(busybox seq 200); do busybox sleep 60 & done; wait",
+    }
+    images = {
+        name: registry.put(f"team/{name}", {**shell(), "bin/sh": f"#!/bin/busybox sh\nPATH=/bin\n{text}\n".encode()})
+        for name, text in shells.items()
+    }
+    waits = bench.start(run=(run,), image=images["endless"])
+    await bench.says("Storing signatures")
+    outcome = await bench.build(run=(run,), image=registry.put("team/good", shell()))
+    assert outcome.result == "SUCCESS" and not waits.done(), outcome
+    for name, why in {"loud": "output limit of 1 MB reached", "many": "limit of 100 processes reached"}.items():
+        outcome = await bench.build(run=(run,), image=images[name])
+        assert outcome.result == "NODE_FAILURE" and why in outcome.error, outcome
+    waits.cancel()
+    await asyncio.wait({waits})
+    assert not list((tmp_path / "images").glob("trial*"))
+    await bench.runner.close()
+    Bench.opened.remove(bench)
+
+
 BUILT = """
 FROM BASE
 COPY leaks into/
@@ -145,9 +193,47 @@ async def test_a_file_of_a_proposal_builds_with_no_more_rights_than_a_job(tmp_pa
     for odd in ("elsewhere", "elsewhere/x"):
         outcome = await bench.build(run=(run,), image_file=odd)
         assert outcome.result == "ERROR" and "symbolic link" in outcome.error, outcome
+    (bench.source / ".git").mkdir()
+    (bench.source / ".git/config").write_text(SECRET)
+    for name, target in {"git": ".git", "config": ".git/config", "all": "."}.items():
+        (bench.source / name).symlink_to(target)
+    for source in (".git", "./leaks/../.git/config", "git", "config", "all", "all/git/config"):
+        (bench.source / "Git").write_text(f"FROM {registry.address}/team/tools:1\nCOPY {source} /there\n")
+        outcome = await bench.build(run=(run,), image_file="Git")
+        assert outcome.result == "ERROR" and "has what git keeps" in outcome.error, outcome
     endless = f"FROM {registry.address}/team/tools:1\nRUN sleep 300\n"
     (bench.source / "Endless").write_text(endless)
     outcome = await bench.build(run=(run,), image_file="Endless", timeout_s=1)
     assert outcome.result == "TIMED_OUT" and not list((store / "building").iterdir()), outcome
     await bench.runner.close()
     Bench.opened.remove(bench)
+
+
+def test_half_a_layer_is_never_one_that_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor dies while it removes what it has too much of."""
+    layers = Layers(tmp_path, 50_000)
+    layers.begin()
+
+    def made(name: str) -> Path:
+        place = tmp_path / "building" / name
+        place.mkdir()
+        (place / "first").write_bytes(bytes(30_000))
+        return place
+
+    def dies(place: Path) -> None:
+        (place / "first").unlink()
+        raise KeyboardInterrupt
+
+    layers.keep("a" * 64, made("a"))
+    os.utime(tmp_path / "built" / ("a" * 64), (1, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "remove", dies)
+        with pytest.raises(KeyboardInterrupt):
+            layers.keep("b" * 64, made("b"))
+    after = Layers(tmp_path, 50_000)
+    after.begin()
+    assert not after.has("a" * 64) and after.has("b" * 64)
+    assert not list((tmp_path / "building").iterdir())
+    with after.held("b" * 64):
+        after.keep("c" * 64, made("c"))
+    assert after.has("b" * 64), "a build has it"

@@ -58,6 +58,7 @@ def test_a_file_is_what_its_lines_say() -> None:
         ("FROM a\n" + "RUN true\n" * 101, "line 102: more than 100 steps"),
         ("FROM a\nENV A=" + "x" * 99_990, "it has more than 100000 bytes"),
         ("FROM a\nENV A=" + "x" * 60_000 + "\nENV B=$A$A", "line 3: it becomes too long"),
+        ("FROM a\nENV A=" + "x" * 30_000 + "\nENV B=$A\nARG C=$A", "line 4: the variables are too large together"),
         ("\udcff", "it is no text in UTF-8"),
     ],
 )

@@ -73,7 +73,8 @@ def _mount_root(box: Mapping[str, Any]) -> None:
     upper, scratch = (os.open(box[name], _STEP) for name in ("upper", "scratch"))
     os.chdir(box["store"])
     layers = ":".join(box["layers"])
-    options = f"lowerdir={layers},upperdir=/proc/self/fd/{upper},workdir=/proc/self/fd/{scratch}"
+    places = f"lowerdir={layers},upperdir=/proc/self/fd/{upper},workdir=/proc/self/fd/{scratch}"
+    options = f"userxattr,{places}"  # podman, which is not root here, marks in them which directories replace others
     _mount("overlay", PLACE, "overlay", _NOSUID | _NODEV, options)
     os.close(upper)
     os.close(scratch)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from headgate.adapters.process.containers.store import Image
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.workspace import Unusable, Workspace
 from headgate.adapters.work.directory import Directory, Strange, remove
+from headgate.base.ids import fresh
 from headgate.base.tasks import whole
 
 FILES_MAX = 100_000
@@ -88,9 +90,18 @@ class Wanted:
         _told(found, "image", base.id.encode())
         _told(found, "file", self.content)
         if self.recipe.copies:
+            self._check()
             for path, kind, said in self._files():
                 _told(found, f"{kind} {path}", said)
         return found.hexdigest()
+
+    def _check(self) -> None:
+        """What git keeps there is different in each build: nothing that is kept is made of it.  Raises Unusable."""
+        there = self.beside.resolve()
+        for source in (source for step in self.recipe.steps for source in step.sources if source != "."):
+            found = (there / source).resolve()
+            if found == there or found.is_relative_to(there / ".git"):
+                raise Unusable(f"{self.name} copies {source}, which has what git keeps, and is no file of the project")
 
     def _files(self) -> Iterator[tuple[str, str, bytes]]:
         """Path, kind and content of each, in an order that does not change."""
@@ -124,6 +135,8 @@ class Layers:
     place: Path
     size_max_bytes: int
     _used: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of what is used: who removes some does it in a thread."""
 
     def begin(self) -> None:
         """Remove what was being built.  Raises OSError."""
@@ -134,11 +147,13 @@ class Layers:
     @contextmanager
     def held(self, key: str) -> Iterator[None]:
         """Whatever it is, it stays."""
-        self._used[key] = self._used.get(key, 0) + 1
+        with self._lock:
+            self._used[key] = self._used.get(key, 0) + 1
         try:
             yield
         finally:
-            self._used[key] -= 1
+            with self._lock:
+                self._used[key] -= 1
 
     def has(self, key: str) -> bool:
         found = self.place / "built" / key
@@ -154,17 +169,24 @@ class Layers:
         except OSError:
             if not self.has(key):  # which somebody else built meanwhile
                 raise
-        every = sorted((self.place / "built").iterdir(), key=lambda one: one.stat().st_mtime)
-        for one in every:
+        for one in sorted((self.place / "built").iterdir(), key=_changed_s):
             if measured(self.place / "built", ()).size_bytes <= self.size_max_bytes:
                 return
-            if not self._used.get(one.name):
-                remove(one)
+            gone = self.place / "building" / f"gone-{fresh()}"
+            with self._lock, suppress(FileNotFoundError):  # whole or not at all, whatever interrupts the removing
+                if not self._used.get(one.name):
+                    one.rename(gone)
+            remove(gone)
 
     def on(self, base: Image, key: str, variables: Mapping[str, str]) -> Image:
         """Return the image that has the layer, too."""
         above = os.path.relpath(self.place / "built" / key, base.store)
         return replace(base, layers=(above, *base.layers), environment={**base.environment, **variables})
+
+
+def _changed_s(place: Path) -> float:
+    """Somebody else may have removed it."""
+    return place.stat().st_mtime if place.exists() else 0.0
 
 
 async def build(

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 
 SIZE_MAX_BYTES = 100_000
 STEPS_MAX = 100
+VARIABLES_SIZE_MAX = 65_536
+"""Characters of all that the file sets."""
 _IDLE = frozenset(["CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "USER", "VOLUME"])
 """They say how a container is started, which is not theirs to say here."""
 _VARIABLE = re.compile(
-    r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})", re.ASCII
+    r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]{0,1000}))?\})", re.ASCII
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -71,6 +73,8 @@ class Recipe:
         elif word not in _IDLE:
             known = "FROM, ARG, ENV, WORKDIR, RUN and COPY"
             raise BadFile(f"line {line}: {word[:20]!r} is not known here; {known} are")
+        if word in ("ARG", "ENV") and _size({**self._arguments, **self.environment}) > VARIABLES_SIZE_MAX:
+            raise BadFile(f"line {line}: the variables are too large together")
 
     def _from(self, line: int, rest: str) -> None:
         words = self._said(line, rest).split()
@@ -163,6 +167,10 @@ def _listed(text: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         return ()
     return tuple(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else ()
+
+
+def _size(variables: Mapping[str, str]) -> int:
+    return sum(len(name) + len(value) for name, value in variables.items())
 
 
 def _named(line: int, name: str) -> str:

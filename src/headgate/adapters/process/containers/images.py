@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.budget import Bounds, Exceeded
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.confinement.cell import Cell
 from headgate.adapters.process.confinement.spaces import Network
@@ -20,6 +20,7 @@ from headgate.adapters.process.processes import Keeper, Sink
 from headgate.adapters.process.sandbox import Sandbox
 from headgate.adapters.process.workspace import ANSIBLE, Workspace
 from headgate.adapters.work.directory import remove
+from headgate.base.ids import fresh
 from headgate.base.tasks import whole
 from headgate.config.model import FrozenJob, Playbook
 
@@ -64,8 +65,7 @@ class Images:
             raise NoImage(f"the job wants the image {name}, and no job here runs in one ([executor] sandbox)")
         store = await self._begun(self._supply)
         async with store.taken(name, said, cancel) as image:
-            async with self._beginning:
-                await self._try(store, image)
+            await self._try(store, image, said, cancel)
             said.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
             found = Given(Container(image, workspace.root / PLACE), wanted)
             found.container.prepare()
@@ -108,22 +108,27 @@ class Images:
                 self._keeper, self._store = keeper, store
             return self._store
 
-    async def _try(self, store: Store, image: Image) -> None:
-        """Run a shell in it, once.  Raises NoImage."""
+    async def _try(self, store: Store, image: Image, said: Sink, cancel: asyncio.Event) -> None:
+        """Run a shell in it, once; who means no good may have made it, and others do not wait for it.  Raises
+        NoImage."""
         if image.id in self._works:
             return
-        trial = Container(image, store.supply.place / "trial")
+        trial = Container(image, store.supply.place / f"trial-{fresh()}")
         try:
             trial.prepare()
             found = boxed(
                 self._sandbox, trial, ["/bin/sh", "-c", ":"], Network(cut=True), writable=(), readable=(),
                 directory=Path("/"), environment={},
             )  # fmt: skip
-            await store.run_aside(found.confined, found.box)
-        except OSError as error:
+            status = await store.tried(found.confined, found.box, trial.place, said, cancel)
+        except (OSError, Exceeded) as error:
             raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {error}") from error
         finally:
             await asyncio.to_thread(remove, trial.place)
+        if status != 0:
+            why = {"cancel": "the build was cancelled", "timeout": "it does not end"}
+            said_of_it = why.get(str(status), f"exit status {status}")
+            raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {said_of_it}")
         self._works.add(image.id)
 
     async def close(self) -> None:

@@ -8,7 +8,6 @@ and to remove only: what runs on the layers is bubblewrap.
 from __future__ import annotations
 
 import asyncio
-import base64
 import fcntl
 import json
 import logging
@@ -45,6 +44,7 @@ REGISTRIES = "CONTAINERS_REGISTRIES_CONF"
 KNOWN_S = 600.0
 """For so long a tag means the image that it meant; then the registry is asked again."""
 FETCH_TIMEOUT_S = 1_800.0
+TRIAL_TIMEOUT_S = 60.0
 LAYERS_MAX = 120
 _ALONE = (
     "if [ -d /var/lib/containers ]; then mount -t tmpfs -o mode=0755 tmpfs /var/lib/containers || exit; fi; "
@@ -128,7 +128,8 @@ class Store:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise OSError(f"another executor has the images in {self.supply.place}") from error
-        for left in (self._place / "fetching", *self._place.glob("gone-*")):
+        left_behind = (*self._place.glob("gone-*"), *self.supply.place.glob("trial-*"))
+        for left in (self._place / "fetching", *left_behind):
             await asyncio.to_thread(remove, left)
         for name in ("", "tmp", "fetching"):
             (self._place / name).mkdir(exist_ok=True)
@@ -238,11 +239,23 @@ class Store:
             box=self._box,
         )
 
-    async def run_aside(self, confined: Confined, box: Mapping[str, Any]) -> None:
-        """Run a short program in a box.  Raises OSError with its complaint, unless it succeeds."""
-        inputs = {number: base64.b64encode(text).decode() for number, text in confined.inputs.items()}
-        asked = {"do": "program", "command": confined.command, "stdin": "", "inputs": inputs, "box": box}
-        await self._keeper.errand(self._spaces, **asked)
+    async def tried(
+        self, confined: Confined, box: Mapping[str, Any], place: Path, said: Sink, cancel: asyncio.Event
+    ) -> int | str:
+        """Run a program of an image in a box, held to limits as those of jobs are.  See `Keeper.run`."""
+        return await self._keeper.run(
+            confined,
+            build="images",
+            whose="images",
+            environment={},
+            directory=Path("/"),
+            root=place,
+            log=said,
+            cancel=cancel,
+            timeout_s=TRIAL_TIMEOUT_S,
+            spaces=self._spaces,
+            box=box,
+        )
 
     async def _podman(self, *words: str) -> str:
         """Return what it says.  Raises OSError."""
