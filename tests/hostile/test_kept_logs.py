@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from headgate.adapters.logs import local
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, KeptFile, Manifest, Part, file_key, part_key
 from headgate.adapters.logs.reading import Content, KeptLogs
 from headgate.adapters.logs.uploading import Uploads
+from headgate.ports.logstore import LogStoreError
 from headgate.testing.logstores import keys, pieces, whole
 from headgate.web.served import served
 
@@ -91,3 +94,18 @@ async def test_a_page_that_a_job_made_is_shown_and_does_nothing(kind: str) -> No
         assert (await served(content, name, {})).media_type == "text/plain"
     said = headers["Content-Disposition"]
     assert said.isascii() and said.isprintable() and '"' not in said and said.count(";") == 1
+
+
+async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path: Path) -> None:
+    """Whoever may write to the store, or a disk that fails, puts there what unpacks to a thousand times as much."""
+    store, bomb = LogDirectory(tmp_path), gzip.compress(bytes(50_000_000), 9, mtime=0)
+    kept = KeptLogs(store)
+    parts = Manifest("b1", 1, parts=(Part(10, len(bomb)),))
+    file = KeptFile("x.txt", MEMBER_SIZE_BYTES, "text/plain", "", (len(bomb),))
+    for key in (part_key("b1", 0), file_key("b1", "x.txt")):
+        await store.put(key, pieces(bomb), kind="text/plain")
+    for manifest, path in ((parts, "job-output.txt"), (Manifest("b1", 1, complete=True, files=(file,)), "x.txt")):
+        content = kept.file(manifest, path)
+        assert content is not None
+        with pytest.raises(LogStoreError, match="a piece has not the"):
+            [piece async for piece in content.read(0, 5)]

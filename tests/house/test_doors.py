@@ -63,15 +63,15 @@ NOT_OF_JOBS = {
         "prepare": "beside the work directory: a job has it as what it writes into only",
     },
     "adapters/process/containers/building.py": {
-        "_files": "the proposed tree, before anything of the build runs",
-        **dict.fromkeys(("begin", "has", "keep"), "no job has the images"),
+        **dict.fromkeys(("_check", "_files"), "the proposed tree, before anything of the build runs"),
+        **dict.fromkeys(("_changed_s", "begin", "has", "keep"), "no job has the images"),
     },
     "adapters/process/containers/orphans.py": dict.fromkeys(
         ("_listed", "_move", "_write", "take_out"), "no job has the images"
     ),
     "adapters/process/containers/store.py": {
         **dict.fromkeys(
-            ("_layers", "_writing", "_remove", "_tidy", "_touched_s", "begin"), "no job has the store of images"
+            ("_layers", "_writing", "_remove", "_choose", "_touched_s", "begin"), "no job has the store of images"
         ),
     },
     "adapters/process/confinement/cell.py": {

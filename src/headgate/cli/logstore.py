@@ -30,6 +30,8 @@ def log_store(settings: Settings) -> LogStore | None:
         return _bucket(settings, url, at)
     if separator and scheme != "file":
         raise UserError(f"{at} url: {scheme}:// is not known; it is a directory, or s3://BUCKET/PREFIX")
+    if separator and (urlsplit(url).netloc or not urlsplit(url).path.strip("/")):
+        raise UserError(f"{at} url: {url} is no directory; file:///srv/logs is one, as /srv/logs is")
     _needless(settings, at, ("endpoint", "access_key", "secret_key_file"), "url is a directory")
     place = settings.place("logs", "url", "") if not separator else Path(urlsplit(url).path)
     own = settings.place("executor", "log_dir", "logs")

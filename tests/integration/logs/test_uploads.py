@@ -259,6 +259,26 @@ async def test_two_executors_on_one_disk_take_a_build_once(tmp_path: Path) -> No
     assert store.puts.count("left/job-output.txt") == 1
 
 
+async def test_what_lies_there_since_long_ago_takes_no_descriptors(tmp_path: Path) -> None:
+    """A log store is given to an executor that has kept the logs of years."""
+    builds = [f"b{number}" for number in range(50)]
+    for build in builds:
+        (tmp_path / "logs" / build).mkdir(parents=True)
+        (tmp_path / "logs" / build / "job-output.txt").write_text("of last year\n")
+    store = Unsteady(LogDirectory(tmp_path / "kept"))
+    store.why = lambda key: "away"
+    async with working(made(tmp_path / "logs", store)) as uploads:
+        async with asyncio.timeout(DEADLINE_S):
+            while not store.puts:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        others = LocalLogs(tmp_path / "logs")
+        free = [build for build in reversed(builds) if others.hold(build)]
+        assert len(free) >= len(builds) - 10, "they are held one after the other, as they are uploaded"
+        for build in free:
+            others.release(build)
+        assert uploads.waiting == 0
+
+
 KILLED = """
 import asyncio, sys
 from pathlib import Path

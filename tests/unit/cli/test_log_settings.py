@@ -34,6 +34,8 @@ def settings(tmp_path: Path, logs: str, more: str = "") -> Settings:
         ("url = s3://bucket\naccess_key = a", "are given both, or neither"),
         ("url = s3://bucket\naccess_key = a\nsecret_key_file = none", "none cannot be read"),
         ("url = s3://bucket\naccess_key = a\nsecret_key_file = open", "others may read .*chmod 600"),
+        ("url = file://srv/logs", "file://srv/logs is no directory; file:///srv/logs is one"),
+        ("url = file:///", "file:/// is no directory"),
         ("url = state/logs/kept", "where executors write logs, must lie apart"),
         ("url = state", "must lie apart"),
         ("url = /srv/logs\naccess_key = a", "access_key: it has no effect, as url is a directory"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
 import zlib
 from collections import OrderedDict
@@ -109,7 +108,7 @@ class KeptLogs:
                     yield said[low:high]
                     continue
                 packed = await self._stored(keys[number], 0, manifest.parts[number].stored_bytes)
-                yield (await _unpacked(keys[number], gzip.decompress, packed))[low:high]
+                yield (await _unpacked(keys[number], zlib.MAX_WBITS + 16, packed, sizes[number]))[low:high]
 
         return Content(sum(sizes) + len(said), TEXT, "", read)
 
@@ -119,21 +118,21 @@ class KeptLogs:
         for number, low, high in spans(sizes, start, end):
             at, head = sum(stored[:number]), 0 if number else GZIP_HEADER_BYTES
             packed = await self._stored(key, at + head, at + stored[number])
-            piece = await _unpacked(key, zlib.decompressobj(-zlib.MAX_WBITS).decompress, packed)
-            if len(piece) != sizes[number]:
-                raise LogStoreError(f"{key} is damaged: a piece has {len(piece)} bytes instead of {sizes[number]}")
-            yield piece[low:high]
+            yield (await _unpacked(key, -zlib.MAX_WBITS, packed, sizes[number]))[low:high]
 
     async def _stored(self, key: str, start: int, end: int) -> bytes:
         return b"".join([piece async for piece in self._store.read(key, start, end)])
 
 
-async def _unpacked(key: str, how: Callable[[bytes], bytes], packed: bytes) -> bytes:
-    """Raise LogStoreError."""
+async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
+    """Return what has that size, and takes no more memory, whatever the store says.  Raise LogStoreError."""
     try:
-        return await asyncio.to_thread(how, packed)
-    except (OSError, EOFError, zlib.error) as error:
+        found = await asyncio.to_thread(zlib.decompressobj(kind).decompress, packed, size + 1)
+    except zlib.error as error:
         raise LogStoreError(f"{key} is damaged: {error}") from error
+    if len(found) != size:
+        raise LogStoreError(f"{key} is damaged: a piece has not the {size} bytes that it had")
+    return found
 
 
 def missing(manifest: Manifest) -> str:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import nsmallest
 
 from headgate.adapters.logs.kinds import TEXT, shrinks
 from headgate.adapters.logs.local import LocalLogs, Unreadable
@@ -116,7 +117,7 @@ class Uploads:
         """Until cancelled.  What an executor left that died is taken up first."""
         loop = asyncio.get_running_loop()
         for build in await asyncio.to_thread(self._local.builds):
-            if build not in self._following and self._local.hold(build):
+            if build not in self._following:
                 self._due.setdefault(build, _Due(loop.time(), ran=False))
         try:
             while True:
@@ -149,11 +150,11 @@ class Uploads:
     # --- what has ended
 
     def _begin(self, now_s: float) -> None:
-        due = sorted((one.at_s, build) for build, one in self._due.items() if build not in self._busy)
-        for at_s, build in due:
-            if at_s <= now_s and len(self._busy) < UPLOADS_MAX:
-                self._busy[build] = task = asyncio.ensure_future(self._next(build))
-                task.add_done_callback(partial(self._done, build))
+        free = UPLOADS_MAX - len(self._busy)
+        due = ((one.at_s, build) for build, one in self._due.items() if one.at_s <= now_s and build not in self._busy)
+        for _, build in nsmallest(free, due):
+            self._busy[build] = task = asyncio.ensure_future(self._next(build))
+            task.add_done_callback(partial(self._done, build))
 
     def _done(self, build: str, task: asyncio.Task[None]) -> None:
         del self._busy[build]
@@ -181,6 +182,9 @@ class Uploads:
             return
         if not due.ran and self._running(build):
             due.at_s = loop.time() + LOOK_AGAIN_S
+            return
+        if not self._local.hold(build):  # somebody else has it, or had
+            del self._due[build]
             return
         try:
             await self._whole(build, ran=due.ran)

@@ -1,15 +1,20 @@
 """Layers of no image, which a fetch leaves that was ended: podman keeps them for ever.
 
-Nobody else uses the store, and none of its commands runs meanwhile.
+Nobody else uses the store, and none of its commands runs meanwhile.  What podman wrote is not believed: whoever found a
+flaw in it may have written there, and this process is root.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_LINK = re.compile(r"[A-Z0-9]{26}")
 
 
 def take_out(root: Path, where: Path) -> None:
@@ -29,7 +34,7 @@ def take_out(root: Path, where: Path) -> None:
     for layer in gone:
         link = root / "overlay" / layer / "link"
         if link.exists():
-            (root / "overlay/l" / link.read_text()).unlink(missing_ok=True)
+            (root / "overlay/l" / _fitting(_LINK, link.read_text())).unlink(missing_ok=True)
         _move(link.parent, where)
         (root / f"overlay-layers/{layer}.tar-split.gz").unlink(missing_ok=True)
 
@@ -53,9 +58,10 @@ def _move(place: Path, where: Path, *, unless: bool = False) -> None:
 def _write(file: Path, content: object) -> None:
     """As whose it was."""
     new, before = file.with_suffix(".new"), file.stat()
-    new.write_text(json.dumps(content))
-    os.chown(new, before.st_uid, before.st_gid)
-    new.chmod(0o600)
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as text:
+        json.dump(content, text)
+        os.fchown(text.fileno(), before.st_uid, before.st_gid)
     new.rename(file)
 
 
@@ -64,4 +70,13 @@ def _listed(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     found: list[dict[str, Any]] = json.loads(file.read_text())
+    for one in found:
+        _fitting(_ID, one["id"])
     return found
+
+
+def _fitting(pattern: re.Pattern[str], name: str) -> str:
+    """Raises OSError."""
+    if not pattern.fullmatch(name):
+        raise OSError(f"{name!r} is no name in a store of images")
+    return name

@@ -16,8 +16,8 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from headgate.adapters.process.confinement import boxes
 from headgate.adapters.process.confinement.spaces import Spaces
 from headgate.adapters.process.confinement.users import Numbers
 from headgate.adapters.process.containers import orphans
+from headgate.adapters.process.containers.words import Last
 from headgate.adapters.process.processes import Keeper, Sink
 from headgate.adapters.process.sandbox import Confined
 from headgate.adapters.work.directory import remove
@@ -51,7 +52,6 @@ _ALONE = (
     'exec "$0" "$@"'
 )
 """Hides what podman keeps for root: it takes itself for root, and looks for signatures where it may read nothing."""
-WHY_SIZE_MAX_BYTES = 4_096
 VARIABLES_SIZE_MAX_BYTES = 65_536
 """Of what an image sets."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -114,6 +114,11 @@ class Store:
         self._fetching: dict[str, asyncio.Lock] = {}
         self._used: dict[str, int] = {}
         """Image -> builds that have it."""
+        self._found_here: dict[str, int] = {}
+        """Image -> builds that are about to have it."""
+        self._fetches = 0
+        self._choosing = asyncio.Lock()
+        """Which images go: meanwhile nobody finds any."""
 
     async def begin(self) -> None:
         """Raises OSError with what is missing on this machine."""
@@ -160,11 +165,8 @@ class Store:
         if not allowed(name, self.supply.patterns):
             raise NoImage(f"the image {name} is none that jobs may have here ([executor] images)")
         image = await self._found(name, said, cancel)
-        self._used[image.id] = self._used.get(image.id, 0) + 1
-        try:
+        with _counted(self._used, image.id):
             yield image
-        finally:
-            self._used[image.id] -= 1
 
     async def _found(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> Image:
         """Raises NoImage."""
@@ -172,14 +174,18 @@ class Store:
             known = self._known.get(str(name))
             if known is not None and time.monotonic() < known[1]:
                 return known[0]
+            self._fetches += 1
             try:
-                return await self._fetched(name, said, cancel)
+                with ExitStack() as stack:
+                    return await self._fetched(name, said, cancel, stack)
             except OSError as error:
                 raise NoImage(f"the image {name} cannot be had: {error}") from error
+            finally:
+                self._fetches -= 1
 
-    async def _fetched(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> Image:
-        """Raises NoImage, OSError."""
-        here = await self._inspected(str(name))
+    async def _fetched(self, name: ImageName, said: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
+        """It stays as long as `stack`.  Raises NoImage, OSError."""
+        here = await self._looked(str(name), stack)
         if here is None or not name.digest:
             said.say(f"FETCHING the image {name}")
             why = await self._fetch(name, said, cancel)
@@ -187,7 +193,7 @@ class Store:
                 raise NoImage(f"the image {name} cannot be fetched: {why}")
             if why:
                 said.say(f"The registry does not answer, the image is the one that is here already: {why}")
-            here = await self._inspected(str(name))
+            here = await self._looked(str(name), stack)
         if here is None:
             raise NoImage(f"the image {name} is not there, although it was fetched")
         image = self._read(str(name), here)
@@ -195,9 +201,17 @@ class Store:
         self._known[str(name)] = image, time.monotonic() + KNOWN_S
         return image
 
+    async def _looked(self, name: str, stack: ExitStack) -> dict[str, Any] | None:
+        """Return what podman knows of an image, which then stays as long as `stack`.  JSON.  Raises OSError."""
+        async with self._choosing:
+            here = await self._inspected(name)
+            if here is not None:
+                stack.enter_context(_counted(self._found_here, here["Id"]))
+            return here
+
     async def _fetch(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> str:
         """Return why it cannot be fetched; empty: it is here.  Raises OSError."""
-        words = _Last(said)
+        words = Last(said)
         try:
             async with self._writing():
                 status = await self._run(["pull", str(name)], words, cancel)
@@ -315,6 +329,11 @@ class Store:
     async def _tidy(self, newest: Image) -> None:
         """Remove those that no build has, the longest unused first, until the rest leaves as much again.  Raises
         NoImage, OSError."""
+        async with self._choosing:
+            await self._choose(newest)
+
+    async def _choose(self, newest: Image) -> None:
+        """Raises NoImage, OSError."""
         most = self.supply.size_max_bytes
         used = self.supply.place / "used"
         used.mkdir(exist_ok=True)
@@ -324,9 +343,10 @@ class Store:
         for one in sorted(here - {newest.id}, key=lambda one: _touched_s(used / one)):
             if await self._size_bytes() <= most // 2:
                 return
-            if not self._used.get(one):
+            comes = self._fetches > 1 and not (used / one).exists()  # it may be that of somebody else, just fetched
+            if not (self._used.get(one) or self._found_here.get(one) or comes):
                 await self._remove(one)
-        if await self._size_bytes() > most:
+        if await self._size_bytes() > most and not self._used.get(newest.id):
             await self._remove(newest.id)
             raise NoImage(f"the image {newest.name} is too large: all images together may have {of_bytes(most)}")
 
@@ -341,26 +361,17 @@ class Store:
         return (await asyncio.to_thread(measured, self._place, ())).size_bytes
 
 
+@contextmanager
+def _counted(counts: dict[str, int], name: str) -> Iterator[None]:
+    counts[name] = counts.get(name, 0) + 1
+    try:
+        yield
+    finally:
+        counts[name] -= 1
+
+
 def _touched_s(file: Path) -> float:
     return file.stat().st_mtime if file.exists() else 0.0
-
-
-class _Last:
-    """Hands on what is said, and keeps the last line that says why something failed."""
-
-    def __init__(self, said: Sink) -> None:
-        self._said, self._rest, self.why = said, b"", "podman said nothing"
-
-    def write(self, chunk: bytes) -> None:
-        self._said.write(chunk)
-        *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
-        for one in lines:
-            text = one.decode(errors="replace").strip()
-            if text.startswith("Error:"):
-                self.why = text.removeprefix("Error:").strip()
-
-    def say(self, text: str) -> None:
-        self._said.say(text)
 
 
 def _layers(overlay: Path, uppermost: str) -> list[str]:

@@ -1,0 +1,25 @@
+"""What podman says."""
+
+from __future__ import annotations
+
+from headgate.adapters.process.processes import Sink
+
+WHY_SIZE_MAX_BYTES = 4_096
+
+
+class Last:
+    """Hands on what is said, and keeps the last line that says why something failed."""
+
+    def __init__(self, said: Sink) -> None:
+        self._said, self._rest, self.why = said, b"", "podman said nothing"
+
+    def write(self, chunk: bytes) -> None:
+        self._said.write(chunk)
+        *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
+        for one in lines:
+            text = one.decode(errors="replace").strip()
+            if text.startswith("Error:"):
+                self.why = text.removeprefix("Error:").strip()
+
+    def say(self, text: str) -> None:
+        self._said.say(text)
