@@ -16,7 +16,7 @@ from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.containers import building, orphans, store
 from headgate.adapters.process.containers.building import Layers
 from headgate.adapters.process.containers.store import Supply
-from headgate.testing.servers.images import Registry, shell
+from headgate.testing.servers.images import Entry, Registry, shell
 from tests.integration.builds.bench import Bench
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who has user namespaces for containers")
@@ -125,7 +125,7 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
 
 async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: Registry) -> None:
     """What an image removed, as a key that it was built with, is in none of its containers."""
-    above = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
+    above: dict[str, Entry] = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
     image = registry.put("team/replaced", shell(d__old=b"x", e__old=b"x"), above)
     bench = bench_of(tmp_path)
     (bench.source / "Containerfile").write_text(f"FROM {image}\nRUN rm -r /d && mkdir /d\n")
