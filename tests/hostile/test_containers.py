@@ -139,8 +139,9 @@ async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: Registry)
 
 
 async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
-    tmp_path: Path, registry: Registry
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(store, "TRIAL_TIMEOUT_S", 3_600.0)
     bounds = Bounds(processes_max=100, output_max_bytes=1_000_000)
     bench = bench_of(tmp_path, bounds=bounds)
     run = bench.script("run", "echo RAN")
