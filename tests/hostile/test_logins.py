@@ -152,7 +152,8 @@ async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visit
     assert "/token" not in visitor.provider.asked
     assert "of another login" in (await visitor.comes_back(begun)).text, "the nonce is that of the other browser"
     visitor.leaves()
-    assert "not begun in this browser" in (await visitor.comes_back(begun)).text
+    told = await visitor.browser.get("/login/callback", params={"state": begun}, headers={"Accept": "text/html"})
+    assert told.status_code == 400 and "not begun in this browser" in told.text and '<a href="/">' in told.text
     assert not visitor.cookie
     for planted in ("a" * 43, "x"):
         visitor.browser.cookies.set("headgate", planted, domain="gate.example", path="/")
@@ -231,9 +232,13 @@ async def test_a_provider_that_is_away_slow_or_says_too_much_holds_up_nobody(vis
     provider.userinfo = {"groups": ["ops"], "motto": "x" * 100_000}
     answer = await visitor.logs_in()
     assert answer.status_code == 400 and "8,192" in answer.text and not visitor.cookie
+    provider.claims = {"acr": "gold", "amr": ["otp"], "jti": "x"}
     provider.userinfo = {"name": "<b>ann\r\nSet-Cookie: x=y\u202e\x1b[31m", "preferred_username": "a" * 1_000}
     answer = await visitor.logs_in()
     assert answer.status_code == 303 and len(answer.headers.get_list("set-cookie")) == 2
+    (entry,) = visitor.site.context.mirror.under(visitor.site.context.map.logins.path)
+    kept = visitor.site.context.map.logins.decode(entry.value).claims
+    assert (kept["acr"], kept["amr"]) == ("gold", ["otp"]) and "jti" not in kept, "rules may ask how somebody logged in"
     told = (await visitor.browser.get("/api/login")).json()["name"]
     assert told.startswith("<b>ann") and told.isprintable() and len(told) < 120
     provider.going.clear()

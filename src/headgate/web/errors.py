@@ -20,8 +20,9 @@ log = logging.getLogger("headgate.web")
 AnyRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 _HTML = """\
 <!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
-<body><h2>{title}</h2><p>{text}</p></body></html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>{title}</title></head>
+<body><h2>{title}</h2><p>{text}</p><p><a href="/">To the first page</a></p></body></html>
 """
 
 

@@ -43,7 +43,7 @@ async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answe
     about = headers(name, kind)
     packs = shrinks(kind) and content.size_bytes >= PACKED_MIN_BYTES
     if packs:
-        about["Vary"] = "Accept, Authorization, Accept-Encoding"
+        about["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
     tag = f'"{content.tag}"' if content.tag else ""
     wanted = None if asked.get("if-range", tag) != tag else _range(asked.get("range", ""), content.size_bytes)
     gzips = packs and wanted is None and _takes_gzip(asked.get("accept-encoding", ""))
@@ -105,7 +105,7 @@ def headers(name: str, kind: str) -> dict[str, str]:
         "Cache-Control": "private, no-cache",
         "Content-Disposition": f"inline; filename*=UTF-8''{quote(plain, safe='')}",
         "Content-Security-Policy": PREVIEW_POLICY if page else STRICT_POLICY,
-        "Vary": "Accept, Authorization",
+        "Vary": "Accept, Authorization, Cookie",
     }
 
 

@@ -27,7 +27,7 @@ ENDED_MAX = 50
 """That one login clears away."""
 SEEN_MAX_S = 5.0
 """Until our own mirror has what was written."""
-LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "auth_time", "jti", "azp", "acr", "amr"))
+LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp"))
 """Claims about the token itself."""
 
 

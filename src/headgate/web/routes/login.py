@@ -115,7 +115,7 @@ async def callback(state: State, request: HttpRequest) -> Response[Any]:
         value = await sessions.begin(found, place.given(SESSION, request.headers))
     except (flow.NotBelieved, flow.TooMuch) as error:
         log.warning("a login was refused: %s", line(str(error), 500))
-        why = f"You are not logged in: {line(str(error), 500)}. Begin again at {place.origin}/login"
+        why = f"You are not logged in: {line(str(error), 500)}; begin again from the first page"
         raise HTTPException(why, status_code=400) from error
     except flow.ProviderAway as away:
         raise HTTPException(

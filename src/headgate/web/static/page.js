@@ -49,7 +49,11 @@ function door() {
   return place;
 }
 
-const said = async (answer, url) => Object.assign(new Error((await answer.json().catch(() => ({}))).description ?? `${url} answered ${answer.status}`), { status: answer.status });
+async function said(answer, url) {
+  const ended = answer.status === 401 && !token() && (await login).name;
+  const text = ended ? "You are not logged in any more. Load the page anew, and log in." : (await answer.json().catch(() => ({}))).description;
+  return Object.assign(new Error(text ?? `${url} answered ${answer.status}`), { status: answer.status });
+}
 
 export async function fetched(url) {
   const answer = await fetch(url, { headers: bearing() });
