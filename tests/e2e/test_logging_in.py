@@ -71,8 +71,8 @@ def log_in_again(page: Page, who: str) -> None:
 
 def takes_part(gate: Headgate, page: Page) -> None:
     """By buttons, each of which asks once, and says what follows."""
-    gate.repositories.propose("code/api", "wait", {"HOLD": "1\n"}, "Wait for ever")
-    gate.repositories.approve("code/api", "wait")
+    gate.repositories.propose("code/api", "17", {"HOLD": "1\n"}, "Wait for ever")  # as forges name them
+    gate.repositories.approve("code/api", "17")
     pipeline = page.locator(".pipeline", has=page.locator("h2", has_text="gate"))
     item, dialog = pipeline.locator(".item", has_text="Wait for ever"), page.get_by_role("dialog")
     item.get_by_role("link", name="unit").click()

@@ -47,5 +47,6 @@ function ask(act, opener) {
 
 const path = (name) => name.split("/").map(encodeURIComponent).join("/");
 export const post = (place, body) => sent("POST", `${api}/${place}`, body);
-export const named = (ref) => (ref.change || ref.id ? { change: ref.change || ref.id } : { ref: ref.ref });
+// The change, by text where forges have numbers, and with its branch: others may have one of the same name.
+export const named = (ref) => (ref.change ? { change: ref.branch ? `${ref.branch}/${ref.change}` : String(ref.change) } : { ref: ref.ref });
 export const project = (ref, verb) => `project/${path(ref.project)}/${verb}`;
