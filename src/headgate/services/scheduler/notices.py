@@ -23,7 +23,7 @@ from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record, Report
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
-from headgate.gate.report import build_url, filled, kind_of
+from headgate.gate.report import build_url, filled, kind_of, untested
 from headgate.gate.returned.shape import Comment
 from headgate.gate.work import LandRequest
 from headgate.gate.world import World
@@ -156,7 +156,16 @@ def reports(
                     options = _options(how, driver) if not queue else {}
                     yield name, Posting(queue, report, how.get("ttl"), options, key)
                 else:
-                    yield name, Posting("", report, key=key, change=change, how=dict(how))
+                    yield name, Posting("", report, key=key, change=change, how=_heard(how, said.kind, change, world))
+
+
+def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> dict[str, Any]:
+    """Return the reporter's own keys.  What does not count although the change names it is commented on even where a
+    result is not, so that somebody reads it; a check has room for it."""
+    silent = how.get("comment") is False and not how.get("check")
+    if silent and kind == "success" and untested(change, world):
+        return {**how, "comment": True}
+    return dict(how)
 
 
 def _hows(

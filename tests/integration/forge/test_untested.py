@@ -1,0 +1,185 @@
+"""What a change names in vain, and what keeps it out, stands where its author looks, at each forge."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from headgate.adapters.forges.gitea import connecting as gitea_connecting
+from headgate.adapters.forges.github import connecting as github_connecting
+from headgate.adapters.forges.gitlab import connecting as gitlab_connecting
+from headgate.adapters.forges.pagure import connecting as pagure_connecting
+from headgate.adapters.forges.registry import Given
+from headgate.adapters.git import engine
+from headgate.adapters.git.engine import GitEngine
+from headgate.services.reporting import courier
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.forges.gitea.people import gitea
+from headgate.testing.forges.github.people import github
+from headgate.testing.forges.gitlab.people import gitlab
+from headgate.testing.forges.pagure.people import pagure
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+from tests.integration.gitea import ground as at_gitea
+from tests.integration.github import ground as at_github
+from tests.integration.gitlab import ground as at_gitlab
+from tests.integration.pagure import ground as at_pagure
+
+CONFIG = """
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {{hub: [{{event: {event}, action: comment, comment: ^test it$}}]}}
+    success: {{hub: {{status: success, comment: false}}}}
+    failure: {{hub: {{status: {failure}}}}}
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {{hub: [{{event: {event}, action: comment, comment: ^gate it$}}]}}
+    success: {{hub: {{status: success, merge: true, comment: false}}}}
+    failure: {{hub: {{status: {failure}}}}}
+- job: {{name: unit, parent: null, run: jobs/unit}}
+- project: {{name: ^127.0.0.1/.*, queue: integrated, check: {{jobs: [unit]}}, gate: {{jobs: [unit]}}}}
+- queue: {{name: integrated}}
+"""
+TENANTS = """
+- tenant:
+    name: example
+    source:
+      local: {{config-projects: [ops]}}
+      hub: {{untrusted-projects: [{project}]}}
+"""
+
+
+class Kind(NamedTuple):
+    """One kind of forge."""
+
+    serve: Any
+    ground: Any
+    connecting: Any
+    said: Callable[[Any], dict[str, str]]
+    event: str
+    failure: str
+    change: str
+    """How its addresses name a change."""
+
+
+KINDS = {
+    "github": Kind(
+        github, at_github, github_connecting,
+        lambda here: {
+            "server": here.hub.url, "api_token": here.hub.token("gatebot"), "webhook_token": at_github.SECRET
+        },
+        "pull_request", "failure", "pull",
+    ),
+    "gitlab": Kind(
+        gitlab, at_gitlab, gitlab_connecting,
+        lambda here: {"server": here.hub.url, "api_token": here.token, "webhook_token": at_gitlab.SECRET},
+        "gl_merge_request", "failed", "-/merge_requests",
+    ),
+    "gitea": Kind(
+        gitea, at_gitea, gitea_connecting,
+        lambda here: {
+            "baseurl": f"{here.hub.url}/", "api_token": here.hub.token("headgate"), "webhook_token": at_gitea.SECRET
+        },
+        "pull_request", "failure", "pulls",
+    ),
+    "pagure": Kind(
+        pagure, at_pagure, pagure_connecting,
+        lambda here: {"baseurl": f"{here.hub.url}/", "api_token": here.hub.token("headgate")},
+        "pg_pull_request", "failure", "pull-request",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
+    monkeypatch.setattr(engine, "REST_MAX_S", 0.0)
+
+
+@dataclass
+class Place:
+    """A gate at one forge."""
+
+    here: Any
+    kind: Kind
+
+    @property
+    def project(self) -> Any:
+        return getattr(self.here, "repository", None) or self.here.project
+
+    def url(self, number: int, project: str = "") -> str:
+        return (
+            f"{self.here.hub.url}/{project or getattr(self.here, 'usual', 'acme/rocket')}/{self.kind.change}/{number}"
+        )
+
+    def proposed(self, name: str, needs: str) -> Any:
+        return self.here.ada.propose(self.project, name, {f"{name}.txt": "1\n"}, name, f"Depends-On: {needs}")
+
+    def said(self, change: Any) -> list[str]:
+        """Return what Headgate wrote there."""
+        notes = change.notes if hasattr(change, "notes") else change.comments
+        texts = [str(getattr(one, "text", None) or getattr(one, "body", "")) for one in notes]
+        return [text for text in texts if "headgate" in text]
+
+    async def told(self, change: Any, *words: str) -> None:
+        """Wait until one comment has all of these words."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not any(all(word in text for word in words) for text in self.said(change)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{words} are not in {self.said(change)}") from None
+
+
+@pytest.fixture(params=list(KINDS))
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with placed(KINDS[request.param], tmp_path) as found:
+        yield found
+
+
+@asynccontextmanager
+async def placed(kind: Kind, root: Path) -> AsyncIterator[Place]:
+    """Provide a gate whose jobs pass."""
+    repositories = Repositories(root / "plain")
+    config = CONFIG.format(event=kind.event, failure=kind.failure)
+    repositories.create("ops", {"zuul.yaml": config, "jobs/unit": "#!/bin/sh\n"})
+    async with kind.serve(root / "there") as hub, kind.ground.ground(hub, root) as here:
+        if kind.serve is github:
+            hub.person("gatebot", acme__rocket="admin")
+        looking: list[GitEngine] = []
+        given = Given("hub", kind.said(here), root, lambda: looking[0], lambda: int(time.time() * 1000))
+        connected = kind.connecting.connect(given)
+        looking.append(GitEngine(root / "looking", {"hub": connected.git}))
+        await here.forge.close()
+        here.forge = connected.forge  # which deliveries go to
+        tenants = TENANTS.format(project=getattr(here, "usual", "acme/rocket"))
+        name = kind.connecting.__name__.split(".")[-2]
+        forges = {"hub": (name, connected)}
+        async with gate(root, repositories.hub, MemoryBackend(), tenants, forges=forges):
+            yield Place(here, kind)
+
+
+async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
+    """Also where a result alone is no comment."""
+    unknown, nowhere = "https://elsewhere.example/x/pull/1", place.url(1, "acme/nowhere")
+    first = place.proposed("one", unknown)
+    second = place.proposed("two", nowhere)
+    for change, needed in ((first, unknown), (second, "acme/nowhere")):
+        place.here.bob.comment(change, "test it")
+        await place.told(change, "check: passed", needed, "does not count")
+        assert len(place.said(change)) == 1
+    third = place.proposed("three", place.url(1))
+    place.here.ada.close(first)
+    await place.here.hub.mail.delivered()
+    place.here.bob.comment(third, "gate it")
+    await place.told(third, "was not enqueued in gate", "abandoned")
