@@ -115,6 +115,7 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
         ("PATCH", f"{ROCKET}/check-runs/{run['id']}", {"status": "completed", "conclusion": "success"}),
         ("GET", f"{ROCKET}/check-runs/{run['id']}/annotations", None),
         ("GET", at, None),
+        ("PATCH", at, {"state": "open"}),
         ("PUT", f"{at}/merge", {"sha": sha, "merge_method": "merge"}),
     ]
     for method, path, said in asked:
