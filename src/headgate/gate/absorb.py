@@ -96,7 +96,8 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
             return state  # a newer patchset is known already, and brings its own event
         state = enqueue(state, change, event.id, world, asked)
     for other in needed_by(change.key, world) if event.fresh else ():  # it was tested without
-        if triggers(world.pipeline, replace(event, change=other), world.standings.get(other.key)):
+        news = replace(event, change=other, happening=None)  # whose forge, another one maybe, has no word for it
+        if triggers(world.pipeline, news, world.standings.get(other.key)):
             state = enqueue(state, other, event.id, world, asked)
     for other in parted:
         if state.find(other.key) is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ from headgate.store.store import Store
 from headgate.store.types import Backend
 from headgate.testing.deadline import DEADLINE_S
 
-Job = Callable[[BuildSpec, RepoState], BuildOutcome]
+Job = Callable[[BuildSpec, RepoState], BuildOutcome | Awaitable[BuildOutcome]]
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class FunctionRunner:
         if cancel.is_set():
             return BuildOutcome(build=spec.build, result="CANCELED")
         job = self.jobs.get(spec.job.name)
-        outcome = job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
+        ran = job(spec, state) if job else BuildOutcome(build=spec.build, result="SUCCESS")
+        outcome = await ran if inspect.isawaitable(ran) else ran
         if outcome.result == "FAILURE" and self.lingering is not None:
             contact.fails()
             await unless(cancel, self.lingering.wait())

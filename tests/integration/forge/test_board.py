@@ -305,6 +305,18 @@ async def test_what_is_not_there_yet_is_needed_once_it_is(tmp_path: Path, monkey
         await here.until(lambda: len(here.results("check")) > checks, "it is tested again, with what it needs")
 
 
+async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_it(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        here.board.repositories.create("up/stream", {"up": "1\n"})
+        pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: https://{HOST}/up/stream/pulls/1")
+        await here.checked(pull)
+        assert "there is no such change" in pull.said[-1]
+        here.board.propose("up/stream", "Upstream", {"more": "1\n"})
+        here.board.comment(pull, "It is there now.")
+        here.deliver(pull)
+        await here.until(lambda: len(here.results("check")) == 2, "it is tested again, with what it needs")
+
+
 async def test_a_forge_that_lands_by_push_has_the_tested_commit_itself_and_is_told_then(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         pulls = [await here.proposed(title, {title.lower(): title}) for title in ("One", "Two")]

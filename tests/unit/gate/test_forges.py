@@ -187,3 +187,33 @@ def test_what_is_said_late_of_an_older_patchset_leaves_the_newer_one(kind: Event
     told(play, new, LABELED, votes=(APPROVED,), labels=("gate",))
     play.act(TriggerEvent(kind, old, "late", happening=LABELED))
     assert [item.change.commit for _, item in play.state.items()] == [new.commit] and play.ended == {}
+
+
+@pytest.mark.parametrize("needed", ["hub", "review"])
+def test_what_needs_a_change_at_another_forge_is_tested_once_more_when_that_is_proposed(needed: str) -> None:
+    play, words = Play(), {"hub": Happening("pull_request", "opened"), "review": Happening("patchset-created")}
+    play.pipeline = replace(
+        play.pipeline,
+        manager="independent",
+        triggers=(
+            TriggerFilter("hub", ("pull_request",), more={"action": ["opened"]}),
+            TriggerFilter("review", ("patchset-created",)),
+        ),
+        require_approved=(),
+        drivers={"hub": "github", "review": "gerrit"},
+    )
+
+    def proposed(change: Change) -> None:
+        play.standings[change.key] = Standing(change)
+        said = words[change.connection]
+        play.act(TriggerEvent(EventKind.PROPOSED, change, f"e{play._clock}", fresh=True, happening=said))
+
+    first = replace(pull("A", 1), connection=needed, project=f"{needed}/api")
+    other = replace(pull("B", 2), connection=({*words} - {needed}).pop(), needs=(first.key,))
+    proposed(other)
+    assert play.queue == ["B"]
+    play.merges()
+    play.passes("B")
+    assert play.queue == []
+    proposed(first)
+    assert sorted(item.change.topic for _, item in play.state.items() if item.live) == ["A", "B"]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
-from headgate.gate.change import HEADS, Standing, TriggerEvent, whose
+from headgate.gate.change import HEADS, EventKind, Standing, TriggerEvent, whose
 from headgate.gate.work import Dequeue
 from headgate.map.records import BranchCache, ForPipeline, Reconfigure, Trouble, Troubles
 from headgate.ports.forge import Order, Sighting, Watch
@@ -116,11 +116,16 @@ class ConnectionRunner:
             await self._forget(guard)
 
     async def _completed(self, sighting: Sighting) -> Sighting:
-        """With what footers mean, and with the changes that they name and that nobody watches."""
+        """With what footers mean, and with the changes that they name and that nobody watches; what was tested before
+        one of those was there comes in again."""
         standings = [self._needed.completed(one) for one in sighting.standings]
         of = {one.change.key: one.change for one in standings}
         events = tuple(replace(one, change=of.get(one.change.key, one.change)) for one in sighting.events)
-        found = await self._needed.looked_up(standings)
+        if found := await self._needed.looked_up(standings):
+            now = {one.change.key: one for one in standings}
+            proposed = {one.change.key for one in events if one.kind is EventKind.PROPOSED}
+            before = {key: one for key, one in self._standings.now().items() if key not in proposed}
+            events += tuple(self._needed.retold(found, before, now))
         return replace(sighting, standings=(*found, *standings), events=events)
 
     async def _look_up(self, guard: At) -> None:
@@ -129,7 +134,7 @@ class ConnectionRunner:
             await asyncio.sleep(LOOK_UP_EVERY_S)
             own = {key: self._needed.completed(one) for key, one in self._standings.now().items() if one.open}
             if found := await self._needed.looked_up(own.values()):
-                await self._store(Sighting(tuple(found), tuple(self._needed.retold(found, own))), guard)
+                await self._store(Sighting(tuple(found), tuple(self._needed.retold(found, own, own))), guard)
         await asyncio.Event().wait()
 
     async def _forget(self, guard: At) -> None:

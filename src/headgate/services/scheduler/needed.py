@@ -112,15 +112,18 @@ class Needed:
         """Does only a look tell how it is?"""
         return known is None or (known.open and known.change.project not in self._projects)
 
-    def retold(self, found: Iterable[Standing], own: Mapping[str, Standing]) -> list[TriggerEvent]:
-        """Return the events with which changes come in again that were told of when what they need was not known."""
+    def retold(
+        self, found: Iterable[Standing], own: Mapping[str, Standing], now: Mapping[str, Standing]
+    ) -> list[TriggerEvent]:
+        """Return the events with which changes come in again that were told of when what they need was not known.
+        `own`: as they were told of; `now`: those of them that stand otherwise by now."""
         known, fresh = self._all.now(), {one.change.key for one in found}
         unknown = {key for key in fresh if key not in known}
         now_ms = self._context.now_ms()
         return [
             TriggerEvent(EventKind.PROPOSED, one.change, derived("needed", one.change.key, *sorted(unknown)), now_ms)
-            for one in own.values()
-            if one.open and not unknown.isdisjoint(one.change.needs)
+            for one in (now.get(key, was) for key, was in own.items() if not unknown.isdisjoint(was.change.needs))
+            if one.open
         ]
 
 
