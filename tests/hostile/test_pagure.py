@@ -21,6 +21,7 @@ from headgate.testing.forges.pagure.people import pagure
 from tests.integration.pagure.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested
 from tests.integration.pagure.test_telling import posting
+from tests.integration.pagure.test_watching import details
 
 
 @pytest.fixture
@@ -53,6 +54,23 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
     assert not any(found["eve"])
     assert found["ada"].count(True) == 2, "who proposed it may start things, and counts for nothing of their own"
     assert found["bob"].count(True) == 3, "the two events, and the score"
+
+
+async def test_a_flag_of_the_second_in_which_others_were_pushed_is_not_of_them(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who proposes sees when a program is done, and pushes at once; Pagure says neither of which commit a flag is, nor
+    more than the second."""
+    async with watched(here) as gate:
+        pull = opened(here)
+        at_s = here.hub.world.clock.now_s() + 5
+        monkeypatch.setattr(here.hub.world.clock, "now_s", lambda: at_s)
+        here.eve.flag(pull, "lint")
+        await here.settled()
+        assert [one.name for one in details(gate).statuses or ()] == ["lint"]
+        here.ada.push(here.project, "topic", {"a.txt": "3\n"})
+        await here.settled()
+        assert gate.standing(1).change.commit == pull.commit_stop and details(gate).statuses == ()
 
 
 async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:

@@ -172,7 +172,7 @@ class PagureStands(Stands[Pull]):
 
 
 def _is_of(one: Any, pull: Pull, us: Collection[str]) -> bool:
-    """Say whether a flag is of the commits that it has now: ours say so, others came after these."""
+    """Say whether a flag is of the commits that it has now: ours say so, others came after these, in a later second."""
     if one.status.who in us:
         return f"({pull.head[:HEAD_CHARS]})" in one.text
-    return bool(one.at_ms >= pull.renewed_ms)
+    return bool(one.at_ms > pull.renewed_ms)
