@@ -77,7 +77,7 @@ def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
         (messages_of_a_lane_run_beside_each_other, range(40)),
         (what_is_too_large_is_dropped_in_silence, range(40)),
         (what_is_new_is_never_looked_for_once_a_stream_breaks, range(40)),
-        (answers_are_told_once_the_item_is_gone, range(60, 90)),
+        (answers_are_told_once_the_item_is_gone, range(380, 460)),
     ],
 )
 def test_what_is_broken_is_seen(
