@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 
 from headgate.services.context import Context
-from headgate.web.routes.hooks import BODY_MAX_BYTES
+from headgate.testing.deadline import DEADLINE_S
+from headgate.web.routes.hooks import BODY_MAX_BYTES, LARGE_MAX, SMALL_BYTES
 from tests.integration.forge.board import Pull
 from tests.integration.forge.served import web
 from tests.integration.forge.test_board import Town, town
@@ -63,3 +66,27 @@ async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: 
         assert (await deliver(client, here, pull)).status_code == 200
         await here.checked(pull)
         await here.until(lambda: waiting(here.gate.context) == 0, "what was answered goes")
+
+
+async def test_large_deliveries_that_never_end_take_little_memory_and_keep_no_genuine_one_out(tmp_path: Path) -> None:
+    """Who sends a delivery is known only once all of it is there."""
+    async with town(tmp_path) as here, web(here, tmp_path) as client:
+        large, goes_on, begun = b"x" * (SMALL_BYTES + 1), asyncio.Event(), asyncio.Semaphore(0)
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield large
+            begun.release()  # what was sent has been taken, and more is asked for
+            await goes_on.wait()
+            yield b"x"
+
+        async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+            held = [group.create_task(client.post(PAYLOAD, content=slow())) for _ in range(LARGE_MAX)]
+            for _ in held:
+                await begun.acquire()
+            refused = await client.post(PAYLOAD, content=large)
+            assert refused.status_code == 503 and "deliver it again" in refused.text
+            pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})
+            assert (await deliver(client, here, pull)).status_code == 200
+            goes_on.set()
+        assert [one.result().status_code for one in held] == [401] * LARGE_MAX
+        assert (await client.post(PAYLOAD, content=large)).status_code == 401, "there is room again"

@@ -106,6 +106,8 @@ class Site:
     """The address of the pages for people, without a trailing slash; empty: as they ask."""
     beside: tuple[str, ...] = ()
     """What else is served at the same port: inventory, queues."""
+    large_deliveries: int = 0
+    """Of forges, that are being read."""
     logs: BuildLogs = field(init=False)
     status: Status = field(init=False)
     _estimates: Estimates = field(init=False)

@@ -14,12 +14,15 @@ from litestar.params import FromPath
 from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
 from headgate.services.scheduler.hints import kept
 from headgate.store.types import StoreError
-from headgate.web.site import HttpRequest, site_of
+from headgate.web.site import HttpRequest, Site, site_of
 
 log = logging.getLogger("headgate.web")
 
 BODY_MAX_BYTES = 25_000_000
 """The most that any forge sends."""
+SMALL_BYTES, LARGE_MAX = 256_000, 4
+"""Only so many deliveries beyond the size are read at a time: who sends one is not known before it is there, and may
+take a minute over it."""
 
 
 @post("/api/connection/{name:str}/payload", status_code=200, request_max_body_size=BODY_MAX_BYTES)
@@ -31,7 +34,7 @@ async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> di
     if heard is None:
         raise NotFoundException(f"there is no connection {name!r} that takes deliveries")
     try:
-        found = await verified(heard, request.headers.items(), await request.body())
+        found = await verified(heard, request.headers.items(), await _read(site, request))
     except Misdelivered as wrong:
         log.warning("a delivery to the connection %s is refused: %s", name, wrong)
         raise HTTPException(str(wrong), status_code=wrong.status) from wrong
@@ -43,6 +46,23 @@ async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> di
     except StoreError as error:
         raise HTTPException("the store cannot be reached just now; deliver it again", status_code=503) from error
     return {"hint": {"project": found.project, "number": found.number, "ref": found.ref}}
+
+
+async def _read(site: Site, request: HttpRequest) -> bytes:
+    """Return the body of a delivery.  Raise 413, 503 when it is large and enough of those are being read."""
+    body, large = bytearray(), False
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > SMALL_BYTES and not large:
+                if site.large_deliveries >= LARGE_MAX:
+                    raise HTTPException(
+                        "other large deliveries are being read; deliver it again later", status_code=503
+                    )
+                large, site.large_deliveries = True, site.large_deliveries + 1
+        return bytes(body)
+    finally:
+        site.large_deliveries -= large
 
 
 async def verified(heard: Hears, headers: Iterable[tuple[str, str]], body: bytes) -> Hint | Ignored:
