@@ -208,7 +208,7 @@ class Site:
                 while not holds():  # noqa: ASYNC110  # of what several processes do
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise AssertionError(f"never: {what}; {self.jobs.ran[-4:]}") from None
+            raise AssertionError(f"never: {what}; {self.gated()}; {self.jobs.ran[-4:]}") from None
 
     async def told(self, side: Side, one: One, *words: str) -> None:
         """Wait until one message has all of the words."""
@@ -376,18 +376,17 @@ async def is_replaced(site: Site, there: Side, here: Side) -> None:
     site.pair = ((there, first), (here, second))
     site.landings.clear()
     await both_are_gated(site, there, first, here, second)
-    before = site.gated()
+    (replaced, _) = site.gated()
     first = await there.revise(first, {"late": "1\n"})
-    await site.until(lambda: not set(before) & set(site.gated()), "neither is gated as it was")
+    await site.until(lambda: replaced not in site.gated(), "it is gated no more as it was")
     site.goes_on()
-    await site.told(here, second, "The gate failed.", first.key)
-    assert site.landings == []
-
     await there.approve(first)
-    await here.approve(second)
+    if not await here.landed(second):  # where the approval of the first one holds, it may have come in again
+        await here.approve(second)
     await site.lands(there, first)
     await site.lands(here, second)
     assert site.landings == [(first.key, frozenset()), (second.key, frozenset({first.key}))]
+    assert "late" in site.jobs.last("gate", first.key)
     assert site.jobs.last("gate", second.key) >= {"late", "user"}, "nobody lands untested"
 
 
