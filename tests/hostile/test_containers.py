@@ -76,7 +76,7 @@ async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, r
         places = [
             own, engine.getsockname(), theirs, theirs / "work", theirs / "container/upper/private",
             tmp_path / "images/store", "/run/podman/podman.sock", "/var/run/docker.sock",
-            "/var/lib/containers", "/root/.ssh", "/usr/bin/python3", "/dev/vda", "/dev/mem", "/dev/kmsg",
+            "/var/lib/containers", Path.home() / ".ssh", "/usr/bin/python3", "/dev/vda", "/dev/mem", "/dev/kmsg",
         ]  # fmt: skip
         script = ATTACK.replace("SOUGHT", SOUGHT).replace("PLACES", " ".join(map(str, places)))
         attack = bench.script("attack", script.replace("PRIVATE", str(own)))

@@ -1,4 +1,4 @@
-"""What the sections of forges with REST have in common: where the forge is, and how its projects are called."""
+"""Read what the sections of forges with REST have in common: where the forge is, and how its projects are called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a branch at a forge, as git tells it: the forge need not be believed."""
+"""Tell what became of a branch at a forge, as git has it: the forge need not be believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drivers of forges with numbered changes and REST have in common: see `ports.forge.Forge`."""
+"""Hold what drivers of forges with numbered changes and REST share: see `ports.forge.Forge`."""
 
 from __future__ import annotations
 

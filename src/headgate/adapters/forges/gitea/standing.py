@@ -1,4 +1,4 @@
-"""What is known of a pull request at Gitea beside what all forges have: votes, and the rules in force."""
+"""Find what is known of a pull request at Gitea beside what all forges have: votes, and the rules in force."""
 
 from __future__ import annotations
 

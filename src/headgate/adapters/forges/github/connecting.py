@@ -1,4 +1,4 @@
-"""What the settings say of a GitHub, put together."""
+"""Put together what the settings say of a GitHub."""
 
 from __future__ import annotations
 

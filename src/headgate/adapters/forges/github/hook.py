@@ -79,7 +79,7 @@ class _Button(msgspec.Struct, frozen=True):
 
 
 class Meant(msgspec.Struct, frozen=True):
-    """What a check run of ours is of, as its `external_id` has it."""
+    """Name what a check run of ours is of, as its `external_id` has it."""
 
     tenant: str
     pipeline: str
@@ -94,7 +94,7 @@ class _Comment(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """What is read of a delivery."""
+    """Hold what is read of a delivery."""
 
     repository: _Named | None = None
     action: str = ""

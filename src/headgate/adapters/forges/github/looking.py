@@ -1,4 +1,4 @@
-"""How GitHub is looked at: who asks, what is open, and one pull request after the other."""
+"""Look at GitHub: who asks, what is open, and one pull request after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a pull request at GitHub beside what all forges have: votes, rules, and who may bypass them."""
+"""Find what is known of a pull request at GitHub beside what all forges have: votes, rules, and who may bypass them."""
 
 from __future__ import annotations
 

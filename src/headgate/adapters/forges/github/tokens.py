@@ -1,4 +1,4 @@
-"""Who Headgate is at a project: an installation of its app, or a personal token."""
+"""Say who Headgate is at a project: an installation of its app, or a personal token."""
 
 from __future__ import annotations
 

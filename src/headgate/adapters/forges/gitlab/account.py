@@ -17,7 +17,7 @@ SIGNING = "whsec_"
 
 @dataclass(frozen=True, slots=True)
 class GitLabAccount(OnTheWeb):
-    """Where it is, and who Headgate is there."""
+    """Say where it is, and who Headgate is there."""
 
     name: str
     web: str = f"https://{PUBLIC}"

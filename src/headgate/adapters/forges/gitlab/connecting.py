@@ -1,4 +1,4 @@
-"""What the settings say of a GitLab, put together."""
+"""Put together what the settings say of a GitLab."""
 
 from __future__ import annotations
 
