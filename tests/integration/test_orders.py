@@ -153,7 +153,8 @@ async def test_what_is_being_pushed_lands_before_the_answer_and_nothing_after_it
 
     monkeypatch.setattr(GitEngine, "do", slowly)
     await approved(repositories, "one")
-    await begun.wait()
+    async with asyncio.timeout(DEADLINE_S):
+        await begun.wait()
     closing = asyncio.ensure_future(client.asks("close", GATE))
     async with asyncio.timeout(DEADLINE_S):
         while not state_of(running.context, "example").closings:
@@ -169,16 +170,17 @@ async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
 ) -> None:
     begun, go_on, real = asyncio.Event(), asyncio.Event(), Merger._if_open
 
-    async def slowly(merger: Merger, claim: Any, work: Any) -> Any:
+    async def slowly(merger: Merger, claim: Any, work: Any, *, again: bool) -> Any:
         if isinstance(work, LandRequest):
             begun.set()
             await go_on.wait()
-        return await real(merger, claim, work)
+        return await real(merger, claim, work, again=again)
 
     monkeypatch.setattr(Merger, "_if_open", slowly)
     head = repositories.head("code/api")
     await approved(repositories, "one")
-    await begun.wait()
+    async with asyncio.timeout(DEADLINE_S):
+        await begun.wait()
     closing = asyncio.ensure_future(client.asks("close", GATE))
     async with asyncio.timeout(DEADLINE_S):
         while not state_of(running.context, "example").closings:
