@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.cli.scenario.forges.host import (
     AUTHORS,
     HEADGATE,
-    OWNER,
     REVIEWER,
     SECRET,
     TENANT,
     StandIn,
-    by_branch,
-    marked,
 )
 from headgate.testing.forges.gitea.desk import GiteaDesk
 from headgate.testing.forges.gitea.people import Gitea, gitea
-from headgate.testing.forges.pages import Seen
 
 SETTINGS = """\
 [connection hub]
@@ -33,23 +28,12 @@ user = {headgate}
 """
 
 
-@dataclass(slots=True)
-class OnGitea:
+class OnGitea(StandIn):
     """See `StandIn`."""
 
-    hub: Gitea
-    connection: str = "hub"
-    branch: str = "main"
-    authors: Sequence[str] = AUTHORS
-    reviewer: str = REVIEWER
-
-    @property
-    def desk(self) -> GiteaDesk:
-        return GiteaDesk(self.hub.acts)
-
-    @property
-    def url(self) -> str:
-        return self.hub.url
+    def __init__(self, hub: Gitea) -> None:
+        super().__init__(hub.url, GiteaDesk(hub.acts))
+        self.hub = hub
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:
         one = self.hub.repository(project, files)
@@ -66,22 +50,14 @@ class OnGitea:
     def hook(self, gate: str) -> None:
         self.hub.hook(gate, SECRET)
 
-    async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.push(who, project, topic, files, title)
-        return await self.desk.propose(f"{project}:{topic}", who, title, text)
-
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         self.hub.person(who).push(self.hub.world.repositories[project], branch, files, message)
 
     def clone(self, project: str) -> Path:
         return self.hub.world.repositories[project].git_dir
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
-        return marked(seen, pipeline)
-
-    def doors(self) -> Sequence[str]:
-        ada = f"{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}"
-        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
+    def token(self, who: str) -> str:
+        return self.hub.token(who)
 
 
 @asynccontextmanager

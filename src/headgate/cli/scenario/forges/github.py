@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, OWNER, REVIEWER, SECRET, TENANT, StandIn, by_branch, marked
+from headgate.cli.scenario.forges.host import AUTHORS, REVIEWER, SECRET, TENANT, StandIn
 from headgate.testing.forges.github.desk import GitHubDesk
 from headgate.testing.forges.github.people import GitHub, github
 from headgate.testing.forges.github.state import App
-from headgate.testing.forges.pages import Seen
 
 SETTINGS = """\
 [connection hub]
@@ -24,26 +22,13 @@ webhook_token = {secret}
 """
 
 
-@dataclass(slots=True)
-class OnGitHub:
+class OnGitHub(StandIn):
     """See `StandIn`."""
 
-    hub: GitHub
-    app: App
-    key: Path
-    """The file with the key of the app."""
-    connection: str = "hub"
-    branch: str = "main"
-    authors: Sequence[str] = AUTHORS
-    reviewer: str = REVIEWER
-
-    @property
-    def desk(self) -> GitHubDesk:
-        return GitHubDesk(self.hub.forge)
-
-    @property
-    def url(self) -> str:
-        return self.hub.url
+    def __init__(self, hub: GitHub, app: App, key: Path) -> None:
+        """`key`: the file for the key of the app."""
+        super().__init__(hub.url, GitHubDesk(hub.forge))
+        self.hub, self.app, self.key = hub, app, key
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:
         one = self.hub.repository(project, files)
@@ -61,22 +46,14 @@ class OnGitHub:
     def hook(self, gate: str) -> None:
         self.app.hook_url = gate
 
-    async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.push(who, project, topic, files, title)
-        return await self.desk.propose(f"{project}:{topic}", who, title, text)
-
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         self.hub.person(who).push(self.hub.world.repositories[project], branch, files, message)
 
     def clone(self, project: str) -> Path:
         return self.hub.world.repositories[project].git_dir
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
-        return marked(seen, pipeline)
-
-    def doors(self) -> Sequence[str]:
-        ada = f"{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}"
-        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
+    def token(self, who: str) -> str:
+        return self.hub.token(who)
 
 
 @asynccontextmanager

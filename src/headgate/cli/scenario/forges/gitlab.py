@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, OWNER, REVIEWER, SECRET, StandIn, by_branch, marked
+from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, StandIn
 from headgate.testing.forges.gitlab.desk import GitLabDesk
 from headgate.testing.forges.gitlab.people import GitLab, gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER
-from headgate.testing.forges.pages import Seen
 
 SETTINGS = """\
 [connection lab]
@@ -23,23 +21,14 @@ webhook_token = {secret}
 """
 
 
-@dataclass(slots=True)
-class OnGitLab:
+class OnGitLab(StandIn):
     """See `StandIn`."""
 
-    hub: GitLab
-    connection: str = "lab"
-    branch: str = "main"
-    authors: Sequence[str] = AUTHORS
-    reviewer: str = REVIEWER
+    connection = "lab"
 
-    @property
-    def desk(self) -> GitLabDesk:
-        return GitLabDesk(self.hub.acts)
-
-    @property
-    def url(self) -> str:
-        return self.hub.url
+    def __init__(self, hub: GitLab) -> None:
+        super().__init__(hub.url, GitLabDesk(hub.acts))
+        self.hub = hub
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:
         one = self.hub.project(project, files)
@@ -56,22 +45,14 @@ class OnGitLab:
         for project in self.hub.world.projects.values():
             self.hub.hook(project, gate, SECRET)
 
-    async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        self.push(who, project, topic, files, title)
-        return await self.desk.propose(f"{project}:{topic}", who, title, text)
-
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         self.hub.person(who).push(self.hub.world.projects[project], branch, files, message)
 
     def clone(self, project: str) -> Path:
         return self.hub.world.projects[project].git_dir
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
-        return marked(seen, pipeline)
-
-    def doors(self) -> Sequence[str]:
-        ada = f"{AUTHORS[0]}:{self.hub.bot(AUTHORS[0])}"
-        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
+    def token(self, who: str) -> str:
+        return self.hub.bot(who)
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -64,23 +65,55 @@ class Host(Protocol):
         ...
 
 
-class StandIn(Host, Protocol):
-    """One whose changes are branches that were pushed."""
+class StandIn(ABC):
+    """A host whose changes are branches that were pushed."""
 
+    connection, branch = "hub", "main"
+    authors: Sequence[str] = AUTHORS
+    reviewer = REVIEWER
+
+    def __init__(self, url: str, desk: Desk) -> None:
+        self.url, self.desk = url, desk
+
+    @abstractmethod
+    async def create(self, project: str, files: Mapping[str, str]) -> None:
+        """See `Host`."""
+
+    @abstractmethod
+    def settle(self) -> str:
+        """See `Host`."""
+
+    @abstractmethod
+    def hook(self, gate: str) -> None:
+        """See `Host`."""
+
+    @abstractmethod
+    def clone(self, project: str) -> Path:
+        """See `Host`."""
+
+    @abstractmethod
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         """Push a branch with one commit on the default branch."""
 
+    @abstractmethod
+    def token(self, who: str) -> str:
+        """Return what somebody shows git instead of a password."""
 
-def marked(seen: Seen, pipeline: str) -> tuple[str, str]:
-    """Return what `Host.said` does, where each pipeline has a check or a status, and a comment where it failed."""
-    state = next((mark.state for mark in seen.marks if mark.name == f"{TENANT}/{pipeline}"), "")
-    comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]
-    return state, comments[-1].partition("<!--")[0].strip() if comments else ""
+    async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
+        """See `Host`."""
+        self.push(who, project, topic, files, title)
+        return await self.desk.propose(f"{project}:{topic}", who, title, text)
 
+    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+        """Return what `Host` says, of the check or status of each pipeline, and of a comment where it failed."""
+        state = next((mark.state for mark in seen.marks if mark.name == f"{TENANT}/{pipeline}"), "")
+        comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]
+        return state, comments[-1].partition("<!--")[0].strip() if comments else ""
 
-def by_branch(clone: str) -> Sequence[str]:
-    """Return what `Host.doors` does, where changes are branches.  `clone`: the address of a repository."""
-    return (
-        f"To propose a change of your own: git clone {clone}",
-        "commit to a branch, push it, and open the change on that page; approve it as somebody else.",
-    )
+    def doors(self) -> Sequence[str]:
+        """See `Host`."""
+        own = f"{AUTHORS[0]}:{self.token(AUTHORS[0])}"
+        return (
+            f"To propose a change of your own: git clone {self.url.replace('://', f'://{own}@')}/{OWNER}app.git",
+            "commit to a branch, push it, and open the change on that page; approve it as somebody else.",
+        )

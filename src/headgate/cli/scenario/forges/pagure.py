@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, OWNER, REVIEWER, StandIn, by_branch, marked
-from headgate.testing.forges.pages import Seen
+from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, StandIn
 from headgate.testing.forges.pagure.desk import PagureDesk
 from headgate.testing.forges.pagure.people import Pagure, pagure
 
@@ -22,23 +20,12 @@ app_name = Headgate
 """
 
 
-@dataclass(slots=True)
-class OnPagure:
+class OnPagure(StandIn):
     """See `StandIn`."""
 
-    hub: Pagure
-    connection: str = "hub"
-    branch: str = "main"
-    authors: Sequence[str] = AUTHORS
-    reviewer: str = REVIEWER
-
-    @property
-    def desk(self) -> PagureDesk:
-        return PagureDesk(self.hub.acts)
-
-    @property
-    def url(self) -> str:
-        return self.hub.url
+    def __init__(self, hub: Pagure) -> None:
+        super().__init__(hub.url, PagureDesk(hub.acts))
+        self.hub = hub
 
     async def create(self, project: str, files: Mapping[str, str]) -> None:
         one = self.hub.project(project, files)
@@ -57,7 +44,7 @@ class OnPagure:
         """Propose it from a fork: no branch is protected at Pagure, so each of the project itself configures."""
         person, at = self.hub.person(who), self.hub.world.projects[project]
         fork = self.hub.world.projects.get(f"forks/{who}/{project}") or person.fork(at)
-        return self.desk.path(person.propose(at, topic, files, title, text, home=fork))
+        return PagureDesk(self.hub.acts).path(person.propose(at, topic, files, title, text, home=fork))
 
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
         self.hub.person(who).push(self.hub.world.projects[project], branch, files, message)
@@ -65,12 +52,8 @@ class OnPagure:
     def clone(self, project: str) -> Path:
         return self.hub.world.projects[project].git_dir
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
-        return marked(seen, pipeline)
-
-    def doors(self) -> Sequence[str]:
-        ada = f"{AUTHORS[0]}:{self.hub.token(AUTHORS[0])}"
-        return by_branch(f"{self.url.replace('://', f'://{ada}@')}/{OWNER}app.git")
+    def token(self, who: str) -> str:
+        return self.hub.token(who)
 
 
 @asynccontextmanager
