@@ -1,0 +1,128 @@
+"""Machines that are made when they are needed: what the driver of a cloud, a cluster or a container engine does.
+
+A driver keeps nothing between calls.  What it has begun is in `state`, which the launcher stores before it calls again,
+and in the tags of what it made: whoever comes next, after a crash or a lost answer, finds it by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+SYSTEM_TAG = "zuul_system_id"
+"""On everything that a driver makes: the installation it belongs to."""
+NODE_TAG = "zuul_node_uuid"
+"""On everything that a driver makes for one node."""
+
+State = Mapping[str, str]
+"""How far the making of one node is, in words of its driver; empty at the beginning."""
+Amounts = Mapping[str, float]
+"""Kind of resource (`instances`, `cores`, `ram` in MiB, `pods`, …) -> how much of it."""
+
+
+class Failed(Exception):
+    """This node cannot be made; the text says why, with what the cloud itself says.  It counts as an attempt."""
+
+
+class OverQuota(Exception):
+    """The cloud has no room for it now; the text says of what.  It does not count as an attempt."""
+
+
+class Away(Exception):
+    """The cloud did not answer, or asks for patience: what was asked may or may not have been done."""
+
+    def __init__(self, text: str, after_s: float = 0.0) -> None:
+        """`after_s`: when it may be asked again, where it says so."""
+        super().__init__(text)
+        self.after_s = after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One node, as it is to be made."""
+
+    node: str
+    """Its uuid: at most one machine is ever made for it."""
+    label: Mapping[str, Any]
+    """Every key of the label in its provider, with defaults and inheritance worked out; `name` is among them."""
+    image: Mapping[str, Any]
+    flavor: Mapping[str, Any]
+    provider: Mapping[str, Any]
+    """The other keys of the provider and its sections (`region`, …)."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """For everything that is made, SYSTEM_TAG and NODE_TAG among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """It is not there yet."""
+
+    state: State
+    """To be stored before the next call."""
+    why: str
+    """What is waited for, for people: `the instance is pending`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """It is there; whether it can be reached yet is seen by whoever scans its keys."""
+
+    external_id: str
+    state: State
+    host: Mapping[str, Any] | None
+    """Ansible's variables: `ansible_host`, `ansible_port`, `ansible_user`, `ansible_connection`, …; None: it is not a
+    host (a namespace)."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What jobs see as `nodepool`: `az`, `cloud`, `region`, `host_id`, `interface_ip`, `public_ipv4`, …"""
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    """What jobs see under the node's name in `zuul.resources`."""
+    secrets: Mapping[str, Any] = field(default_factory=dict)
+    """What only its build may read (a token): sealed before it is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something in the account, ours or not."""
+
+    id: str
+    kind: str
+    """`instance`, `volume`, `namespace`, … in words of the driver."""
+    tags: Mapping[str, str]
+    uses: Amounts
+
+
+class Cloud(Protocol):
+    """One account or cluster, as one connection names it.  Every method raises Away."""
+
+    async def uses(self, wanted: Wanted) -> Amounts:
+        """Return what one such node takes of the account.  Raise Failed for an unknown flavor, image, …"""
+        ...
+
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        """Take the next step, without waiting for what takes long.  Raise Failed, OverQuota.
+
+        With an empty state what an earlier call began without an answer is looked for by its tag and taken.
+        """
+        ...
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        """Ask that everything made for the node goes, also what only its tag tells of; True once nothing is left."""
+        ...
+
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return everything in the account that costs, with its tags; all pages of it.
+
+        A list that is not whole raises Away: what is missing in it would be taken for gone.
+        """
+        ...
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Ask that a resource goes that nobody needs; none is no error."""
+        ...
+
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        """Return what the account may have at once, of the kinds that have a limit."""
+        ...
+
+    async def close(self) -> None: ...
