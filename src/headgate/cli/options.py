@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from headgate.adapters.forges.registry import FORGES
+from collections.abc import Mapping
+
+from headgate.adapters.forges.registry import FORGES, Setting
+from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.cli.identity.options import AUTH
 from headgate.cli.images import IMAGES
 from headgate.cli.logoptions import LOGS
@@ -67,7 +70,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     },
     "connection *": {
         "driver": Option(
-            f"choice:{','.join(('git', *FORGES, *OTHERS))}",
+            f"choice:{','.join(('git', *FORGES, *CLOUDS, *OTHERS))}",
             "git",
             "The kind of the connection. git has projects. Messages of a queue, and objects of the inventory, start "
             "pipelines. To all of them pipelines report; so they do as mail, to a webhook, to Elasticsearch, or to "
@@ -371,12 +374,14 @@ OPTIONS: dict[str, dict[str, Option]] = {
 }
 
 
-def _of_forges(known: dict[str, Option]) -> None:
-    """Add the options of each driver; one that several have says what it is to each."""
-    for driver, row in FORGES.items():
-        for name, (kind, default, doc) in row.settings.items():
-            was, text = known.get(name), f"{driver}: {doc}"
-            known[name] = Option(kind, default, text) if was is None else was._replace(doc=f"{was.doc} {text}")
+def add(known: dict[str, Option], driver: str, settings: Mapping[str, Setting]) -> None:
+    """Add the options of a driver; one that several have says what it is to each."""
+    for name, (kind, default, doc) in settings.items():
+        was, text = known.get(name), f"{driver}: {doc}"
+        known[name] = Option(kind, default, text) if was is None else was._replace(doc=f"{was.doc} {text}")
 
 
-_of_forges(OPTIONS["connection *"])
+for _driver, _row in FORGES.items():
+    add(OPTIONS["connection *"], _driver, _row.settings)
+for _driver in CLOUDS:
+    add(OPTIONS["connection *"], _driver, settings_of(_driver))

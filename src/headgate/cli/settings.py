@@ -15,6 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from headgate.adapters.forges.registry import FORGES, without_effect
+from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
 from headgate.cli.moving.reference import LACKING, NOTES, Note, note
@@ -228,11 +229,16 @@ def _idle(ini: IniFile, section: str, kind: str, said: Mapping[str, str]) -> Ite
 
 def _options(kind: str, driver: str) -> Collection[str]:
     """Return the names that have an effect; a connection of a forge has those of its own, others here have none."""
-    if kind == "connection *" and driver in LACKING and driver not in FORGES:
+    if kind == "connection *" and _lacking(driver):
         return {"driver"}
     if kind == "connection *" and driver in FORGES:
         return {*SHARED, *FORGES[driver].settings} - without_effect(driver).keys()
     return OPTIONS[kind]
+
+
+def _lacking(driver: str) -> bool:
+    """Is it one of the reference that is not here?"""
+    return driver in LACKING and driver not in FORGES and driver not in CLOUDS
 
 
 def _kind(section: str) -> str:
@@ -267,21 +273,22 @@ def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> N
         raise UserError(f"{ini.at(section)}: [DEFAULT] is not used here: write each option into its own section")
     if kind not in OPTIONS:
         raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}")
+    of_cloud = kind == "connection *" and found.get("driver") in CLOUDS
+    known = {"driver": None, **settings_of(found["driver"])} if of_cloud else OPTIONS[kind]
     for name, value in found.items():
-        if name not in OPTIONS[kind] and "*" not in OPTIONS[kind]:
-            raise UserError(
-                f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, OPTIONS[kind])}"
-            )
-        if name == "driver" and kind == "connection *" and value in LACKING:
+        if name not in known and "*" not in known:
+            raise UserError(f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, known)}")
+        if name == "driver" and kind == "connection *" and _lacking(value):
             continue
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             hint = "; a comment needs a line of its own" if _REMARK.search(value) else ""
             raise UserError(f"{ini.at(section, name)}: {name} {why}{hint}")
     if kind == "connection *":
         driver = found.get("driver") or "git"
-        if driver in LACKING and driver not in FORGES:
+        if _lacking(driver):
             return
-        needed, what = FORGES[driver].needed if driver in FORGES else _NEEDED.get(driver, ("", ""))
+        row = FORGES.get(driver) or CLOUDS.get(driver)
+        needed, what = row.needed if row is not None else _NEEDED.get(driver, ("", ""))
         own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
         if driver == "inventory" and found.get("project") and not found.get("partition"):
             needed, what = "partition", "whose objects it watches"

@@ -12,12 +12,14 @@ from typing import NamedTuple, TextIO
 import click
 import msgspec
 
+from headgate.adapters.nodes.clouds.registry import MissingLibrary
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.checking import against as beside
 from headgate.cli.checking import ansible, printing, sarif, since
 from headgate.cli.checking import held as holding
 from headgate.cli.checking.looking import Told, Wanted, pipelines_of, told
+from headgate.cli.clouds import cloud, cloud_names
 from headgate.cli.keys.opening import unopenable
 from headgate.cli.logstore import log_store
 from headgate.cli.moving.page import is_of_the_reference, page
@@ -135,6 +137,11 @@ def _tell_of_settings(given: Given) -> None:
             raise
         return  # of any file with connections, the rest is nobody's business
     log_store(settings)
+    for name in cloud_names(settings):
+        try:
+            cloud(settings, name)
+        except MissingLibrary as error:
+            click.echo(f"{error}\n")
     if is_of_the_reference(settings):
         click.echo(f"{page(settings)}\n")
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from headgate.adapters.forges.options import REFERENCE, STREAMS
 from headgate.adapters.forges.registry import FORGES, without_effect
+from headgate.adapters.nodes.clouds.registry import CLOUDS
 
 NEEDLESS, INSTEAD, MISSING = "not needed", "said otherwise", "missing"
 
@@ -131,7 +132,7 @@ def note(kind: str, option: str, driver: str = "") -> Note | None:
     """Return what is said of an option in this kind of section; None: nothing is known of it."""
     of = NOTES.get(kind, {})
     if kind == "connection *":
-        if driver in LACKING:
+        if driver in LACKING and driver not in CLOUDS:
             return LACKING[driver]
         if (why := without_effect(driver).get(option)) is not None:
             return _needless(why)

@@ -1,0 +1,1 @@
+"""Clouds, clusters and container engines that make machines."""

@@ -1,0 +1,73 @@
+"""The drivers of clouds, in one place: a new one is a row here, and a module that has `connect`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+from headgate.adapters.forges.registry import Setting
+from headgate.base.errors import UserError
+
+if TYPE_CHECKING:  # commands that only name drivers load none of it
+    from headgate.ports.cloud import Cloud
+
+RATE = Setting(
+    "number", "2", "how many requests a second it may be sent, lists and launches together; 0: as many as are needed."
+)
+"""What every cloud has; the launcher keeps to it."""
+
+
+class Given(NamedTuple):
+    """What a driver is given of one connection."""
+
+    name: str
+    said: Mapping[str, str]
+    """Its section of the settings, as far as anything is said."""
+    directory: Path
+    """That the settings file is in: paths are relative to it."""
+
+
+class Row(NamedTuple):
+    """One driver."""
+
+    module: str
+    """That has `connect(given: Given) -> Cloud`, which talks with nobody and raises UserError; loaded once it is
+    needed."""
+    settings: Mapping[str, Setting]
+    """Beside RATE."""
+    needed: tuple[str, str] = ("", "")
+    """An option without which there is no connection, and what it is."""
+    extra: str = ""
+    """What has to be installed for it: `pip install 'headgate[EXTRA]'`."""
+
+
+class MissingLibrary(UserError):
+    """What the driver stands on is not installed here; whoever launches no machines can do without."""
+
+
+class _Module(Protocol):
+    def connect(self, given: Given) -> Cloud: ...
+
+
+CLOUDS: dict[str, Row] = {}
+"""Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
+
+
+def settings_of(driver: str) -> dict[str, Setting]:
+    """Return the options of a driver's connections, with those that every cloud has."""
+    return {**CLOUDS[driver].settings, "rate": RATE}
+
+
+def connect(driver: str, given: Given) -> Cloud:
+    """Raise UserError for what is wrong with the section, MissingLibrary."""
+    row = CLOUDS[driver]
+    try:
+        module = importlib.import_module(row.module)
+    except ModuleNotFoundError as error:
+        if not row.extra or (error.name or "").startswith("headgate"):
+            raise
+        text = f"it needs a library ({error.name}): pip install 'headgate[{row.extra}]'"
+        raise MissingLibrary(text) from error
+    return cast(_Module, module).connect(given)

@@ -1,0 +1,28 @@
+"""The clouds that the settings name."""
+
+from __future__ import annotations
+
+from headgate.adapters.nodes.clouds.registry import CLOUDS, RATE, Given, connect
+from headgate.base.errors import UserError
+from headgate.cli.settings import Settings
+from headgate.ports.cloud import Cloud
+
+
+def cloud_names(settings: Settings) -> list[str]:
+    """Return the connections that can make machines."""
+    return [name for name, said in settings.connections.items() if said.get("driver") in CLOUDS]
+
+
+def cloud(settings: Settings, name: str) -> Cloud:
+    """Return one of them; nobody is asked anything.  Raise UserError for what is wrong with its section, and
+    MissingLibrary."""
+    said = {key: value for key, value in settings.connections[name].items() if value}
+    try:
+        return connect(said["driver"], Given(name, said, settings.path.parent))
+    except UserError as error:
+        raise type(error)(f"{settings.path}: [connection {name}]: {error}") from error
+
+
+def rate(settings: Settings, name: str) -> float:
+    """Return how many requests a second a cloud may be sent; 0: any number."""
+    return float(settings.connections[name].get("rate") or RATE.default)
