@@ -144,7 +144,10 @@ async def test_a_pipeline_that_comes_back_begins_with_nothing(tmp_path: Path, re
         await held(running, repositories, "one")
         await asyncio.to_thread(pushed, repositories, WITHOUT)
         await until(running, lambda: not [*left(backend, "example", "gate")])
+        place, mirror = running.context.map.layout("example").record, running.context.mirror
+        before = mirror.get(place.path)
         await asyncio.to_thread(pushed, repositories, PIPELINES)
+        await until(running, lambda: mirror.get(place.path) != before)  # another repository may be looked at sooner
         await lands(running, repositories, "two")
 
 
