@@ -149,11 +149,13 @@ async def gate(
     read: Callable[[], str] | None = None,
     watched: Mapping[str, tuple[str, Watched]] | None = None,
     forges: Mapping[str, tuple[str, Connected]] | None = None,
+    clouds: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Gate]:
     """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
     is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
     `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: whose
-    messages or objects start pipelines; `forges`: others than plain git, and what words pipelines have for them."""
+    messages or objects start pipelines; `forges`: others than plain git, and what words pipelines have for them;
+    `clouds`: connections where machines are made, and their drivers."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
@@ -162,7 +164,7 @@ async def gate(
     engine = GitEngine(root / "git", at)
     drivers = {name: driver for of in (reporting, watched, forges) for name, (driver, _) in (of or {}).items()}
     known = {"local": Connection("local", "git.example")}
-    for name, driver in drivers.items():
+    for name, driver in {**drivers, **(clouds or {})}.items():
         known[name] = Connection(name, at[name].canonical_hostname if name in at else "", driver)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
     watching: dict[str, Watch] = {"local": GitForge(at["local"], engine, {}), **context.forges}

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headgate.config.machines import FlatProvider
 from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
 from headgate.map.tree import Dir, each, place
@@ -91,9 +92,24 @@ class AnswerPlace(Dir):
     record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher", own=True)
 
 
+class ProviderPlace(Dir):
+    """One provider."""
+
+    record = place(
+        FlatProvider, "What machines are made there, as the tenant's configuration says it.", by="scheduler", own=True
+    )
+
+
+class TenantProviders(Dir):
+    """Of one tenant."""
+
+    provider = each(ProviderPlace, key="provider", bare=True)
+
+
 class Nodes(Dir):
     """Machines for builds."""
 
+    providers = each(TenantProviders, key="tenant", under="locks/tenant/<tenant>")
     answers = each(AnswerPlace, key="request")
     claims = each(ClaimPlace, key="machine uuid")
     requests = each(RequestPlace, key="request")

@@ -36,6 +36,7 @@ from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
 from headgate.services.scheduler.configfiles import ConfigFiles, Reading
 from headgate.services.scheduler.inforce import expected, in_force, told
+from headgate.services.scheduler.machines import provider_ops
 from headgate.services.scheduler.turn import Piece, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Op
@@ -71,6 +72,8 @@ class TenantRunner:
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
         """Of what is asked, taken up at once: less when that raised."""
+        self._told_of: object = None
+        """The layout whose providers launchers know."""
 
     async def run(self, session: Session) -> None:
         locks, store, name = self._context.map.locks, self._context.store, self._tenant.name
@@ -138,6 +141,8 @@ class TenantRunner:
                 if await self._managed(session, management) or await self._trigger(trigger):
                     continue
                 behind = not self._current()
+                if not behind:
+                    await self._tell_of_machines(session)
                 try:
                     async with asyncio.timeout(BEHIND_S if behind else UNREAD_RETRY_S if self._unread else None):
                         await stirs.moved(seen)
@@ -307,6 +312,18 @@ class TenantRunner:
         assert written is not None, "a put answers with its entry"
         await mirror.reached(written.path, written.version)
         await self._files.forget(session, projects)
+
+    async def _tell_of_machines(self, session: Session) -> None:
+        """Write what the configuration in effect says of providers, where launchers read it."""
+        layout, name = self._configuration.layouts.landed, self._tenant.name
+        if layout is self._told_of or not (ops := provider_ops(self._context, name, layout)):
+            self._told_of = layout
+            return
+        place = self._context.map.locks.tenant(name).lock.path
+        async with write_lock(self._context.store, session, place).hold() as guard:
+            for op in ops:
+                await self._context.store.commit([], [op], guards=[guard])
+        self._told_of = layout
 
     async def _read(self, project: str, session: Session) -> CatAnswer:
         work = self._readings[project].now(self._context).work

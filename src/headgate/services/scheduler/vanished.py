@@ -60,7 +60,8 @@ class VanishedTenant:
             await self._forget_projects(session)
             await self._tell()
             log.info("tenant %s: it was removed from the tenant file; what is left is its history", name)
-            pieces = leftover(self._context, map.events.tenant(name), map.layout(name), map.semaphores(name))
+            places = (map.events.tenant(name), map.layout(name), map.semaphores(name), map.nodes.providers(name))
+            pieces = leftover(self._context, *places)
             await removed(self._context, [*self._holds(), *pieces, *self._aside()], [management, trigger, own])
 
     async def _empty(self) -> None:

@@ -1,0 +1,152 @@
+"""What providers come to once everything is inherited: frozen values, for whoever makes machines (nodes §2.2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.config.assembly.providers import PARTS, attached
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.config.parse import Stanza
+from headgate.config.reading.check import deep_plain
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+SECTIONS_MAX = 100
+"""That a provider inherits from, one from the other."""
+_NOT_OURS = {"name", "section", "parent", "abstract", "connection", "description", "images", "flavors", "labels"}
+"""Keys of sections and providers that are not for the driver."""
+_OF_LAUNCHER = {
+    "launch-timeout", "launch-attempts", "resource-limits", "image-defaults", "flavor-defaults", "label-defaults"
+}  # fmt: skip
+_SAID_OF = {"description", "final", "allow-override"}
+"""Keys of an image, flavor or label that mean nothing to a machine."""
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "image": {"python-path": "auto", "tags": {}},
+    "flavor": {"public-ipv4": False, "public-ipv6": False},
+    "label": {
+        "boot-timeout": 300,
+        "max-ready-age": 0,
+        "max-age": 0,
+        "min-retention-time": 0,
+        "slots": 1,
+        "reuse": False,
+        "aliases": [],
+        "tags": {},
+        "host-key-checking": True,
+    },
+}
+_LENT = ("volume-size", "volume-type", "iops", "throughput", "userdata")
+"""Keys that a label has from its flavor, else from its image."""
+
+
+def canonical(stanza: Stanza) -> str:
+    """Return the name of a provider, image, flavor or label in the whole system."""
+    return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
+
+
+def flattened(layout: Layout) -> tuple[FlatProvider, ...]:
+    """Return the providers of the tenant, by name; what is wrong in one is left out, as its errors tell."""
+    named = sorted(layout.singles["provider"].items())
+    found = (_provider(layout, stanza) for _, stanza in named)
+    return tuple(one for one in found if one is not None)
+
+
+def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
+    path = _path(layout, provider)
+    connection = next((s.body["connection"] for s in path or () if "connection" in s.body), "")
+    if path is None or connection not in layout.tenant.connections:
+        return None
+    driver = layout.tenant.driver(connection)
+    said: dict[str, Any] = {}
+    for stanza in path:
+        said = _merged(said, {k: v for k, v in deep_plain(stanza.body).items() if k not in _NOT_OURS})
+    parts = {kind: dict(_parts(layout, path, key, kind)) for key, kind in PARTS.items()}
+    return FlatProvider(
+        name=canonical(provider),
+        connection=connection,
+        driver=driver,
+        labels=tuple(_labels(layout, parts, driver)),
+        said={key: value for key, value in said.items() if key not in _OF_LAUNCHER},
+        limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items()},
+        launch_attempts=said.get("launch-attempts") or 3,
+        launch_timeout_s=said.get("launch-timeout") or 0,
+    )
+
+
+def _path(layout: Layout, provider: Stanza) -> list[Stanza] | None:
+    """Return from the root section down to the provider; None: it has no end, or one is missing."""
+    path, above = [provider], provider.body.get("section")
+    while isinstance(above, str):
+        found = layout.singles["section"].get(above)
+        if found is None or found in path or len(path) > SECTIONS_MAX:
+            return None
+        path.append(found)
+        above = found.body.get("parent")
+    return path[::-1]
+
+
+def _merged(above: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged, lists put together, all else is replaced; null is as if it were not said."""
+    found = dict(above)
+    for key, value in below.items():
+        known = found.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            found[key] = _merged(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            found[key] = [*known, *value]
+        elif value is not None:
+            found[key] = value
+    return found
+
+
+def _parts(layout: Layout, path: Sequence[Stanza], key: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every image, flavor or label: the nearest entry, its definition, the defaults that it sees."""
+    defaults, entries = dict[str, Any](), dict[str, tuple[dict[str, Any], dict[str, Any] | None]]()
+    for stanza in path:
+        defaults = _merged(defaults, deep_plain(stanza.body.get(f"{kind}-defaults")) or {})
+        for part in attached(stanza, key):
+            said = {k: v for k, v in deep_plain(part.said).items() if v is not None}
+            entries[part.name] = said, dict(defaults) if said.get("final") is True else None
+    for name, (said, seen) in entries.items():
+        own = layout.singles[kind].get(name)
+        if own is None:
+            continue
+        defined = {k: v for k, v in deep_plain(own.body).items() if v is not None}
+        layers = [_DEFAULTS[kind], defaults if seen is None else seen, defined, said]
+        tags = [layer["tags"] for layer in layers if isinstance(layer.get("tags"), Mapping)]
+        filled = {k: v for layer in layers for k, v in layer.items() if k not in _SAID_OF}
+        yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
+
+
+def _labels(layout: Layout, parts: Mapping[str, Mapping[str, dict[str, Any]]], driver: str) -> Iterator[FlatLabel]:
+    for name, label in sorted(parts["label"].items()):
+        image, flavor = parts["image"].get(label.get("image", "")), parts["flavor"].get(label.get("flavor", ""))
+        if image is None or flavor is None:
+            continue
+        shell = "kubectl" if driver == "kubernetes" else "ssh"
+        image = {"connection-type": shell, **image}
+        if image["connection-type"] != "kubectl":
+            image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
+        lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
+        label = {**lent, **label}
+        own = layout.singles["label"][name].body
+        made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
+        yield FlatLabel(
+            name=name,
+            label=made,
+            image=image,
+            flavor=flavor,
+            min_ready=own.get("min-ready") or 0,
+            max_nodes=-1 if (most := own.get("max-nodes")) is None else most,
+            digest=_digest([made, image, flavor]),
+        )
+
+
+def _digest(said: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]

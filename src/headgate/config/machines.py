@@ -1,0 +1,47 @@
+"""Where machines come from, as the configuration says it, flattened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a provider makes of a label, with everything inherited and every default."""
+
+    name: str
+    label: dict[str, Any]
+    image: dict[str, Any]
+    flavor: dict[str, Any]
+    min_ready: int = 0
+    max_nodes: int = -1
+    """Of the tenant; -1: any number."""
+    digest: str = ""
+    """Of what a machine is made of: of another one, it is another machine."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what jobs may call it."""
+        return self.name, *self.label.get("aliases", ())
+
+
+class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One place where machines are made."""
+
+    name: str
+    """Canonical: in two tenants it is one provider."""
+    connection: str
+    driver: str
+    labels: tuple[FlatLabel, ...]
+    said: dict[str, Any] = {}
+    """The other keys of it and its sections."""
+    limits: dict[str, float] = {}
+    launch_attempts: int = 3
+    launch_timeout_s: int = 0
+    """0: none."""
+
+    def label(self, name: str) -> FlatLabel | None:
+        """Return the label of this name, or the first with this alias."""
+        exact = next((one for one in self.labels if one.name == name), None)
+        return exact or next((one for one in self.labels if name in one.names), None)

@@ -1,0 +1,32 @@
+"""What the configuration says of machines is written where launchers read it: they need no layout."""
+
+from __future__ import annotations
+
+import logging
+
+from headgate.config.assembly.flattening import flattened
+from headgate.config.layout import Layout
+from headgate.config.machines import FlatProvider
+from headgate.map.tree import Address, Undecodable
+from headgate.services.context import Context
+from headgate.store.types import Delete, Op
+
+log = logging.getLogger("headgate.tenant")
+
+
+def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
+    """Return what makes the records of a tenant's providers say what its layout says; none where they do."""
+    places = context.map.nodes.providers(tenant)
+    wanted = {places.provider(one.name).record.path: one for one in flattened(layout)}
+    ops = list[Op]()
+    ops += [Delete(entry.path) for entry in context.mirror.under(places.path) if entry.path not in wanted]
+    for path, one in wanted.items():
+        address = Address(path, FlatProvider)
+        known = context.mirror.get(path)
+        try:
+            if known is not None and address.decode(known.value) == one:
+                continue
+        except Undecodable as damaged:
+            log.error("tenant %s: %s; it is written anew", tenant, damaged)
+        ops.append(address.put(one))
+    return ops

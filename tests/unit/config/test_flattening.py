@@ -1,0 +1,154 @@
+"""Providers as machines are made of them: what is inherited, replaced, merged and filled (nodes §2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.config.assembly.flattening import flattened
+from headgate.config.layout import Layout, build_layout
+from headgate.config.machines import FlatProvider
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import Connection
+from headgate.config.parse import ParseCache
+
+TENANT = """
+- tenant:
+    name: acme
+    source: {git: {config-projects: [{ops: {include: [image, flavor, label, section, provider]}}]}}
+"""
+PROMISES = """
+- image: {name: debian, type: cloud}
+- image: {name: fedora, type: cloud}
+- flavor: {name: small, description: little}
+- label: {name: deb-small, image: debian, flavor: small, min-ready: 2, max-nodes: 5, max-ready-age: 60, aliases: [deb]}
+- label: {name: fed-small, image: fedora, flavor: small}
+"""
+
+
+def laid_out(text: str) -> Layout:
+    drivers = {"git": "git", "cloud": "aws"}
+    file = parse_tenant_file(TENANT, "tenants.yaml", {n: Connection(n, n, d, False) for n, d in drivers.items()})
+    acme = file.tenants["acme"]
+    project = acme.projects[0]
+    parsed = ParseCache().parse(project, "master", {"zuul.yaml": PROMISES + text})
+    return build_layout(acme, {project.project: {"master": parsed}})
+
+
+def providers(text: str) -> Mapping[str, FlatProvider]:
+    return {one.name: one for one in flattened(laid_out(text))}
+
+
+SITE = """
+- section:
+    name: world
+    connection: cloud
+    launch-timeout: 900
+    resource-limits: {instances: 9, cores: 40}
+    region: nowhere
+    object-storage: {bucket-name: a}
+    image-defaults: {username: admin, tags: {of: world, image: world}}
+    label-defaults: {boot-timeout: 100, tags: {level: world}, key-name: top, reuse: true, max-ready-age: 7}
+    images:
+      - {name: debian, image-id: ami-1, volume-size: 20, userdata: from-image}
+    flavors:
+      - {name: small, instance-type: t3.small, volume-size: 30}
+- section:
+    name: west
+    parent: world
+    region: us-west-1
+    resource-limits: {cores: 10}
+    label-defaults: {key-name: west, tags: {west: "yes"}}
+    images:
+      - {name: fedora, image-id: ami-2, username: core, connection-port: 2222}
+- provider:
+    name: main
+    section: west
+    launch-attempts: 5
+    label-defaults: {tags: {level: provider}}
+    labels:
+      - deb-small
+      - {name: fed-small, boot-timeout: 30, aliases: [fed], tags: {own: "1"}}
+"""
+
+
+def test_a_provider_is_what_its_sections_say_with_the_nearest_first() -> None:
+    made = providers(SITE)
+    assert list(made) == ["git%2Fops/main"]
+    main = made["git%2Fops/main"]
+    assert (main.connection, main.driver, main.launch_timeout_s, main.launch_attempts) == ("cloud", "aws", 900, 5)
+    assert main.limits == {"instances": 9, "cores": 10}
+    assert main.said == {"region": "us-west-1", "object-storage": {"bucket-name": "a"}}
+
+
+def test_labels_have_their_own_words_then_their_definition_then_defaults() -> None:
+    main = providers(SITE)["git%2Fops/main"]
+    deb, fed = main.labels
+    assert (deb.name, deb.min_ready, deb.max_nodes) == ("deb-small", 2, 5)
+    assert deb.label == {
+        "name": "deb-small", "image": "debian", "flavor": "small", "aliases": ["deb"], "max-ready-age": 60,
+        "boot-timeout": 100, "key-name": "west", "reuse": True, "max-age": 0, "min-retention-time": 0, "slots": 1,
+        "host-key-checking": True, "tags": {"level": "provider", "west": "yes"}, "volume-size": 30,
+        "userdata": "from-image",
+    }  # fmt: skip
+    assert (fed.min_ready, fed.max_nodes) == (0, -1)
+    assert fed.label["boot-timeout"] == 30 and fed.label["max-ready-age"] == 7
+    assert fed.label["tags"] == {"level": "provider", "west": "yes", "own": "1"}
+    assert main.label("fed") == fed and main.label("deb-small") == deb and main.label("other") is None
+
+
+def test_images_have_how_they_are_reached() -> None:
+    deb, fed = providers(SITE)["git%2Fops/main"].labels
+    assert deb.image == {
+        "name": "debian", "type": "cloud", "image-id": "ami-1", "username": "admin", "volume-size": 20,
+        "userdata": "from-image", "connection-type": "ssh", "connection-port": 22, "python-path": "auto",
+        "tags": {"of": "world", "image": "world"},
+    }  # fmt: skip
+    assert (fed.image["username"], fed.image["connection-port"]) == ("core", 2222)
+    assert deb.flavor == {
+        "name": "small", "instance-type": "t3.small", "volume-size": 30, "public-ipv4": False, "public-ipv6": False,
+        "tags": {},
+    }  # fmt: skip
+
+
+def test_a_lower_entry_replaces_a_higher_one_whole() -> None:
+    text = SITE.replace("      - {name: fedora", "      - {name: debian, image-id: ami-9}\n      - {name: fedora")
+    deb, _ = providers(text)["git%2Fops/main"].labels
+    assert deb.image["image-id"] == "ami-9" and "volume-size" not in deb.image and deb.image["username"] == "admin"
+
+
+def test_what_is_final_sees_no_defaults_below_it() -> None:
+    text = SITE.replace("{name: debian, image-id: ami-1,", "{name: debian, final: true, image-id: ami-1,")
+    text = text.replace(
+        "    images:\n      - {name: fed", "    image-defaults: {username: low}\n    images:\n      - {name: fed"
+    )
+    deb, fed = providers(text)["git%2Fops/main"].labels
+    assert (deb.image["username"], fed.image["username"]) == ("admin", "core")
+    assert providers(text.replace("final: true, ", ""))["git%2Fops/main"].labels[0].image["username"] == "low"
+
+
+def test_a_machine_of_another_image_has_another_digest_and_min_ready_makes_none() -> None:
+    deb = providers(SITE)["git%2Fops/main"].labels[0]
+    other = providers(SITE.replace("ami-1", "ami-7"))["git%2Fops/main"].labels[0]
+    assert deb.digest != other.digest
+    more = flattened(laid_out(SITE.replace("min-ready: 2", "min-ready: 3")))[0].labels[0]
+    assert more.digest == deb.digest
+
+
+def test_what_cannot_be_made_is_left_out_and_the_rest_is_there() -> None:
+    text = (
+        SITE
+        + """
+- section: {name: round, parent: about}
+- section: {name: about, parent: round}
+- provider: {name: lost, section: round}
+- provider: {name: unknown, section: nowhere}
+- section: {name: bare, region: x}
+- provider: {name: idle, section: bare}
+- section: {name: far, connection: absent}
+- provider: {name: off, section: far}
+"""
+    )
+    assert [one.name for one in providers(text)["git%2Fops/main"].labels] == ["deb-small", "fed-small"]
+    lacking = text.replace("{name: fedora, image-id: ami-2, username: core, connection-port: 2222}", "nothing")
+    assert [one.name for one in providers(lacking)["git%2Fops/main"].labels] == ["deb-small"]
+    assert list(providers(lacking)) == ["git%2Fops/main"]
