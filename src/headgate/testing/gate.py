@@ -135,6 +135,13 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     return [*(Courier(context, name, reporter).run for name, reporter in takers.items()), *forges]
 
 
+def _known(at: Mapping[str, GitConnection], drivers: Mapping[str, str]) -> dict[str, Connection]:
+    """Return the connections as a tenant file names them."""
+    hosts = {name: at[name].canonical_hostname if name in at else "" for name in drivers}
+    others = {name: Connection(name, hosts[name], driver) for name, driver in drivers.items()}
+    return {"local": Connection("local", "git.example"), **others}
+
+
 @asynccontextmanager
 async def gate(
     root: Path,
@@ -163,9 +170,7 @@ async def gate(
     context.forges = {name: one.forge for name, (_, one) in (forges or {}).items()}
     engine = GitEngine(root / "git", at)
     drivers = {name: driver for of in (reporting, watched, forges) for name, (driver, _) in (of or {}).items()}
-    known = {"local": Connection("local", "git.example")}
-    for name, driver in {**drivers, **(clouds or {})}.items():
-        known[name] = Connection(name, at[name].canonical_hostname if name in at else "", driver)
+    known = _known(at, {**drivers, **(clouds or {})})
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
     watching: dict[str, Watch] = {"local": GitForge(at["local"], engine, {}), **context.forges}
     also = {name: one for name, (_, one) in (watched or {}).items()}
