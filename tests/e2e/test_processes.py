@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -50,6 +51,9 @@ port = 0
 [executor]
 builds = 4
 sandbox = none
+[fingergw]
+port = 0
+listen_address = 127.0.0.1
 [logs]
 url = {root}/kept
 upload_interval = 1
@@ -291,6 +295,7 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
         cluster = Cluster(tmp_path, f"etcd://127.0.0.1:{one.port}")
         cluster.start("run", "web")
         cluster.start("executor", "elsewhere")
+        cluster.start("fingergw", "finger")
         try:
             members = wait_for("both have joined", lambda: _both(cluster))
             own = cluster.programs["web"].process
@@ -301,14 +306,31 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
             (build,) = wait_for("a build runs", lambda: _under_way(cluster))
             wait_for("its log is shown", lambda: "testing held" in cluster.log_of(build))
             assert "RESULT" not in cluster.log_of(build) and not (tmp_path / "web/state/logs" / build).exists()
+            assert [one["state"] for one in cluster.get("web", "/api/components")["fingergw"]] == ["running"] * 2
+            asked = [_finger(cluster, name, build) for name in ("web", "finger")]
+            assert all(b"testing held" in one.recv(65_536) for one in asked)
             cluster.release.touch()
             wait_for("it lands", lambda: cluster.landed("held"))
+            for one in asked:
+                said = b""
+                while piece := one.recv(65_536):
+                    said += piece
+                one.close()
+                assert b"RESULT: SUCCESS" in said
             cluster.programs["elsewhere"].stop()
             assert "RESULT: SUCCESS" in cluster.log_of(build)
         finally:
             cluster.release.touch()
             for program in cluster.programs.values():
                 program.stop()
+
+
+def _finger(cluster: Cluster, name: str, build: str) -> socket.socket:
+    """A client that has asked for the log of a build."""
+    found = wait_for("finger is served", lambda: re.search(r"over finger at port (\d+)", cluster.log(name)))
+    asked = socket.create_connection(("127.0.0.1", int(found[1])), timeout=DEADLINE_S)
+    asked.sendall(f"{build}\n".encode())
+    return asked
 
 
 def _both(cluster: Cluster) -> list[dict[str, Any]]:

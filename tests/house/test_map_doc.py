@@ -9,7 +9,7 @@ from headgate.map.tree import Dir, declared, place
 from headgate.map.trees import trees
 
 SOURCE = Path(__file__).parents[2] / "src" / "headgate"
-BY_KIND = {"executor", "launcher", "merger", "scheduler", "web"}
+BY_KIND = {"executor", "fingergw", "launcher", "merger", "scheduler", "web"}
 """Below `components`: a process finds its own by the name of its kind."""
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "map.md"
 

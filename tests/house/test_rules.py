@@ -70,6 +70,7 @@ TASKS = {
     "testing/inventory/lessees.py": "servers and users of the simulation",
     "testing/forges/github/mail.py": "the postman ends with the forge",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
+    "web/peers/accepting.py": "connections on their way in end with who accepts them",
     "web/serve.py": "the server ends with its caller",
     "queue/leasing.py": "a lease is worked under for as long as there is something to do",
 }

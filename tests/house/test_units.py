@@ -11,14 +11,15 @@ import pytest
 
 UNITS = Path(__file__).parents[2] / "packaging/systemd"
 UNIT, JOBS = UNITS / "headgate@.service", UNITS / "headgate@executor.service.d/jobs.conf"
-EXPOSURE_MAX = {"web": 2.0, "scheduler": 2.0, "merger": 2.0, "launcher": 2.0, "executor": 5.0}
+MORE = {"executor": JOBS, "fingergw": UNITS / "headgate@fingergw.service.d/port.conf"}
+EXPOSURE_MAX = {"web": 2.0, "scheduler": 2.0, "merger": 2.0, "launcher": 2.0, "fingergw": 2.5, "executor": 5.0}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
 @pytest.mark.parametrize("kind", EXPOSURE_MAX)
 def test_a_unit_is_exposed_as_little_as_its_work_allows(tmp_path: Path, kind: str) -> None:
     file = tmp_path / f"headgate@{kind}.service"
-    file.write_text(UNIT.read_text() + (JOBS.read_text() if kind == "executor" else ""))
+    file.write_text(UNIT.read_text() + (MORE[kind].read_text() if kind in MORE else ""))
     command = ["systemd-analyze", "security", "--offline=true", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)

@@ -25,7 +25,7 @@ from headgate.queue import Message, Queues, SourceDown, Worker, job
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories
-from headgate.web.serve import Certificates, Tls
+from headgate.web.peers.accepting import Certificates, Tls
 from tests.e2e.headgate import SETTINGS, Headgate
 
 from .conftest import TENANTS
@@ -218,8 +218,9 @@ def test_a_section_of_its_own_wins_over_the_common_one(tmp_path: Path) -> None:
 
 
 async def test_half_a_handshake_keeps_nobody_out(tmp_path: Path) -> None:
+    from headgate.web.peers.accepting import HANDSHAKES_MAX
     from headgate.web.process import create_waiting_app
-    from headgate.web.serve import HANDSHAKES_MAX, serve
+    from headgate.web.serve import serve
     from headgate.web.vitals import Vitals
 
     class Reach:

@@ -17,6 +17,7 @@ COMMANDS = {
     "scheduler": ("headgate.cli.running.command:scheduler", "Start a scheduler."),
     "merger": ("headgate.cli.running.command:merger", "Start a merger."),
     "launcher": ("headgate.cli.running.command:launcher", "Start a launcher."),
+    "fingergw": ("headgate.cli.running.command:fingergw", "Serve live logs over finger."),
     "executor": ("headgate.cli.running.command:executor", "Start an executor."),
     "web": ("headgate.cli.running.command:web", "Start the pages and the API."),
     "check": ("headgate.cli.checking.command:command", "Check a configuration whole, without a server."),

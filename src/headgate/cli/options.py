@@ -284,6 +284,16 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, beside the one of the pages."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
+    "fingergw": {
+        "port": Option("integer:0,65535", "79", "Where logs are served to `finger BUILD@HOST`; 0: a free port."),
+        "listen_address": Option("text", "::", "Address of that port; `::` is every address, also of IPv4."),
+        "public_port": Option("integer:1,65535", "", "Under which others reach it. Default: the same."),
+        "tls_cert": Option("path", "", "Certificate that it shows, PEM. With TLS, all three are needed."),
+        "tls_key": Option("path", "", "Its key."),
+        "tls_ca": Option("path", "", "Authority of the certificates that clients must show."),
+        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
+        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
+    },
     "tls": {
         "certificate": Option("path", "", "Certificate that the servers show, PEM. Default: they speak without TLS."),
         "key": Option("path", "", "Its key."),

@@ -33,7 +33,6 @@ programs that keep this map: where they depart from it, Headgate does not.
 | Place | Kind | Record | Written by | Purpose |
 |---|---|---|---|---|
 """
-NOBODY = "nobody here; kept for the contract"
 
 
 def page(root: str = ROOT) -> str:
@@ -43,7 +42,7 @@ def page(root: str = ROOT) -> str:
 def _rows(root: str) -> Iterator[str]:
     for row in (row for tree in trees(root) for row in tree.rows()):
         place = row.place
-        kind, record, by = (place.node, _record(place.type), place.by or NOBODY) if place else ("directory", "", "")
+        kind, record, by = (place.node, _record(place.type), place.by) if place else ("directory", "", "")
         doc = " ".join(row.doc.split()).replace("|", "\\|")
         if place and place.node != "lock":
             doc += f" Written under `{row.locks.under}`." if row.locks.under else ""

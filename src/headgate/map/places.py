@@ -1,7 +1,6 @@
 """The places.  Paths follow the seed map byte for byte.
 
-`seed=False` marks what is ours, beyond that map; `own=True` is the value of the directory itself; `by=""` is a place
-of the seed that nobody here writes.
+`seed=False` marks what is ours, beyond that map; `own=True` is the value of the directory itself.
 """
 
 from __future__ import annotations
@@ -62,8 +61,11 @@ class Branches(Dir):
         "Heads of every branch as last seen; pushes made meanwhile are found by comparing.",
         by="scheduler",
         node="sharded",
+        under="cache/connection/<connection>/branches/lock",
     )
-    lock = place(Empty, "Readers and writers of the branch cache; see the connection's election.", by="", node="lock")
+    lock = place(
+        Empty, "Who writes the branches: whoever leads the connection, for as long.", by="scheduler", node="lock"
+    )
 
 
 class ConnectionCache(Dir):
@@ -106,11 +108,15 @@ class Cleanup(Dir):
     """Locks that let only one scheduler at a time sweep."""
 
     build_requests = place(Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests")
-    connection = place(Empty, "Sweep of the change caches; who watches the connection does it.", by="", node="lock")
+    connection = place(Empty, "Sweep of what is known of connections that are gone.", by="scheduler", node="lock")
     general = place(Empty, "Everything else.", by="scheduler", node="lock")
     merge_requests = place(Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests")
-    node_request = place(Empty, "Sweep of node requests; ours are ephemeral.", by="", node="lock", name="node_request")
-    sempahores = place(Empty, "Sweep of semaphore holders; turns do it. Spelt so in the contract.", by="", node="lock")
+    node_request = place(
+        Empty, "Sweep of answers to requests for machines.", by="scheduler", node="lock", name="node_request"
+    )
+    sempahores = place(
+        Empty, "Sweep of semaphore holders that are gone. Spelt so in the contract.", by="scheduler", node="lock"
+    )
 
 
 class Components(Dir):
@@ -120,7 +126,7 @@ class Components(Dir):
     launcher = place(
         ComponentRecord, "Claims machines for builds.", by="launcher", node="ephemeral sequence", seed=False
     )
-    fingergw = place(ComponentRecord, "Serves logs over finger; ours are on the web.", by="", node="ephemeral sequence")
+    fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
     merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
     scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
     web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
@@ -197,8 +203,8 @@ class SchedulerPlace(Dir):
     timer_election = place(Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
     stats_election = place(
         Empty,
-        "Who reports figures of the whole; schedulers and webs all do.",
-        by="",
+        "Who reports figures of the whole: one of those whose figures can be read.",
+        by="scheduler, web",
         node="lock",
         name="stats-election",
     )
@@ -365,7 +371,7 @@ class Map(Dir):
     wishes = place(
         Wish,
         "What a component is to be, by its kind and name, where that is not running; goes with it.",
-        by="web, cli, scheduler, merger, executor, launcher",
+        by="web, cli, scheduler, merger, executor, launcher, fingergw",
         node="keyed",
         seed=False,
     )

@@ -108,7 +108,7 @@ class place(Generic[R]):
     `node`: persistent, sequence (children named by number), keyed (children named by their writer), sharded (any
     size, in pieces), lock (a line of contenders); "ephemeral" before it: gone with its writer.
     `own`: it is the value of the directory itself.  `seed`: one of the places of the contract.
-    `by`: who writes it; empty: nobody here, it is one of the contract's that others use.
+    `by`: who writes it.
     `under`, `taken_under`: see Guarded.
     """
 

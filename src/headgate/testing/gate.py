@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
+from headgate.adapters.metrics.figures import Figures
 from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -29,6 +31,7 @@ from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
+from headgate.services.figures import told_once
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.notices.posting import Posts
@@ -190,6 +193,7 @@ async def gate(
         works.append(serve(context, "web", Publisher(context, Posts(poster)).run, stop))
     takers = {name: reporter for name, (_, reporter) in (reporting or {}).items()}
     works += [serve(context, "web", body, stop) for body in _couriers(context, takers)]
+    works.append(serve(context, "web", partial(told_once, context, Figures().whole), stop))
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
         async with asyncio.timeout(DEADLINE_S):

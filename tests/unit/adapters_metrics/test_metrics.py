@@ -80,7 +80,6 @@ async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> Non
 async def test_figures_of_the_whole_are_what_the_store_says() -> None:
     figures, store, map = Figures(), Store(MemoryBackend()), Map()
     mirror = Mirror(store, map.path)
-    figures.look_at(map, mirror)
     request = Request("r", state="running")
     component = ComponentRecord("host", "executor", data=Facts(accepting=False))
     item = map.tenant("T").pipeline("gate").item("i").path
@@ -99,7 +98,10 @@ async def test_figures_of_the_whole_are_what_the_store_says() -> None:
     figures.turn("T", "gate", 3, 0.01)
     figures.done(BUILD)
     figures.finished(FINISHED)
-    text = figures.text().decode()
+    assert "headgate_items{" not in figures.text().decode()
+    with figures.whole(map, mirror):
+        text = figures.text().decode()
+    assert "headgate_items{" not in figures.text().decode()
     task.cancel()
     for line in (
         'headgate_items{pipeline="gate",tenant="T"} 1.0',

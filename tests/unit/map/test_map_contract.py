@@ -4,7 +4,7 @@ import pytest
 
 from headgate.map.places import Map
 from headgate.map.tree import render
-from headgate.store.types import Append
+from headgate.store.types import Append, At, Put
 from headgate.testing.lawful import Laws, Unlawful
 
 QUEUE = ["requests", "locks", "params", "result-data", "results", "waiters"]
@@ -95,8 +95,17 @@ def test_what_is_ours_is_marked():
     assert not {f"/{template}" for template in CONTRACT} & ours
 
 
-def test_what_is_only_kept_for_the_contract_may_be_written_by_nobody() -> None:
+def test_every_place_has_writers_and_nobody_else_writes_there() -> None:
+    assert not [template for template, row in ROWS.items() if row.place is not None and not row.place.by]
     laws = Laws("/zuul")
-    laws.check({"scheduler"}, [], [Append("/zuul/cleanup/general", b"")])
-    with pytest.raises(Unlawful, match="the map names nobody"):
-        laws.check({"scheduler", "fingergw", ""}, [], [Append("/zuul/cleanup/connection", b"")])
+    laws.check({"scheduler"}, [], [Append("/zuul/cleanup/connection", b"")])
+    with pytest.raises(Unlawful, match="the map names scheduler"):
+        laws.check({"executor", "fingergw", ""}, [], [Append("/zuul/cleanup/connection", b"")])
+
+
+def test_the_branches_of_a_connection_are_written_under_their_own_lock() -> None:
+    laws, branches = Laws("/zuul"), "/zuul/cache/connection/hub/branches"
+    written = [Put(f"{branches}/data", b"")]
+    laws.check({"scheduler"}, [At(f"{branches}/lock/0000000001", 1)], written)
+    with pytest.raises(Unlawful, match="without a guard under"):
+        laws.check({"scheduler"}, [At("/zuul/events/connection/hub/events/election/0000000001", 1)], written)

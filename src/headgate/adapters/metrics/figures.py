@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import prometheus_client as prometheus
@@ -99,9 +100,15 @@ class Figures:
     def untold(self, to: str, messages: int) -> None:
         self._untold.labels(to).inc(messages)
 
-    def look_at(self, map: Map, mirror: Mirror) -> None:
-        """Figures of the whole system are told from now on, too."""
-        self.registry.register(_Whole(map, mirror))
+    @contextmanager
+    def whole(self, map: Map, mirror: Mirror) -> Iterator[None]:
+        """Tell figures of the whole system, too, for as long."""
+        looking = _Whole(map, mirror)
+        self.registry.register(looking)
+        try:
+            yield
+        finally:
+            self.registry.unregister(looking)
 
     def text(self) -> bytes:
         return prometheus.generate_latest(self.registry)

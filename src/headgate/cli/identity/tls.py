@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
-from headgate.web.serve import Tls
+from headgate.web.peers.accepting import Tls
 
 NAMES = ("certificate", "key", "client_ca")
 
@@ -21,6 +21,19 @@ def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str]
         raise UserError(f"{settings.path}: [{section}] needs both {names[0]} and {names[1]} for TLS")
     certificate, key, client_ca = (settings.place(section, name, "") for name in names)
     return Tls(certificate, key, client_ca if said[2] else None)
+
+
+def tls_of_finger(settings: Settings) -> Tls | None:
+    """Return what the gateway of finger speaks with: all three are said, and clients show a certificate; or none is.
+    Raise UserError."""
+    names = ("tls_cert", "tls_key", "tls_ca")
+    said = [bool(settings.get("fingergw", name)) for name in names]
+    if not all(said):
+        if any(said):
+            raise UserError(f"{settings.path}: [fingergw] needs all of {', '.join(names)} for TLS, or none")
+        return None
+    certificate, key, client_ca = (settings.place("fingergw", name, "") for name in names)
+    return Tls(certificate, key, client_ca)
 
 
 def scheme(tls: Tls | None) -> str:

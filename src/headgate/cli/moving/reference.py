@@ -38,7 +38,6 @@ _PROCESS = {
     "user": _needless("a process runs as whoever starts it"),
 }
 _TLS_OF_TRACES = _missing("traces go by HTTP, to a collector that may speak TLS with others")
-_NO_FINGER = _needless("logs are followed on the pages and through the API; nothing speaks finger")
 _NO_CLOUD = _missing("machines are objects of the inventory: docs/how-to/use-the-inventory.md")
 _REMOVED = _needless("the reference has no Gearman any more, either")
 
@@ -58,7 +57,7 @@ NOTES: dict[str, dict[str, Note]] = {
         **_PROCESS,
         "git_dir": _instead("`[merger] git_dir`: a machine has its repositories once"),
         "git_timeout": _needless("git work that makes no progress is ended"),
-        "finger_port": _NO_FINGER,
+        "finger_port": _instead("`headgate fingergw`, which reads logs where the web does; executors speak no finger"),
         "log_stream_port": _needless("what commands print is read through the connection that Ansible has"),
         "log_stream_file": _needless("what commands print is read through the connection that Ansible has"),
         "private_key_file": _instead(
@@ -107,7 +106,13 @@ NOTES: dict[str, dict[str, Note]] = {
         "compression": _needless("traces are small"),
     },
     "statsd": {"*": _instead("figures are at /metrics of each process, for Prometheus")},
-    "fingergw": {"*": _NO_FINGER},
+    "fingergw": {
+        **_PROCESS,
+        "hostname": _instead("`[executor] hostname`, which is that of every process of a machine"),
+        "zone": _needless("executors are reached at the addresses that they announce, whatever their zone"),
+        "tls_client_only": _needless("gateways do not ask each other"),
+        "tls_verify_hostnames": _needless("gateways do not ask each other"),
+    },
     "oidc": {"*": _missing("jobs get no tokens of an OpenID provider; give them secrets")},
     "client": {"*": _needless("commands find the server in `[web]`, or with --url")},
     "webclient": {"*": _needless("commands find the server in `[web]`, or with --url")},

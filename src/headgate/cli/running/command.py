@@ -27,6 +27,7 @@ from headgate.cli.running.components import (
     add_web,
     process,
 )
+from headgate.cli.running.fingering import add_fingergw
 from headgate.cli.running.logs import set_up
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld
@@ -82,6 +83,19 @@ def executor(config: str | None, verbose: bool) -> None:
 def launcher(config: str | None, verbose: bool) -> None:
     """Start a launcher: it claims machines of the inventory for builds.  One of several works at a time."""
     _start(config, verbose, "launcher", _one("launcher", add_launcher))
+
+
+@click.command()
+@_config
+@_verbose
+def fingergw(config: str | None, verbose: bool) -> None:
+    """Start a gateway of finger: the live log of a build, of tenants that everybody may read.  Any number may run."""
+
+    async def made(process: Process) -> None:
+        await add_fingergw(process)
+        add_monitor(process, "fingergw", always=False, said=_monitor_said)
+
+    _start(config, verbose, "fingergw", made)
 
 
 @click.command()

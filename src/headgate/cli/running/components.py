@@ -54,6 +54,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
+from headgate.services.figures import told_once
 from headgate.services.formats import agree
 from headgate.services.limits import SharedLimits
 from headgate.services.membership import Membership
@@ -180,6 +181,10 @@ class Process:
         if self.scheduler is not None:
             self.scheduler.file.obey()
 
+    async def tells(self, session: Session) -> None:
+        """Tell the figures of the whole system, while elected."""
+        await told_once(self.context, self.figures.whole, session)
+
     def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
         self.members.append(member)
         self.works.append(member.serve(body, self.stop))
@@ -225,7 +230,8 @@ async def process(
         yield Process(settings, context, backend, figures, stack, stop)
 
 
-async def add_scheduler(process: Process) -> None:
+async def add_scheduler(process: Process, *, read: bool = False) -> None:
+    """`read`: others of this process serve its figures, whatever the settings of schedulers say."""
     settings, context = process.settings, process.context
     at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
     text, file, refused = await begun(settings, context, at)
@@ -237,10 +243,10 @@ async def add_scheduler(process: Process) -> None:
     context.judging = Judging(judge)
     context.history = process.history
     cache = ParseCache(budgets=settings.budgets)
-    known, read = known_connections(settings, at), partial(tenant_text, settings)
+    known, text_now = known_connections(settings, at), partial(tenant_text, settings)
     watched = await watching(settings, process.stack, lambda: process.inventory)
     scheduler = Scheduler.of(
-        context, text, file, str(settings.tenant_config), forges, cache, known, read, watched, refused
+        context, text, file, str(settings.tenant_config), forges, cache, known, text_now, watched, refused
     )
     process.scheduler = scheduler
     also = await telling(settings, context, process.stack, lambda: process.inventory, ours)
@@ -253,10 +259,11 @@ async def add_scheduler(process: Process) -> None:
             "the format of records": lambda _: agree(context),
             **also,
         }
+        if read or settings.get("scheduler", "prometheus_port"):
+            works["the figures of the whole"] = process.tells
         tended_ones = [tended(context, what, run, session) for what, run in works.items()]
         await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)
 
-    process.figures.look_at(context.map, context.mirror)
     process.join(Membership(context, "scheduler"), body)
 
 
@@ -344,8 +351,6 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         root=settings.get("web", "root").rstrip("/"),
         beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
-    if process.scheduler is None:
-        process.figures.look_at(context.map, context.mirror)
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
@@ -355,15 +360,19 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     )
     tls, process.servers = tls_of(settings), [*process.servers, *works]
     process.servers.append(serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True))
-    process.join(member, _forever)
+    process.join(member, process.tells if process.scheduler is None else _forever)
 
 
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
     """What `headgate run` consists of."""
-    await add_scheduler(process)
+    await add_scheduler(process, read=True)
     await add_merger(process)
     await add_executor(process)
     await add_launcher(process, always=False)
+    if "fingergw" in process.settings.values:
+        from headgate.cli.running.fingering import add_fingergw
+
+        await add_fingergw(process, alone=False)
     await add_web(process, bound)
 
 
@@ -380,10 +389,8 @@ def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[st
     if not port and not always:
         return
     access = access_of(settings, lambda: process.tenancy.file)
-    app = create_process_app(process.vitals, access, process.logs)
+    app, tls = create_process_app(process.vitals, access, process.logs), tls_of(settings)
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
-
-    tls = tls_of(settings)
 
     def bound(number: int) -> None:
         said(f"{scheme(tls)}://{f'[{name}]' if ':' in name else name}:{number}")

@@ -89,7 +89,7 @@ class ClaimPlace(Dir):
 class AnswerPlace(Dir):
     """One request."""
 
-    record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher", own=True)
+    record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher, scheduler", own=True)
 
 
 class ProviderPlace(Dir):

@@ -16,7 +16,7 @@ from headgate.gate.work import Dequeue
 from headgate.map.records import BranchCache, ForPipeline, Reconfigure, Trouble, Troubles
 from headgate.ports.forge import Order, Sighting, Watch
 from headgate.recipes import blob
-from headgate.recipes.lock import lock
+from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import Reader, Stream, Waiting
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
@@ -40,6 +40,9 @@ LOOK_UP_EVERY_S = 60.0
 ATTEMPTS_MAX = 10
 CLOSED_MAX = 5_000
 """Changes that landed or were given up that are remembered; older ones nobody can depend on."""
+
+Guards = tuple[At, At]
+"""Of the election, and of the lock of the branches."""
 
 
 class ConnectionRunner:
@@ -68,13 +71,19 @@ class ConnectionRunner:
         self._hints = Hints(context, forge)
 
     async def run(self, session: Session) -> None:
-        async with lock(self._context.store, session, self._events.election.path).hold() as guard:
-            await self._recall(guard)
+        """Whoever leads holds the write side of the branches for as long: nobody else writes them, or sweeps them."""
+        store, branches = self._context.store, self._context.map.cache.connection(self._forge.name).branches
+        async with (
+            lock(store, session, self._events.election.path).hold() as leading,
+            write_lock(store, session, branches.lock.path).hold() as writing,
+        ):
+            guards = (leading, writing)
+            await self._recall(guards)
             await run_until(
-                asyncio.Event(), self._watch(guard), self._forward(guard), self._hints.follow(), self._look_up(guard)
+                asyncio.Event(), self._watch(guards), self._forward(guards), self._hints.follow(), self._look_up(guards)
             )
 
-    async def _recall(self, guard: At) -> None:
+    async def _recall(self, guards: Guards) -> None:
         """The branch heads as the last leader saw them: what moved since is found by comparing.  Troubles are found
         anew."""
         self._heads = {}
@@ -84,14 +93,14 @@ class ConnectionRunner:
                 branches = self._context.map.cache.connection(self._forge.name).branches.data
                 self._heads = branches.decode(value).projects
         except ValueError as damaged:
-            await self._forget_heads(damaged, guard)
-        await self._refs.recall(guard)
+            await self._forget_heads(damaged, guards)
+        await self._refs.recall(guards[0])
         self._troubles = {}
         place = self._context.map.cache.connection(self._forge.name).troubles
         if await self._context.store.get(place.path) is not None:
-            await self._context.store.commit([], [place.put(Troubles({}))], guards=[guard])
+            await self._context.store.commit([], [place.put(Troubles({}))], guards=guards)
 
-    async def _forget_heads(self, damaged: ValueError, guard: At) -> None:
+    async def _forget_heads(self, damaged: ValueError, guards: Guards) -> None:
         """What was pushed meanwhile is not known: it triggers nothing, but all configuration is read anew."""
         context, path = self._context, self._branches
         entry = await context.store.get(path)
@@ -102,18 +111,18 @@ class ConnectionRunner:
             pieces.append(Piece(context.map.events.tenant(tenant).management.stream.append(again)))
         pieces.append(Piece([Delete(path)]))
         for commit in packed(pieces):
-            await context.store.commit([], commit.ops, guards=[guard])
+            await context.store.commit([], commit.ops, guards=guards)
 
     @property
     def _branches(self) -> str:
         return self._context.map.cache.connection(self._forge.name).branches.data.path
 
-    async def _watch(self, guard: At) -> None:
+    async def _watch(self, guards: Guards) -> None:
         known = _Known(self._standings)
         async for sighting in self._forge.sightings(known, self._heads, self._refs.seen):
-            await self._store(await self._completed(sighting), guard)
+            await self._store(await self._completed(sighting), guards)
             self._lingering.update(sighting.lingering)
-            await self._forget(guard)
+            await self._forget(guards)
 
     async def _completed(self, sighting: Sighting) -> Sighting:
         """With what footers mean, and with the changes that they name and that nobody watches; what was tested before
@@ -128,16 +137,16 @@ class ConnectionRunner:
             events += tuple(self._needed.retold(found, before, now))
         return replace(sighting, standings=(*found, *standings), events=events)
 
-    async def _look_up(self, guard: At) -> None:
+    async def _look_up(self, guards: Guards) -> None:
         """Now and then, how the changes are that ours need and that nobody watches."""
         while self._context.forges:
             await asyncio.sleep(LOOK_UP_EVERY_S)
             own = {key: self._needed.completed(one) for key, one in self._standings.now().items() if one.open}
             if found := await self._needed.looked_up(own.values()):
-                await self._store(Sighting(tuple(found), tuple(self._needed.retold(found, own, own))), guard)
+                await self._store(Sighting(tuple(found), tuple(self._needed.retold(found, own, own))), guards)
         await asyncio.Event().wait()
 
-    async def _forget(self, guard: At) -> None:
+    async def _forget(self, guards: Guards) -> None:
         """The changes that closed long ago, a tenth of them at once."""
         known = self._standings.now()
         if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
@@ -146,21 +155,21 @@ class ConnectionRunner:
         found = forgotten(map, mirror, self._forge.name, known, self._lingering, self._closed_max)
         for commit in packed(Piece(ops, [check]) for check, ops in found):
             try:
-                await self._context.store.commit(commit.checks, commit.ops, guards=[guard])
+                await self._context.store.commit(commit.checks, commit.ops, guards=guards)
             except GuardLost:
                 raise
             except Conflict as moved:
                 log.info("%s; what closed long ago is forgotten after the next change", moved)
                 return
 
-    async def _store(self, sighting: Sighting, guard: At) -> None:
+    async def _store(self, sighting: Sighting, guards: Guards) -> None:
         """A change and what happened to it in one commit; everything seen in as few as possible.  Nothing is moved on
         meanwhile: what a change needs is known before its event is acted on."""
         async with self._storing:
             for attempt in range(ATTEMPTS_MAX):
                 seen = self._context.mirror.moves
                 try:
-                    await self._try(sighting, guard, again=attempt > 0)
+                    await self._try(sighting, guards, again=attempt > 0)
                     self._refs.saw(sighting.refs)
                     return
                 except GuardLost:
@@ -170,7 +179,7 @@ class ConnectionRunner:
                         raise
                     await self._context.mirror.moved(seen)  # a landing was recorded: once it is shown, again
 
-    async def _try(self, sighting: Sighting, guard: At, *, again: bool) -> None:
+    async def _try(self, sighting: Sighting, guards: Guards, *, again: bool) -> None:
         context, known = self._context, self._standings.now()
         of_refs = [event for event in sighting.events if _is_of_refs(event)]
         events = _by_change(event for event in sighting.events if not _is_of_refs(event))
@@ -206,7 +215,7 @@ class ConnectionRunner:
             pieces.append(Piece([self._troubled(sighting.troubles)]))
         cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"
         for commit in packed(pieces):
-            written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            written = await context.store.commit(commit.checks, commit.ops, guards=guards)
             entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
@@ -254,7 +263,7 @@ class ConnectionRunner:
                 self._troubles[project] = Trouble(known.since_ms if known else now_ms, text)
         return self._context.map.cache.connection(self._forge.name).troubles.put(Troubles(dict(self._troubles)))
 
-    async def _forward(self, guard: At) -> None:
+    async def _forward(self, guards: Guards) -> None:
         """Each event to every tenant that has its project, the projects in turn."""
         mirror, reader = self._context.mirror, Reader(self._events.stream, self._context.mirror, whose)
         with mirror.part(self._events.path) as stirs:
@@ -267,7 +276,7 @@ class ConnectionRunner:
                 pieces = [piece for event in waiting for piece in self._move(event)]
                 async with self._storing:
                     for commit in packed(pieces):
-                        await self._context.store.commit([], commit.ops, guards=[guard])
+                        await self._context.store.commit([], commit.ops, guards=guards)
                 await mirror.gone(waiting[-1].entry)
 
     def _move(self, event: Waiting[TriggerEvent]) -> list[Piece]:

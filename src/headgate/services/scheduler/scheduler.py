@@ -33,6 +33,7 @@ from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.services.scheduler.leftovers import Leftovers
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
+from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
 from headgate.services.scheduler.standings import Standings
 from headgate.services.scheduler.sweeping import Sweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
@@ -44,8 +45,9 @@ from headgate.store.store import Session
 
 log = logging.getLogger("headgate.scheduler")
 
+SWEEPS = ("builds", "merges", "connections", "nodes", "semaphores", "general")
 Work = tuple[str, ...]
-"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", builds | merges | general),
+"""("connection", name), ("tenant", name), ("pipeline", tenant, name), ("sweep", one of SWEEPS),
 ("timers",), ("holds",), or ("file",): the tenant file.  Also tenants and pipelines that nobody has, of which something
 is left."""
 
@@ -177,8 +179,26 @@ class Scheduler:
             self._context, " ".join((work[0], "/".join(work[1:]))).strip(), self._runner(work), session, tenant
         )
 
+    def _sweeper(self, kind: str) -> Sweeper:
+        context, cleanup = self._context, self._context.map.cleanup
+        match kind:
+            case "builds":
+                return Sweeper(context, context.zones, cleanup.build_requests.path, self._apart)
+            case "merges":
+                return Sweeper(context, lambda: [context.merges], cleanup.merge_requests.path)
+            case "connections":
+                gone = Disconnected(context, {*self._forges, *self._watched})
+                place, looks = cleanup.connection.path, CONNECTION_LOOKS
+                return Sweeper(context, lambda: [gone], place, looks=looks, locks=gone.locks)
+            case "nodes":
+                return Sweeper(context, lambda: [Unasked(context)], cleanup.node_request.path)
+            case "semaphores":
+                forsaken = Forsaken(context)
+                return Sweeper(context, lambda: [forsaken], cleanup.sempahores.path, mended=forsaken.mended)
+            case _:
+                return Sweeper(context, lambda: [Unwanted(context)], cleanup.general.path)
+
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
-        cleanup = self._context.map.cleanup
         match work:
             case ("connection", name) if name in self._watched:
                 return OccasionRunner(self._context, self._watched[name], self.tenants).run
@@ -192,14 +212,8 @@ class Scheduler:
                 return TenantRunner(self._context, self.tenants[name], self._readings(name)).run
             case ("file",):
                 return self.file.run
-            case ("sweep", "builds"):
-                return Sweeper(self._context, self._context.zones, cleanup.build_requests.path, self._apart).run
-            case ("sweep", "merges"):
-                return Sweeper(
-                    self._context, lambda: [self._context.merges], cleanup.merge_requests.path, frozenset
-                ).run
-            case ("sweep", "general"):
-                return Sweeper(self._context, lambda: [Unwanted(self._context)], cleanup.general.path, frozenset).run
+            case ("sweep", _):
+                return self._sweeper(work[1]).run
             case ("pipeline", tenant, name):
                 return PipelineRunner(self._context, self._of(tenant), name, self._known(tenant)).run
             case ("timers",):
@@ -213,8 +227,7 @@ class Scheduler:
         await end(*[self._running.pop(work).task for work in works])
 
     def _works(self) -> list[Work]:
-        works: list[Work] = [("sweep", "builds"), ("sweep", "merges"), ("sweep", "general"), ("timers",), ("holds",)]
-        works.append(("file",))
+        works: list[Work] = [*(("sweep", kind) for kind in SWEEPS), ("timers",), ("holds",), ("file",)]
         works += [("connection", name) for name in (*self._forges, *self._watched)]
         for name, configuration in self.tenants.items():
             works.append(("tenant", name))

@@ -1,0 +1,23 @@
+"""Figures of the whole system: told once, however many could."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from headgate.map.places import Map
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.store.store import Session
+
+Whole = Callable[[Map, Mirror], AbstractContextManager[None]]
+"""Tells them for as long as it is entered."""
+
+
+async def told_once(context: Context, whole: Whole, session: Session) -> None:
+    """Stand for telling them, and tell them once elected, until cancelled."""
+    async with lock(context.store, session, context.map.scheduler.stats_election.path).hold():
+        with whole(context.map, context.mirror):
+            await asyncio.Event().wait()

@@ -1,0 +1,102 @@
+"""What is left of connections, buildsets and requests for machines that are gone, for the sweep to take away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from headgate.gate.waiter import Waiter
+from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.tree import Address, unescape
+from headgate.recipes.codec import readable
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.store.types import Delete, Entry, Op
+
+CONNECTION_LOOKS = 60
+"""About an hour: a slip in the settings, mended within it, costs a connection nothing of what is known of it."""
+
+
+class Unasked:
+    """Answers to requests for machines that are no more.  Claims stay for a launcher, which cleans the machines."""
+
+    def __init__(self, context: Context) -> None:
+        self._nodes = context.map.nodes
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return each by its path."""
+        asked = set(mirror.names(self._nodes.requests.path))
+        answers = mirror.under(self._nodes.answers.path)
+        return {entry.path: [entry] for entry in answers if entry.path.rpartition("/")[2] not in asked}
+
+
+class Disconnected:
+    """What is known of connections that the settings no longer have, and what waits to be taken up from them."""
+
+    def __init__(self, context: Context, connections: Collection[str]) -> None:
+        """`connections`: the names of those there are."""
+        self._cache, self._events, self._known = context.map.cache, context.map.events, connections
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return all of each connection that nobody watches by its name, without the lines of its locks."""
+        found: dict[str, list[Entry]] = {}
+        for above in (self._cache.connection.path, self._events.connection.path):
+            for name in mirror.names(above):
+                if unescape(name) not in self._known and not self._watched(mirror, unescape(name)):
+                    entries = (entry for entry in mirror.under(f"{above}/{name}") if entry.lease is None)
+                    found.setdefault(name, []).extend(entries)
+        return {name: entries for name, entries in found.items() if entries}
+
+    def _watched(self, mirror: Mirror, connection: str) -> bool:
+        return bool(mirror.under(self._events.connection(connection).events.election.path))
+
+    def locks(self, entry: Entry) -> tuple[str, str]:
+        """Return those that whoever watches the connection holds, be it a process with other settings than ours."""
+        above = (self._cache.connection.path, self._events.connection.path)
+        name = next(entry.path.removeprefix(f"{p}/") for p in above if entry.path.startswith(f"{p}/"))
+        connection = unescape(name.partition("/")[0])
+        return (
+            self._events.connection(connection).events.election.path,
+            self._cache.connection(connection).branches.lock.path,
+        )
+
+
+class Forsaken:
+    """Places of semaphores that buildsets hold which are gone, and those who wait for one in pipelines that are."""
+
+    def __init__(self, context: Context) -> None:
+        self._map, self._mirror = context.map, context.mirror
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return the records that name any, by their paths."""
+        every = (*mirror.under(self._map.semaphores.path), *mirror.under(self._map.global_semaphores.path))
+        return {entry.path: [entry] for entry in every if self._kept(entry) not in (None, _read(entry))}
+
+    def mended(self, entry: Entry) -> Op:
+        """Return what leaves the others in their places."""
+        kept = self._kept(entry) or SemaphoreRecord(())
+        empty = not kept.holders and not kept.waiters
+        return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(kept)
+
+    def _kept(self, entry: Entry) -> SemaphoreRecord | None:
+        """Without those that are gone; None: it cannot be read, and turns make it anew."""
+        record = _read(entry)
+        if record is None:
+            return None
+        own = unescape(entry.path.removeprefix(f"{self._map.semaphores.path}/").partition("/")[0])
+        tenant = own if entry.path.startswith(f"{self._map.semaphores.path}/") else ""
+        holders = tuple(holder for holder in record.holders if self._holds(holder, tenant))
+        return replace(record, holders=holders, waiters=tuple(filter(self._waits, record.waiters)))
+
+    def _holds(self, holder: Holder, tenant: str) -> bool:
+        items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
+        names = map(unescape, self._mirror.names(items.path))
+        return any(self._mirror.get(items(name).buildset(holder.buildset).record.path) is not None for name in names)
+
+    def _waits(self, waiter: Waiter) -> bool:
+        return self._mirror.get(self._map.tenant(waiter.tenant).pipeline(waiter.pipeline).record.path) is not None
+
+
+def _read(entry: Entry) -> SemaphoreRecord | None:
+    return readable(entry, SemaphoreRecord)

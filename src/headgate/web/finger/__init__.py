@@ -1,0 +1,1 @@
+"""Live logs of builds, over finger."""

@@ -1,0 +1,74 @@
+"""What is answered to who asks for the log of a build, by its id and a newline: the bytes of the log so far, and then
+those that are written, until the build has ended.  There is no frame and no mark of the end.
+
+Whoever asks is nobody in particular: a build of a tenant that is not for everybody does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+
+from headgate.config.tenants import Tenant
+from headgate.recipes.requests import Open
+from headgate.services.context import Context
+from headgate.web.access import Access
+from headgate.web.buildlogs import BuildLogs
+from headgate.web.process import over
+from headgate.web.remote import NoLogs
+
+NOT_FOUND = b"Build not found"
+NOT_STARTED = b"Build did not start yet"
+FAILED = b"Internal streaming error"
+ECHO_MAX = 64
+"""Of what is no id, told back."""
+
+_ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
+_ODD = re.compile(rb"[^\x21-\x7e]")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """`tenants`: as they are configured now."""
+
+    context: Context
+    tenants: Callable[[], Mapping[str, Tenant]]
+    logs: BuildLogs
+    """Of executors, here and elsewhere; what only the log store has is not asked for."""
+
+    async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield what is answered to a request, without its newline."""
+        asked = line.rstrip(b"\r\n")
+        if _ID.fullmatch(asked) is None:
+            yield b"Invalid build UUID " + _ODD.sub(b"?", asked[:ECHO_MAX])
+            return
+        build = asked.decode()
+        found = self._open(build)
+        if found is None or not self._readable(found):
+            yield NOT_FOUND
+        elif not found.locked:
+            yield NOT_STARTED
+        else:
+            async for piece in self._log(build, found):
+                yield piece
+
+    async def _log(self, build: str, found: Open) -> AsyncGenerator[bytes, None]:
+        told = False
+        try:
+            async for piece in self.logs.output(build, over(self.context, build), 0):
+                if not self._readable(found):
+                    return
+                told = True
+                yield piece
+        except NoLogs:
+            if not told:
+                yield FAILED
+
+    def _open(self, build: str) -> Open | None:
+        opened = (one for queue in self.context.zones() for one in queue.open(self.context.mirror))
+        return next((one for one in opened if one.request.id == build), None)
+
+    def _readable(self, found: Open) -> bool:
+        tenant = self.tenants().get(found.request.meta.get("tenant", ""))
+        return tenant is not None and Access().may_read(None, tenant)

@@ -1,0 +1,208 @@
+"""What connections, buildsets and requests for machines leave goes once they are gone, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.base.tasks import end
+from headgate.gate.change import Change, EventKind, TriggerEvent
+from headgate.gate.waiter import Waiter
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.map.places import Map
+from headgate.map.records import BranchCache, Holder, SemaphoreRecord
+from headgate.map.tree import Address
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.figures import told_once
+from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
+from headgate.services.scheduler.sweeping import INTERVAL_S, Sweeper
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import Entry, Put
+from headgate.testing.lawful import LawfulBackend, Laws
+from headgate.testing.loop import run_virtual
+
+EVERYBODY = frozenset({"scheduler", "launcher", "executor", "web"})
+MAP = Map()
+
+
+@dataclass
+class Place:
+    """A store under the rules of the map, and who looks at it."""
+
+    store: Store = field(default_factory=lambda: Store(LawfulBackend(MemoryBackend(), Laws("/zuul"), EVERYBODY)))
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = Context(self.store, Mirror(self.store, MAP.path), lambda: 0)
+
+    @asynccontextmanager
+    async def swept(self, sweeper: Callable[[Context], Sweeper]) -> AsyncIterator[None]:
+        async with self.store.session("scheduler") as session:
+            mirror = asyncio.ensure_future(self.context.mirror.run())
+            await self.context.mirror.ready()
+            sweep = asyncio.ensure_future(sweeper(self.context).run(session))
+            yield
+            await end(sweep, mirror)
+
+    async def names(self, path: str) -> set[str]:
+        return {e.path.removeprefix(f"{path}/").split("/")[0] for e in await self.store.list(path) if e.lease is None}
+
+    async def put(self, *puts: tuple[Address[object], object]) -> None:
+        await self.store.commit([], [address.put(value) for address, value in puts])
+
+
+def of_connections(context: Context) -> Sweeper:
+    gone = Disconnected(context, {"here"})
+    return Sweeper(context, lambda: [gone], MAP.cleanup.connection.path, looks=CONNECTION_LOOKS, locks=gone.locks)
+
+
+async def watched(place: Place, name: str) -> None:
+    """What is known of a connection."""
+    branches, event = (
+        MAP.cache.connection(name).branches,
+        TriggerEvent(id="e", kind=EventKind.PROPOSED, change=Change(name, "p", "master")),
+    )
+    async with (
+        place.store.session("scheduler") as session,
+        lock(place.store, session, branches.lock.path).hold() as guard,
+    ):
+        heads = branches.data.encode(BranchCache({"p": {"refs/heads/master": "1"}}))
+        told = MAP.events.connection(name).events.stream.append(event)
+        await place.store.commit([], [Put(f"{branches.data.path}", heads), *told], guards=[guard])
+
+
+def test_what_is_known_of_a_connection_goes_an_hour_after_it_does() -> None:
+    async def main() -> None:
+        place = Place()
+        async with place.swept(of_connections):
+            await watched(place, "here")
+            await watched(place, "gone / now")
+            await asyncio.sleep(INTERVAL_S * (CONNECTION_LOOKS - 2))
+            assert await place.names(MAP.cache.connection.path) == {"here", "gone%20%2F%20now"}
+            await asyncio.sleep(INTERVAL_S * 4)
+            assert await place.names(MAP.cache.connection.path) == {"here"}
+            assert await place.names(MAP.events.connection.path) == {"here"}
+
+    run_virtual(main())
+
+
+def test_a_connection_that_others_watch_is_theirs_whatever_our_settings_say() -> None:
+    async def main() -> None:
+        place, election = Place(), MAP.events.connection("theirs").events.election
+        async with place.swept(of_connections), place.store.session("other") as session:
+            await watched(place, "theirs")
+            async with lock(place.store, session, election.path).hold():
+                await asyncio.sleep(INTERVAL_S * (CONNECTION_LOOKS + 4))
+                assert await place.names(MAP.cache.connection.path) == {"theirs"}
+            await asyncio.sleep(INTERVAL_S * (CONNECTION_LOOKS + 4))
+            assert not await place.names(MAP.cache.connection.path)
+
+    run_virtual(main())
+
+
+def test_what_somebody_leads_is_not_taken_from_beneath_him() -> None:
+    """One who began right before the last look is not shown by it, but stands in the line."""
+
+    async def main() -> None:
+        place = Place()
+        async with place.store.session("other") as session:
+            await watched(place, "theirs")
+            sweeper, gone = of_connections(place.context), Disconnected(place.context, set())
+            entries = await place.store.list(MAP.cache.connection.path)
+            due = [entry for entry in entries if entry.lease is None]
+            guard = MAP.cleanup.connection.path
+            async with lock(place.store, session, guard).hold() as ours:
+                async with lock(place.store, session, gone.locks(due[0])[0]).hold():
+                    await sweeper._remove(due, session, ours)
+                assert await place.names(MAP.cache.connection.path) == {"theirs"}
+                await sweeper._remove(due, session, ours)
+                assert not await place.names(MAP.cache.connection.path)
+
+    run_virtual(main())
+
+
+def test_an_answer_to_nobody_goes_and_one_that_is_waited_for_stays() -> None:
+    async def main() -> None:
+        place, nodes = Place(), MAP.nodes
+        async with place.swept(lambda c: Sweeper(c, lambda: [Unasked(c)], MAP.cleanup.node_request.path)):
+            async with place.store.session("executor") as session:
+                request = NodeRequest("1", "t", "p", "b", "j", (), "host")
+                ask = Put(nodes.requests("1").record.path, msgspec.json.encode(request), session.lease)
+                answers = [nodes.answers(id).record.put(NodeAnswer(id)) for id in "12"]
+                await place.store.commit([], [ask, *answers])
+                await asyncio.sleep(3 * INTERVAL_S)
+                assert await place.names(nodes.answers.path) == {"1"}
+            await asyncio.sleep(4 * INTERVAL_S)
+            assert not await place.names(nodes.answers.path)
+
+    run_virtual(main())
+
+
+def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone() -> None:
+    async def main() -> None:
+        place, pipeline = Place(), MAP.tenant("t").pipeline("gate")
+        async with place.swept(of_semaphores):
+            own = MAP.locks.pipeline("t").pipeline("gate").path
+            async with place.store.session("s") as session, lock(place.store, session, own).hold() as guard:
+                kept = [pipeline.record.path, pipeline.item("i").buildset("b").record.path]
+                await place.store.commit([], [Put(path, b"{}") for path in kept], guards=[guard])
+            here, gone = Holder("gate", "b", "j", tenant="t"), Holder("gate", "other", "j", tenant="t")
+            waits, left = Waiter(1, "t", "gate", "p"), Waiter(2, "t", "nobody's", "p")
+            shared, own = MAP.global_semaphores.semaphore("s").record, MAP.semaphores("t").semaphore("s").record
+            await place.put((shared, SemaphoreRecord((here, gone), (waits, left))), (own, SemaphoreRecord((gone,))))
+            await asyncio.sleep(4 * INTERVAL_S)
+            (entry,) = await place.store.list(MAP.global_semaphores.path)
+            assert shared.decode(entry.value) == SemaphoreRecord((here,), (waits,))
+            assert not await place.store.list(MAP.semaphores.path)
+
+    run_virtual(main())
+
+
+def of_semaphores(context: Context) -> Sweeper:
+    forsaken = Forsaken(context)
+    return Sweeper(context, lambda: [forsaken], MAP.cleanup.sempahores.path, mended=forsaken.mended)
+
+
+def test_a_semaphore_that_cannot_be_read_is_left_to_the_turns_which_make_it_anew() -> None:
+    place = Place()
+    entry = Entry(MAP.semaphores("t").semaphore("s").record.path, b"\xff{", 1, 1, None)
+    assert Forsaken(place.context)._kept(entry) is None
+
+
+def test_figures_of_the_whole_are_told_by_one_and_by_the_next_when_that_is_gone() -> None:
+    async def main() -> None:
+        place, telling = Place(), list[str]()
+
+        def of(name: str) -> asyncio.Task[None]:
+            @contextmanager
+            def whole(map: Map, mirror: Mirror):
+                telling.append(name)
+                try:
+                    yield
+                finally:
+                    telling.remove(name)
+
+            async def stands() -> None:
+                async with place.store.session(name) as session:
+                    await told_once(place.context, whole, session)
+
+            return asyncio.ensure_future(stands())
+
+        first = of("s1")
+        await asyncio.sleep(1)
+        others = [of("s2"), of("web")]
+        await asyncio.sleep(60)
+        assert telling == ["s1"]
+        first.cancel()
+        await asyncio.sleep(60)
+        assert len(telling) == 1 and telling != ["s1"]
+        await end(first, *others)
+
+    run_virtual(main())
