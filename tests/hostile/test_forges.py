@@ -30,7 +30,7 @@ from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
 from headgate.gate.change import Change, Standing
-from headgate.ports.forge import Hint, NotLanded, ReporterAway
+from headgate.ports.forge import Abilities, Hint, NotLanded, ReporterAway
 from headgate.services.context import Context
 from headgate.services.scheduler.needed import LOOKED_UP_MAX, Needed
 from headgate.testing.deadline import DEADLINE_S
@@ -76,7 +76,7 @@ async def test_no_address_in_a_footer_ends_a_look_or_leads_elsewhere(here: Groun
 
 async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_being_looked_up(tmp_path: Path) -> None:
     class Counted:
-        name = "far"
+        name, can = "far", Abilities()
 
         def __init__(self) -> None:
             self.asked: list[str] = []

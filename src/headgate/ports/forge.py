@@ -96,6 +96,8 @@ class Abilities(msgspec.Struct, frozen=True):
     threads: bool = False
     file_comments: bool = False
     webhooks: bool = False
+    any_case: bool = False
+    """Is a project the same one in whatever case its name is written?"""
     protection: bool = False
     """Does it say which branches are protected or locked?  Where not, all count as protected, and none as locked."""
 

@@ -86,7 +86,9 @@ class Board:
 
     def __init__(self, root: Path, name: str = "board", lands: str = "merge") -> None:
         self.name = name
-        self.can = Abilities(lands=lands, labels=True, statuses=True, drafts=True, webhooks=True, protection=True)
+        self.can = Abilities(
+            lands=lands, labels=True, statuses=True, drafts=True, webhooks=True, protection=True, any_case=True
+        )
         self.repositories = Repositories(root)
         self.git = GitConnection(name, str(self.repositories.hub), HOST)
         self.pulls: dict[str, Pull] = {}

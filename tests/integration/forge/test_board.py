@@ -253,6 +253,20 @@ async def test_a_pull_request_waits_for_a_change_of_plain_git(tmp_path: Path) ->
         assert here.repositories.show("code/lib", "base") == "1", "it landed before"
 
 
+async def test_names_of_projects_may_be_written_in_any_case_where_the_forge_takes_them_so(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        needed = await here.proposed("Add a thing", {"thing": "1\n"})
+        await here.checked(needed)
+        url = needed.url.replace("code/api", "Code/API")
+        pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: <{url}/files>")
+        await here.checked(pull)
+        here.approved(pull)
+        await here.until(lambda: "code/api#1 lacks" in "".join(pull.said), "it waits")
+        here.approved(needed)
+        await here.landed(needed)
+        await here.landed(pull)
+
+
 async def test_a_circle_across_plain_git_and_a_forge_lands_as_one(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         url = f"https://{HOST}/code/api/pulls/1"

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -128,3 +129,15 @@ def test_where_something_happened(event: str, said: dict[str, Any], found: Hint)
 def test_what_nobody_wants_to_know(event: str, said: dict[str, Any], why: str) -> None:
     found = delivered(event, **said)
     assert isinstance(found, Ignored) and why in found.why
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_a_form_says_what_is_in_it(*, inner: bool) -> None:
+    """Gitea signs the JSON in it; what signs the whole form is as genuine."""
+    said = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "action": "opened", "pull_request": OPEN}).encode()
+    body = b"payload=" + quote_plus(said).encode()
+    headers = signed(said if inner else body, "pull_request") | {"content-type": "application/x-www-form-urlencoded"}
+    found = hint(ACCOUNT, (), lambda _: True, headers, body)
+    assert isinstance(found, Hint) and found.number == "7"
+    with pytest.raises(Misdelivered, match="signature is wrong"):
+        hint(ACCOUNT, (), lambda _: True, headers, body.replace(b"opened", b"closed"))

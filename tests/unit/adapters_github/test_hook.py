@@ -6,9 +6,11 @@ import hashlib
 import hmac
 import json
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
+from headgate.adapters.forges.delivered import FORM_MAX_BYTES
 from headgate.adapters.forges.github.account import GitHubAccount
 from headgate.adapters.forges.github.hook import hint
 from headgate.ports.forge import Hint, Ignored, Misdelivered
@@ -130,3 +132,37 @@ def test_what_says_nothing(event: str, said: dict[str, Any], why: str) -> None:
     found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **said})
     assert isinstance(found, Ignored)
     assert why in found.why
+
+
+FORM = "application/x-www-form-urlencoded"
+OPENED = {
+    "action": "opened",
+    "number": 7,
+    "pull_request": {"number": 7, "title": "50 % & more ✓"},
+    "repository": REPOSITORY,
+}
+
+
+def test_a_form_says_what_is_in_it() -> None:
+    """GitHub makes one where nobody chooses another content type, and signs it whole."""
+    body = f"payload={quote_plus(json.dumps(OPENED))}".encode()
+    headers = signed(body, "pull_request", **{"content-type": f"{FORM}; charset=utf-8"})
+    found = hint(ACCOUNT, frozenset(), known, headers, body)
+    assert isinstance(found, Hint) and found.number == "7"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (b"paylod=%7B%7D", 400, "without the field payload"),
+        (b"payload=" + b"x" * FORM_MAX_BYTES, 413, "application/json"),
+        (b"&".join(b"%d=1" % number for number in range(100)), 400, "is no form"),
+        (b"payload=%ff", 400, "is no form"),
+        (b"\xff", 400, "is no form"),
+        (b"payload=%7B", 400, "not in the form of push"),
+    ],
+)
+def test_a_form_that_says_nothing_is_refused(body: bytes, status: int, why: str) -> None:
+    with pytest.raises(Misdelivered, match=why) as refused:
+        hint(ACCOUNT, frozenset(), known, signed(body, **{"content-type": FORM}), body)
+    assert refused.value.status == status

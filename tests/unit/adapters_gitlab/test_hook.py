@@ -37,6 +37,8 @@ def pipeline(status: str, who: str = "ada", sha: str = SHA) -> Hint | Ignored:
     return delivered("pipeline", who, object_attributes={"status": status, "sha": sha, "source": "external"})
 
 
+ELSEWHERE = {"name": "Rocket", "path_with_namespace": "bob/rocket", "namespace": "Bob", "visibility_level": 20}
+"""A project, as GitLab's documentation shows it within a merge request."""
 SEVEN = Hint("id-1", HERE, "7")
 
 
@@ -45,6 +47,8 @@ SEVEN = Hint("id-1", HERE, "7")
     [
         *((request(action), SEVEN) for action in ("open", "update", "reopen", "approved", "unapproval")),
         (request("close", state="closed"), SEVEN),
+        (request("open", source=ELSEWHERE, target=ELSEWHERE, last_commit={"id": SHA}, merge_commit_sha=None), SEVEN),
+        (request("open", source=None, target=ELSEWHERE), SEVEN),
         (request("merge", state="merged"), SEVEN),
         (request("merge", "gate", "merged", merge_commit_sha=SHA), Hint("id-1", HERE, "7", commit=SHA)),
         (request("merge", "gate", "merged"), Hint("id-1", HERE, "7", commit="0" * 40)),
@@ -76,6 +80,10 @@ def test_where_to_look(found: Hint | Ignored, wanted: Hint) -> None:
         (pipeline("success", sha="main"), "names no commit"),
         (delivered("push"), "names no ref"),
         (delivered("wiki_page"), "nothing follows"),
+        (delivered("emoji", object_attributes={"action": "award", "status": None}), "nothing follows"),
+        (delivered("work_item", project=None, object_attributes={"state": 1}), "nothing follows"),
+        (delivered(None, event_name="user_add_to_group"), "nothing follows"),  # type: ignore[arg-type]
+        (request(None), "nothing follows"),  # type: ignore[arg-type]
         (delivered("push", project={}), "names no project"),
         (delivered("push", project={"path_with_namespace": "acme/other"}), "is in no tenant"),
     ],

@@ -25,11 +25,21 @@ def of_url(url: str) -> str:
         ("depends-on:https://x/1\r\nDEPENDS-ON:\thttps://x/2\r\n", ["https://x/1", "https://x/2"]),
         ("  Depends-On: https://x/1\n> Depends-On: https://x/2\n- Depends-On: https://x/3", []),
         ("It has Depends-On: https://x/1 in its middle", []),
-        ("Depends-On: two words", []),
+        ("Depends-On:\nDepends-On: \r\n", []),
+        ("Depends-On: the other one", ["the other one"]),
+        ("Depends-On: https://x/1, https://x/2", ["https://x/1", "https://x/2"]),
+        ("Depends-On: <https://x/1> (the server's half)", ["https://x/1"]),
+        (
+            "Depends-On: [#1](https://x/1).\nDepends-On: [https://x/2](https://x/2)",
+            ["https://x/1", "https://x/2", "https://x/2"],
+        ),
+        ("Depends-On: `https://x/1`\nDepends-On: HTTPS://X/2/ and", ["https://x/1", "HTTPS://X/2/"]),
+        ("Depends-On: api/main/one, api/main/two", ["api/main/one", "api/main/two"]),
+        (f"Depends-On: I{'a' * 40} I{'b' * 40}\r\n", [f"I{'a' * 40}", f"I{'b' * 40}"]),
         ("Depends-On: #12\nDepends-On: a/b#3", ["#12", "a/b#3"]),
     ],
 )
-def test_footers_begin_a_line_and_are_one_word(message: str, found: list[str]) -> None:
+def test_footers_begin_a_line_and_name_whatever_people_write_there(message: str, found: list[str]) -> None:
     assert list(footers(message)) == found
 
 

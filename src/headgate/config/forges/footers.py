@@ -8,7 +8,10 @@ from itertools import islice
 from typing import NamedTuple
 
 FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
-_DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+_DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"]+", re.IGNORECASE)
+_AROUND = "*_`'.,;:!)]}"
+"""What stands behind an address in a sentence, and is no part of it."""
 _CHANGE_ID = re.compile(r"I[0-9a-f]{40}")
 """The old form of Gerrit."""
 _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
@@ -16,8 +19,17 @@ _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
 
 def footers(message: str) -> Iterator[str]:
     """Yield what the footers name, as it is written, of very many the first."""
-    found = (footer for footer in _DEPENDS.findall(message) if len(footer) <= FOOTER_MAX_CHARS)
+    found = (one for line in _DEPENDS.findall(message) for one in _said(line.strip()) if len(one) <= FOOTER_MAX_CHARS)
     return islice(found, FOOTERS_MAX)
+
+
+def _said(line: str) -> list[str]:
+    """Return what one line names: every address, whatever people write around it; else the names in it.  A line that
+    names nothing is one name, which nobody has: so it is told."""
+    if addresses := _URL.findall(line.replace("](", " ")):
+        return [one.rstrip(_AROUND) for one in addresses]
+    names = [one for one in re.split(r"[\s,]+", line) if one]
+    return names if all("/" in one or _CHANGE_ID.fullmatch(one) for one in names) else [line]
 
 
 def ids(message: str) -> frozenset[str]:

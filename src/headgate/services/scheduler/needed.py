@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.forges.footers import footers, ids, named
-from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.gate.change import EventKind, Standing, TriggerEvent, numbered
 from headgate.ports.forge import Forge, ReporterAway, ReportPutOff
 from headgate.services.context import Context
 from headgate.services.scheduler.standings import Standings
@@ -34,6 +34,7 @@ class Needed:
     ) -> None:
         """`projects`: canonical names of all that any tenant has; `connections`: all that have changes."""
         self._context, self._connection, self._projects = context, connection, frozenset(projects)
+        self._cased = {one.casefold(): one for one in self._projects}
         self._all = Standings(context.map, context.mirror, connections)
         self._owners: dict[str, Forge] = {}
         """Key of a change of a forge that a footer names -> the forge."""
@@ -50,9 +51,16 @@ class Needed:
         """Of the first connection, in the order of the settings, that has this address."""
         for forge in self._forges.values():
             if key := forge.named(url):
+                key = self._known(key) if forge.can.any_case else key
                 self._owners[key] = forge
                 return key
         return ""
+
+    def _known(self, key: str) -> str:
+        """Return a key with the name that the tenants have for its project, where people write it in another case."""
+        project, _, number = key.rpartition("#")
+        found = project if project in self._projects else self._cased.get(project.casefold(), project)
+        return numbered(found, number)
 
     def _with_id(self, id: str) -> Collection[str]:
         """Return the keys of the changes of this connection that have this Change-Id, on whatever branch, and are open

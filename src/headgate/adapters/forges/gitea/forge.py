@@ -39,6 +39,7 @@ class GiteaForge(RestDriver):
         drafts=True,
         file_comments=True,
         webhooks=True,
+        any_case=True,
         protection=True,
     )
 

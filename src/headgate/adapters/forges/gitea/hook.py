@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.adapters.forges.delivered import is_form, unfolded
 from headgate.adapters.forges.gitea.account import GiteaAccount
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 
@@ -70,13 +71,22 @@ def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> 
     said = headers.get("x-gitea-signature") or headers.get("x-forgejo-signature") or ""
     if not said:
         raise Misdelivered("the delivery is not signed (X-Gitea-Signature): set the secret of the webhook")
-    wanted = hmac.new(account.webhook_token.encode(), body, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode()):
+    if not _is_signed(account, headers, said, body):
         raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
     event, id = _header(headers, "event-type") or _header(headers, "event"), _header(headers, "delivery")
     if not event or not _ID.fullmatch(id):
         raise Misdelivered("X-Gitea-Event or X-Gitea-Delivery is missing", 400)
     return event, id
+
+
+def _is_signed(account: GiteaAccount, headers: Mapping[str, str], said: str, body: bytes) -> bool:
+    """Say whether the body is signed, or of a form the JSON in it, which is what Gitea signs."""
+
+    def fits(text: bytes) -> bool:
+        wanted = hmac.new(account.webhook_token.encode(), text, hashlib.sha256).hexdigest()
+        return hmac.compare_digest(said.encode("utf-8", "replace"), wanted.encode())
+
+    return fits(body) or (is_form(headers) and fits(unfolded(headers, body)))
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:
@@ -97,7 +107,7 @@ def hint(
     event, id = verified(account, headers, body)
     if not (event.startswith("pull_request") or event in ("issue_comment", "status", "repository", *_REFS)):
         return Ignored(f"nothing follows from {event[:100]}")
-    said = _read(event, body)
+    said = _read(event, unfolded(headers, body))
     if said.repository is None or not _NAME.fullmatch(said.repository.full_name):
         return Ignored(f"{event[:100]} names no repository")
     project = account.canonical(said.repository.full_name)

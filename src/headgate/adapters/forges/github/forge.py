@@ -44,6 +44,7 @@ CAN = Abilities(
     threads=True,
     file_comments=True,
     webhooks=True,
+    any_case=True,
     protection=True,
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.adapters.forges.delivered import unfolded
 from headgate.adapters.forges.github.account import GitHubAccount
 from headgate.ports.forge import Hint, Ignored, Misdelivered, Order
 
@@ -140,7 +141,7 @@ def hint(
     `us`: logins and slugs that Headgate writes as; `known`: whether a project, by canonical name, is looked at.  Raise
     Misdelivered."""
     event, guid = verified(account, headers, body)
-    return place(account, us, known, event, guid, body)
+    return place(account, us, known, event, guid, unfolded(headers, body))
 
 
 def place(
@@ -178,7 +179,7 @@ def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
     """Return what our app is called where a genuine delivery says it; empty: it does not.  So nobody needs to ask."""
     if headers.get("x-github-event") not in ("check_run", "check_suite", "issue_comment"):
         return ""
-    said = _read("", body)
+    said = _read("", unfolded(headers, body))
     run = said.check_run or said.check_suite
     app = run.app if run is not None else said.comment.performed_via_github_app if said.comment else None
     return app.slug or "" if app is not None and str(app.id) == account.app_id else ""

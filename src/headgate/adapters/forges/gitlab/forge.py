@@ -31,7 +31,15 @@ class GitLabForge(RestDriver):
     page = re.compile(rf"/((?:{_NAME}/){{1,20}}?{_NAME})(?:/-)?/merge_requests/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
     can = Abilities(
-        lands="merge", votes=True, labels=True, statuses=True, drafts=True, threads=True, webhooks=True, protection=True
+        lands="merge",
+        votes=True,
+        labels=True,
+        statuses=True,
+        drafts=True,
+        threads=True,
+        webhooks=True,
+        any_case=True,
+        protection=True,
     )
 
     def __init__(

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,7 @@ BODY_MAX_BYTES = 25 * 2**20
 SKEW_S = 300.0
 """A signed delivery that is older, or from the future, is somebody's copy."""
 _ACTIONS = frozenset({"open", "close", "reopen", "update", "merge", "approved", "unapproved", "approval", "unapproval"})
+_KINDS = frozenset({"merge_request", "note", "push", "tag_push", "pipeline"})
 _ENDED = frozenset({"success", "failed", "canceled", "skipped"})
 _SHA = re.compile("[0-9a-f]{40}")
 _PATH = re.compile(r"[^\x00-\x20\x7f?#]{1,1000}")
@@ -39,13 +41,14 @@ class _User(msgspec.Struct, frozen=True):
 
 class _Attributes(msgspec.Struct, frozen=True):
     iid: int = 0
-    action: str = ""
-    state: str = ""
-    noteable_type: str = ""
+    action: str | None = ""
+    state: str | None = ""
+    noteable_type: str | None = ""
     system: bool = False
-    sha: str = ""
-    status: str = ""
-    source: str = ""
+    sha: str | None = ""
+    status: str | None = ""
+    source: Any = None
+    """Of a pipeline, why there is one; of a merge request, the project that it comes from."""
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
 
@@ -55,18 +58,23 @@ class _Numbered(msgspec.Struct, frozen=True):
     state: str = ""
 
 
-class _Delivered(msgspec.Struct, frozen=True):
-    """What is read of a delivery."""
+class _Kind(msgspec.Struct, frozen=True):
+    """What every delivery may say; those of groups say nothing of it."""
 
-    object_kind: str
+    object_kind: str | None = ""
+
+
+class _Delivered(_Kind, frozen=True):
+    """What is read of a delivery of a kind that counts: others have other forms."""
+
     project: _Project = _Project()
-    user: _User = _User()
+    user: _User | None = None
     object_attributes: _Attributes = _Attributes()
     merge_request: _Numbered | None = None
     ref: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_Delivered)
+_KIND, _DECODER = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Delivered)
 
 
 def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
@@ -120,18 +128,19 @@ def hint(
     looked at.  Raise Misdelivered."""
     id = verified(account, headers, body, now_s)
     try:
+        kind = _KIND.decode(body).object_kind or "an event of another kind"
+        if kind not in _KINDS:
+            return Ignored(f"nothing follows from {kind[:100]}")
         said = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misdelivered(f"the delivery is not in the form of GitLab: {error}", 400) from error
-    kind, path = said.object_kind, said.project.path_with_namespace
-    if kind not in ("merge_request", "note", "push", "tag_push", "pipeline"):
-        return Ignored(f"nothing follows from {kind[:100]}")
+    path = said.project.path_with_namespace
     if not _PATH.fullmatch(path):
         return Ignored(f"{kind} names no project")
     project = account.canonical(path)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
-    return _place(id, project, said, bool(us) and said.user.username == us)
+    return _place(id, project, said, bool(us) and said.user is not None and said.user.username == us)
 
 
 def _place(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
@@ -152,20 +161,22 @@ def _place(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignore
                 return Ignored("the pipeline has not ended")
             if ours and what.source == "external":
                 return Ignored("it is Headgate's own status")
-            return Hint(id, project, commit=what.sha) if _SHA.fullmatch(what.sha) else Ignored("it names no commit")
+            sha = what.sha or ""
+            return Hint(id, project, commit=sha) if _SHA.fullmatch(sha) else Ignored("it names no commit")
     return Hint(id, project, ref=said.ref[:1_000]) if said.ref else Ignored("it names no ref")
 
 
 def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:
     """A number with a commit: Headgate merged it, and the gate is about to say so."""
-    if what.action not in _ACTIONS:
-        return Ignored(f"nothing follows from merge_request {what.action[:100]}")
-    if ours and what.action == "merge":
+    action = what.action or ""
+    if action not in _ACTIONS:
+        return Ignored(f"nothing follows from merge_request {action[:100]}")
+    if ours and action == "merge":
         merged = what.merge_commit_sha or what.squash_commit_sha or ""
         return _numbered(id, project, what.iid, merged if _SHA.fullmatch(merged) else "0" * 40)
-    if ours and what.action not in ("close", "reopen"):
+    if ours and action not in ("close", "reopen"):
         return Ignored("Headgate did it itself")
-    if what.state not in ("opened", "locked") and what.action == "update":
+    if what.state not in ("opened", "locked") and action == "update":
         return Ignored("the change is closed")
     return _numbered(id, project, what.iid)
 

@@ -154,6 +154,8 @@ class Shows:
             "source_branch": one.source_branch,
             "source_project_id": one.source.id if one.source is not None else None,
             "target_project_id": one.project.id,
+            "source": self.hook_project(one.source) if one.source is not None else None,
+            "target": self.hook_project(one.project),
             "author_id": one.author.id,
             "title": one.title,
             "description": one.description,

@@ -1,0 +1,33 @@
+"""What a delivery of a webhook says, whichever of the two content types its forge was told to send it as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from headgate.ports.forge import Misdelivered
+
+FORM_MAX_BYTES = 1 << 19
+"""Of a form: taking one apart keeps everybody waiting, and who sends it may not be known by then."""
+
+
+def is_form(headers: Mapping[str, str]) -> bool:
+    """Say whether the JSON is a field of a form, which is what GitHub and Gitea offer beside JSON alone."""
+    kind, _, _ = headers.get("content-type", "").partition(";")
+    return kind.strip().lower() == "application/x-www-form-urlencoded"
+
+
+def unfolded(headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the JSON of a delivery: its body, or the field `payload` of a form.  Raise Misdelivered."""
+    if not is_form(headers):
+        return body
+    advice = "set the content type of the webhook to application/json"
+    if len(body) > FORM_MAX_BYTES:
+        raise Misdelivered(f"the delivery is a form of more than {FORM_MAX_BYTES} bytes; {advice}", 413)
+    try:
+        fields = dict(parse_qsl(body.decode(), max_num_fields=8, errors="strict"))
+    except ValueError as error:
+        raise Misdelivered(f"the delivery is no form: {error}; {advice}", 400) from error
+    if "payload" not in fields:
+        raise Misdelivered(f"the delivery is a form without the field payload; {advice}", 400)
+    return fields["payload"].encode("utf-8", "replace")
