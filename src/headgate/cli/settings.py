@@ -192,11 +192,12 @@ def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Raises UserError with file and line, and the nearest known name."""
+    """Raises UserError with file and line of everything that is wrong, and the nearest known names."""
     ini = read_ini(path, environment)
     values: dict[str, dict[str, str]] = {}
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
     idle: list[Idle] = []
+    wrong: list[str] = []
     for section, said in ini.sections.items():
         kind = _kind(section)
         without = list(_idle(ini, section, kind, said))
@@ -204,14 +205,16 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
         if not all(one.option for one in without):
             continue
         found = {name: value for name, value in said.items() if name not in [one.option for one in without]}
-        _check(ini, section, kind, found)
+        wrong += _wrongs(ini, section, kind, found)
         if kind == section:
             values[section] = found
         else:
             name = section.partition(" ")[2].strip("\"' ")
             if name in named[kind]:
-                raise UserError(f"{ini.at(section)}: there are two sections [{section}]")
+                wrong.append(f"{ini.at(section)}: there are two sections [{section}]")
             named[kind][name] = dict(said) if said.get("driver") in FORGES else found  # it may heed what it has not
+    if wrong:
+        raise UserError("\n".join(wrong[:WRONG_MAX]))
     return Settings(path.absolute(), values, named["connection *"], named["auth *"], tuple(idle))
 
 
@@ -250,6 +253,8 @@ def _kind(section: str) -> str:
 SHARED = ("driver", "canonical_hostname", "baseurl", "poll_delay", "approvals")
 """Options of plain git that a connection of any forge may have."""
 POKE_SECRET_MIN_CHARS = 16
+WRONG_MAX = 30
+"""Lines that are told at once."""
 UNTIL = "until="
 """Behind a key: until when it is good."""
 _REMARK = re.compile(r"\s[#;]")
@@ -267,38 +272,46 @@ _NEEDED = {
 """Driver of a connection -> what has no default, and what it is."""
 
 
-def _check(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> None:
-    """Raises UserError."""
+def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with a section, each with its file and line."""
     if section == "DEFAULT":
-        raise UserError(f"{ini.at(section)}: [DEFAULT] is not used here: write each option into its own section")
+        yield f"{ini.at(section)}: [DEFAULT] is not used here: write each option into its own section"
+        return
     if kind not in OPTIONS:
-        raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}")
+        yield f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}"
+        return
     of_cloud = kind == "connection *" and found.get("driver") in CLOUDS
     known = {"driver": None, **settings_of(found["driver"])} if of_cloud else OPTIONS[kind]
     for name, value in found.items():
         if name not in known and "*" not in known:
-            raise UserError(f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, known)}")
+            yield f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, known)}"
+            continue
         if name == "driver" and kind == "connection *" and _lacking(value):
             continue
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
             hint = "; a comment needs a line of its own" if _REMARK.search(value) else ""
-            raise UserError(f"{ini.at(section, name)}: {name} {why}{hint}")
+            yield f"{ini.at(section, name)}: {name} {why}{hint}"
     if kind == "connection *":
-        driver = found.get("driver") or "git"
-        if _lacking(driver):
-            return
-        row = FORGES.get(driver) or CLOUDS.get(driver)
-        needed, what = row.needed if row is not None else _NEEDED.get(driver, ("", ""))
-        own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
-        if driver == "inventory" and found.get("project") and not found.get("partition"):
-            needed, what = "partition", "whose objects it watches"
-        if driver == "git" and 0 < len(found.get("webhook_token", "")) < POKE_SECRET_MIN_CHARS:
-            raise UserError(
-                f"{ini.at(section, 'webhook_token')}: webhook_token needs {POKE_SECRET_MIN_CHARS} characters or more: "
-                "`openssl rand -hex 32` makes one"
-            )
-        if needed and not found.get(needed) and not own:
-            raise UserError(f"{ini.at(section)}: [{section}] needs a {needed}: {what}")
+        yield from _lacks(ini, section, found)
+
+
+def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a connection needs and does not have."""
+    driver = found.get("driver") or "git"
+    if _lacking(driver):
+        return
+    row = FORGES.get(driver) or CLOUDS.get(driver)
+    needed, what = row.needed if row is not None else _NEEDED.get(driver, ("", ""))
+    own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
+    if driver == "inventory" and found.get("project") and not found.get("partition"):
+        needed, what = "partition", "whose objects it watches"
+    if driver == "git" and 0 < len(found.get("webhook_token", "")) < POKE_SECRET_MIN_CHARS:
+        yield (
+            f"{ini.at(section, 'webhook_token')}: webhook_token needs {POKE_SECRET_MIN_CHARS} characters or more: "
+            "`openssl rand -hex 32` makes one"
+        )
+    if needed and not found.get(needed) and not own:
+        yield f"{ini.at(section)}: [{section}] needs a {needed}: {what}"
 
 
 def _near_section(section: str) -> str:

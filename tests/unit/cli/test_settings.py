@@ -118,3 +118,12 @@ def test_a_program_may_print_the_tenant_file(tmp_path: Path) -> None:
         assert words in CliRunner().invoke(check, ["--config", str(file)]).output
     program.unlink()
     assert "the program cannot be run" in CliRunner().invoke(check, ["--config", str(file)]).output
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    """A file that is moved over from elsewhere is mended in one go."""
+    text = "[webb]\nport = 1\n[web]\nporte = 1\nport = x\n[connection a]\ndriver = git\n[connection 'a']\nbaseurl = x\n"
+    with pytest.raises(UserError) as told:
+        read(settings(tmp_path, text))
+    lines = str(told.value).splitlines()
+    assert [line.split(": ")[0].rpartition(":")[2] for line in lines] == ["1", "4", "5", "6", "8"]

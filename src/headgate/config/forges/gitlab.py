@@ -23,7 +23,7 @@ from headgate.config.forges.terms import (
     permitted,
     removed,
 )
-from headgate.config.keys.forms import events, patterns, texts, words
+from headgate.config.keys.forms import events, patterns, permissions, texts, words
 from headgate.config.reading.check import Key, flag, many
 
 GITLAB = Dialect(
@@ -52,7 +52,7 @@ GITLAB = Dialect(
         "ref": Term(Key(patterns), on_ref),
         "labels": Term(Key(texts), one_of(added)),
         "unlabels": Term(Key(texts), one_of(removed)),
-        "permission": Term(Key(texts), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "permission": Term(Key(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
         "debug": Term(Key(flag, "false", idle=UNTOLD), always),
     },
     require={

@@ -18,7 +18,7 @@ from headgate.config.forges.terms import (
     one_of,
     permitted,
 )
-from headgate.config.keys.forms import events, patterns, texts, words
+from headgate.config.keys.forms import events, patterns, permissions, texts, words
 from headgate.config.reading.check import Key, as_list, flag, many, text, whole
 
 
@@ -76,7 +76,7 @@ PAGURE = Dialect(
         "comment": Term(Key(patterns), commented),
         "status": Term(Key(texts), one_of(lambda seen: (seen.what.state,))),
         "tag": Term(Key(texts), one_of(added)),
-        "permission": Term(Key(texts), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "permission": Term(Key(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
         "debug": Term(Key(flag, "false", idle=UNTOLD), always),
     },
     require={

@@ -33,16 +33,17 @@ from headgate.config.forges.terms import (
     removed,
     whole_of,
 )
-from headgate.config.keys.forms import age, patterns, texts, words
-from headgate.config.reading.check import Key, Keys, as_list, flag, inner, many, text
+from headgate.config.keys.forms import age, patterns, permissions, texts, words
+from headgate.config.reading.check import Key, Keys, as_list, flag, inner, many, regex
 
+_STATES = ("approved", "commented", "changes_requested", "dismissed", "pending")
 REVIEW: Keys = {
-    "username": Key(text),
-    "email": Key(text),
+    "username": Key(regex),
+    "email": Key(regex),
     "older-than": Key(age),
     "newer-than": Key(age),
-    "type": Key(words("approved", "approval", "commented", "changes_requested", "dismissed", "pending")),
-    "permission": Key(words("read", "write", "admin")),
+    "type": Key(words(*_STATES, "approval")),
+    "permission": Key(permissions),
 }
 _TYPES = {"approval": "approved"}
 """Other spellings."""
@@ -95,6 +96,10 @@ ALIASES = {"requested": "rerequested"}
 """Old names of actions."""
 
 
+def _old(actions: tuple[str, ...]) -> Mapping[str, str]:
+    return {old: new for old, new in ALIASES.items() if new in actions}
+
+
 def _acted(wanted: object, seen: Seen) -> bool:
     return not {ALIASES.get(one, one) for one in as_list(wanted)}.isdisjoint(action(seen))
 
@@ -103,14 +108,14 @@ def trigger(named: Key, actions: tuple[str, ...]) -> Terms:
     """Return the keys of a trigger, with these events (`named`) and actions."""
     return {
         "event": Term(named, happened_to_what_is_there),
-        "action": Term(Key(many(words(*actions))), _acted),
+        "action": Term(Key(many(words(*actions, old=_old(actions)))), _acted),
         "branch": Term(Key(patterns), on_branch),
         "ref": Term(Key(patterns), on_ref),
         "comment": Term(Key(patterns), commented),
         "label": Term(Key(texts), one_of(lambda seen: (*added(seen), *removed(seen)))),
         "status": Term(Key(patterns), lambda rules, seen: whole_of(rules, _statuses(False, seen))),
-        "state": Term(Key(texts), one_of(lambda seen: (seen.what.state,))),
-        "permission": Term(Key(texts), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "state": Term(Key(many(words(*_STATES))), one_of(lambda seen: (seen.what.state,))),
+        "permission": Term(Key(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
         "require": Term(Key(inner(forms(REQUIRE), "requirement")), _required),
         "reject": Term(Key(inner(forms(REQUIRE), "requirement")), _not_rejected),
         "debug": Term(Key(flag, "false", idle=UNTOLD), always),

@@ -30,13 +30,15 @@ def _queue_wrong(value: Any, spot: Spot) -> None:
         raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
 
 
-def words(*known: str, idle: Mapping[str, str] | None = None) -> Check:
+def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, str] | None = None) -> Check:
     """Text; one that is none of these does nothing, and is only warned of, as is one of those that are `idle`: word ->
-    why it does nothing."""
+    why it does nothing; and one that is `old`: word -> what it is called now."""
 
     def see(value: Any, spot: Spot) -> None:
         text.see(value, spot)
-        if value not in known:
+        if old and value in old:
+            spot.warn(f"{value!r} is deprecated: {old[value]}", "GitHub Deprecation")
+        elif value not in known:
             wrong = f"{spot.what}: {value!r} is not known{nearest(value, known)}"
             spot.warnings.append(Wrong(wrong, spot.line, UNKNOWN_WORD, "warning"))
         elif idle and value in idle:
@@ -95,13 +97,14 @@ queue = Check(
     _queue_wrong,
     schema=lambda: {"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"},
 )
+permissions = words("read", "write", "admin")
 RESULTS_OF_CHECKS = ("success", "failure")
 BY_DEFAULT = "check"
 """The pipeline that `check: success` asks for."""
 _WORDS = many(word)
 _APPROVAL_KEYS: Keys = {
-    "username": Key(text),
-    "email": Key(text),
+    "username": Key(regex),
+    "email": Key(regex),
     "older-than": Key(age),
     "newer-than": Key(age),
 }
