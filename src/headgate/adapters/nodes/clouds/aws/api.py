@@ -1,0 +1,131 @@
+"""The few calls of EC2 that machines need, signed and read; lists are whole or they are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from headgate.adapters.nodes.clouds.asking import Http, Shared
+from headgate.adapters.nodes.clouds.aws import query
+from headgate.adapters.nodes.clouds.aws.credentials import Credentials
+from headgate.adapters.nodes.clouds.aws.query import Arguments, listed
+from headgate.adapters.nodes.clouds.aws.quotas import COUNTED
+from headgate.adapters.nodes.clouds.aws.signing import signed
+from headgate.ports.cloud import NODE_TAG, Amounts, Away
+
+VERSION = "2016-11-15"
+PAGE = 500
+PAGES_MAX = 200
+GONE = "terminated"
+_OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
+
+
+class Ec2:
+    """EC2 in one region, as one account sees it."""
+
+    def __init__(self, http: Http, credentials: Credentials, region: str, url: str, quotas_url: str) -> None:
+        self._http, self._credentials, self.region = http, credentials, region
+        self._url, self._quotas_url = url, quotas_url
+        self.ours = Shared(self._ours)
+        """Every instance that is of a node, by its id."""
+        self.our_volumes = Shared(self._our_volumes)
+        self._types: dict[str, tuple[int, int]] = {}
+        """Instance type -> virtual cores, memory in MiB: these never change."""
+
+    async def call(self, action: str, arguments: Arguments) -> dict[str, Any]:
+        """Raise Refused, OverQuota, Away."""
+        body = query.form(action, VERSION, arguments)
+        try:
+            return await self._call(body)
+        except query.Expired:
+            return await self._call(body)
+
+    async def _call(self, body: bytes) -> dict[str, Any]:
+        keys = await self._credentials.keys()
+        kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+        now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
+        headers = signed(keys, self.region, "ec2", self._url, kind, body, now)
+        try:
+            return query.read(await self._http.ask("POST", self._url, headers, body), "AWS EC2")
+        except query.Expired:
+            self._credentials.forget(keys)
+            raise
+
+    async def every(
+        self, action: str, members: str, arguments: Arguments | None = None, page: int = PAGE
+    ) -> list[dict[str, Any]]:
+        """Return all pages of a list."""
+        found, token = list[dict[str, Any]](), ""
+        for _ in range(PAGES_MAX):
+            said = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
+            if members not in said:
+                raise Away(f"AWS EC2 answers {action} without {members}")
+            found += listed(said[members])
+            following = said.get("nextToken") or ""
+            if not following:
+                return found
+            if following == token:
+                break
+            token = following
+        raise Away(f"AWS EC2 does not come to an end with {action}")
+
+    async def every_instance(self, arguments: Arguments | None = None) -> list[dict[str, Any]]:
+        """Return all instances, of the last hour also those that are gone."""
+        found = await self.every("DescribeInstances", "reservationSet", arguments)
+        return [one for reservation in found for one in listed(reservation.get("instancesSet"))]
+
+    async def _ours(self) -> dict[str, dict[str, Any]]:
+        return {one["instanceId"]: one for one in await self.every_instance(_OURS)}
+
+    async def _our_volumes(self) -> dict[str, dict[str, Any]]:
+        return {one["volumeId"]: one for one in await self.every("DescribeVolumes", "volumeSet", _OURS)}
+
+    async def sizes(self, types: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return virtual cores and memory of instance types.  Raise Refused for one that there is not."""
+        missing = [one for one in dict.fromkeys(types) if one not in self._types]
+        for start in range(0, len(missing), 100):
+            said = await self.call("DescribeInstanceTypes", {"InstanceType": missing[start : start + 100]})
+            for one in listed(said.get("instanceTypeSet")):
+                cores, memory = one["vCpuInfo"]["defaultVCpus"], one["memoryInfo"]["sizeInMiB"]
+                self._types[one["instanceType"]] = int(cores), int(memory)
+        return {one: self._types[one] for one in types if one in self._types}
+
+    async def limits(self) -> Amounts:
+        """Return the quotas of the account that instances count for; none where AWS does not let it be asked."""
+        found, token = dict[str, float](), ""
+        for _ in range(PAGES_MAX):
+            asked = {"ServiceCode": "ec2", "MaxResults": 100} | ({"NextToken": token} if token else {})
+            said = await self._quotas(asked)
+            for one in said.get("Quotas", []):
+                if one.get("QuotaCode") in COUNTED and isinstance(one.get("Value"), int | float):
+                    found[one["QuotaCode"]] = float(one["Value"])
+            token = said.get("NextToken") or ""
+            if not token:
+                return found
+        raise Away("AWS Service Quotas does not come to an end")
+
+    async def _quotas(self, asked: Arguments) -> dict[str, Any]:
+        body, keys = msgspec.json.encode(asked), await self._credentials.keys()
+        kind = {
+            "content-type": "application/x-amz-json-1.1",
+            "x-amz-target": "ServiceQuotasV20190624.ListServiceQuotas",
+        }
+        now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
+        headers = signed(keys, self.region, "servicequotas", self._quotas_url, kind, body, now)
+        answer = await self._http.ask("POST", self._quotas_url, headers, body)
+        try:
+            said = msgspec.json.decode(answer.body or b"{}")
+        except msgspec.DecodeError:
+            said = {}
+        if answer.status < 300 and isinstance(said, dict):
+            return said
+        code = str(said.get("__type", "") if isinstance(said, dict) else "").rpartition("#")[2]
+        error = query.problem(answer.status, code, str(said), answer.headers, "AWS Service Quotas")
+        if isinstance(error, query.Expired):
+            self._credentials.forget(keys)
+        if isinstance(error, Away) and (code or answer.status in (429, 502, 503, 504)):
+            raise error
+        return {}

@@ -1,0 +1,270 @@
+"""Machines of AWS EC2: each step is one call or two, and each can be repeated."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headgate.adapters.nodes.clouds.asking import Http
+from headgate.adapters.nodes.clouds.aws import launching, quotas
+from headgate.adapters.nodes.clouds.aws.api import GONE, Ec2
+from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
+from headgate.adapters.nodes.clouds.aws.query import FULL, Refused, listed
+from headgate.adapters.nodes.clouds.told import addresses, host, number
+from headgate.ports.cloud import (
+    NODE_TAG,
+    Amounts,
+    Away,
+    Failed,
+    Made,
+    Making,
+    OverQuota,
+    Resource,
+    State,
+    Wanted,
+)
+
+SEEN_S = 600.0
+"""An instance is listed a while after it was made; one that is not after this long is no more."""
+_NONE = ("NotFound", "Malformed")
+
+
+class Aws:
+    """One account; each region is spoken to on its own."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        endpoint: str = "",
+        env: Mapping[str, str] | None = None,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`name`: of the connection; `endpoint`: where all of AWS is, if that is elsewhere."""
+        self.name = name
+        self._source, self._endpoint, self._now_s = source, endpoint.rstrip("/"), now_s
+        self._env = os.environ if env is None else env
+        self._http = Http()
+        self._regions: dict[str, Ec2] = {}
+
+    def _at(self, provider: Mapping[str, Any]) -> Ec2:
+        region = str(provider.get("region") or "")
+        if not region.replace("-", "").isalnum():
+            raise Failed("the provider has no region" if not region else f"{region!r:.80} is no region of AWS")
+        if region not in self._regions:
+            urls = {service: self._url(service, region) for service in ("ec2", "sts", "servicequotas")}
+            keys = Credentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)
+            self._regions[region] = Ec2(self._http, keys, region, urls["ec2"], urls["servicequotas"])
+        return self._regions[region]
+
+    def _url(self, service: str, region: str) -> str:
+        if self._endpoint:
+            return f"{self._endpoint}/"
+        return f"https://{service}.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/"
+
+    async def uses(self, wanted: Wanted) -> Amounts:
+        types = launching.types(wanted)
+        sizes = await self._at(wanted.provider).sizes(types)
+        if missing := [one for one in types if one not in sizes]:
+            raise Failed(f"AWS has no instance type {missing[0]} in {wanted.provider.get('region')}")
+        found = dict[str, float]()
+        for one in types:
+            for kind, amount in quotas.uses(one, *sizes[one], launching.spot(wanted)).items():
+                found[kind] = max(found.get(kind, 0.0), amount)
+        size = number(wanted, "volume-size")
+        return {**found, "volumes": 1.0} | ({"volume-gb": float(size)} if size else {})
+
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        ec2 = self._at(wanted.provider)
+        every = await ec2.ours()
+        mine = [one for one in every.values() if _tags(one).get(NODE_TAG) == wanted.node]
+        known = every.get(state.get("instance", "")) or min(mine, key=_is_gone, default=None)
+        if known is not None:
+            return self._look(wanted, state, known)
+        if "instance" in state:
+            if self._now_s() - float(state.get("asked", 0)) > SEEN_S:
+                raise Failed(f"AWS does not list the instance {state['instance']} that it said it had made")
+            return Making(state, f"AWS does not list the instance {state['instance']} yet")
+        if "image" not in state:
+            return await self._choose(ec2, wanted)
+        if "fleet" in wanted.flavor and "template" not in state:
+            return await self._describe(ec2, wanted, state)
+        return await self._run(ec2, wanted, state)
+
+    async def _choose(self, ec2: Ec2, wanted: Wanted) -> Making:
+        """Settle what is asked for, so that a call which is repeated is the same call."""
+        launching.types(wanted)
+        said = await ec2.call("DescribeImages", launching.image_query(wanted.image))
+        images = [one for one in listed(said.get("imagesSet")) if one.get("imageState") == "available"]
+        if not images:
+            raise Failed(f"AWS has no image for {wanted.image.get('name', '')}: {_asked_for(wanted.image)}")
+        newest = max(images, key=lambda one: (one.get("creationDate", ""), one["imageId"]))
+        state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launching.ROOT}
+        if chosen := launching.subnet(wanted):
+            state["subnet"] = chosen
+        return Making(state, f"the image is {state['image']}")
+
+    async def _describe(self, ec2: Ec2, wanted: Wanted, state: State) -> Making:
+        try:
+            said = await ec2.call("CreateLaunchTemplate", launching.template(wanted, state))
+            found = said["launchTemplate"]["launchTemplateId"]
+        except Refused as error:
+            if error.code != "InvalidLaunchTemplateName.AlreadyExistsException":
+                raise
+            found = next((one["launchTemplateId"] for one in await self._templates(ec2, wanted.node)), "")
+            if not found:
+                raise Away(str(error)) from error
+        return Making({**state, "template": found}, "the launch template is there")
+
+    async def _run(self, ec2: Ec2, wanted: Wanted, state: State) -> Making:
+        try:
+            made = await self._made_by(ec2, wanted, state)
+        except Refused as error:
+            if error.code != "IdempotentParameterMismatch":
+                raise
+            # It was made when something was said otherwise; it will be listed.
+            raise Away(str(error)) from error
+        return Making({**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending")
+
+    async def _made_by(self, ec2: Ec2, wanted: Wanted, state: State) -> str:
+        if "fleet" not in wanted.flavor:
+            said = await ec2.call("RunInstances", launching.instance(wanted, state))
+            return str(said["instancesSet"][0]["instanceId"])
+        said = await ec2.call("CreateFleet", launching.fleet(wanted, state))
+        for one in listed(said.get("fleetInstanceSet")):
+            for made in listed(one.get("instanceIds")):
+                return str(made)
+        told = [(one.get("errorCode", ""), one.get("errorMessage", "")) for one in listed(said.get("errorSet"))]
+        raise _dead("; ".join(f"{code}: {text}" for code, text in told) or "the fleet is empty", [c for c, _ in told])
+
+    def _look(self, wanted: Wanted, state: State, found: Mapping[str, Any]) -> Making | Made:
+        standing, reason = str(found["instanceState"]["name"]), found.get("stateReason") or {}
+        kept = {**state, "instance": str(found["instanceId"])}
+        kept.setdefault("asked", str(int(self._now_s())))
+        if standing == "pending":
+            return Making(kept, "the instance is pending")
+        if standing != "running":
+            text = f"the instance {found['instanceId']} is {standing}"
+            told = str(reason.get("message") or found.get("reason") or "")
+            raise _dead(f"{text}: {told}" if told else text, [str(reason.get("code", ""))])
+        public = bool(wanted.flavor.get("public-ipv4"))
+        where = addresses(
+            found.get("ipAddress") or "",
+            found.get("privateIpAddress") or "",
+            found.get("ipv6Address") or "",
+            public or bool(wanted.flavor.get("public-ipv6")),
+        )
+        if not where["interface_ip"] or (public and not where["public_ipv4"]):
+            return Making(kept, "the instance runs and has no address yet")
+        about = {
+            **where,
+            "az": (found.get("placement") or {}).get("availabilityZone", ""),
+            "cloud": self.name,
+            "region": str(wanted.provider.get("region", "")),
+            "host_id": (found.get("placement") or {}).get("hostId", ""),
+            "external_id": kept["instance"],
+            "node_properties": {"spot": found.get("instanceLifecycle") == "spot"},
+        }
+        return Made(kept["instance"], kept, host(wanted.image, where["interface_ip"]), about)
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        try:
+            return await self._remove(self._at(wanted.provider), wanted, state)
+        except (Failed, OverQuota) as error:
+            raise Away(str(error)) from error
+
+    async def _remove(self, ec2: Ec2, wanted: Wanted, state: State) -> bool:
+        every = await ec2.ours()
+        mine = [n for n, one in every.items() if n == state.get("instance") or _tags(one).get(NODE_TAG) == wanted.node]
+        left = [n for n in mine if not _is_gone(every[n])]
+        for one in left:
+            if every[one]["instanceState"]["name"] != "shutting-down":
+                await self._ask(ec2, "TerminateInstances", {"InstanceId": [one]})
+        new = not mine and "instance" in state and self._now_s() - float(state.get("asked", 0)) <= SEEN_S
+        if new and await self._ask(ec2, "TerminateInstances", {"InstanceId": [state["instance"]]}):
+            left.append(state["instance"])  # it was not listed yet
+        if left:
+            return False
+        if "fleet" in wanted.flavor:
+            for template in await self._templates(ec2, wanted.node):
+                await self._ask(ec2, "DeleteLaunchTemplate", {"LaunchTemplateId": template["launchTemplateId"]})
+        volumes = [one for one in (await ec2.our_volumes()).values() if _tags(one).get(NODE_TAG) == wanted.node]
+        for volume in volumes:
+            if volume.get("status") not in ("in-use", "deleting"):
+                await self._ask(ec2, "DeleteVolume", {"VolumeId": volume["volumeId"]})
+        return not volumes
+
+    async def _ask(self, ec2: Ec2, action: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether there was anything to do it to."""
+        try:
+            await ec2.call(action, arguments)
+        except Refused as error:
+            if not any(word in error.code for word in _NONE):
+                raise
+            return False
+        return True
+
+    async def _templates(self, ec2: Ec2, node: str) -> list[dict[str, Any]]:
+        asked = {"Filter": [{"Name": f"tag:{NODE_TAG}", "Value": [node]}]}
+        return await ec2.every("DescribeLaunchTemplates", "launchTemplates", asked, 200)
+
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        try:
+            ec2 = self._at(provider)
+            instances = [one for one in await ec2.every_instance() if not _is_gone(one)]
+            volumes = await ec2.every("DescribeVolumes", "volumeSet")
+            templates = await ec2.every("DescribeLaunchTemplates", "launchTemplates", page=200)
+            sizes = await ec2.sizes([one["instanceType"] for one in instances])
+        except (Failed, OverQuota) as error:
+            raise Away(str(error)) from error
+        found = list[Resource]()
+        for one in instances:
+            kind, is_spot = one["instanceType"], one.get("instanceLifecycle") == "spot"
+            taken: Amounts = quotas.uses(kind, *sizes[kind], is_spot) if kind in sizes else {"instances": 1.0}
+            found.append(Resource(one["instanceId"], "instance", _tags(one), taken))
+        for one in volumes:
+            amounts = {"volumes": 1.0, "volume-gb": float(one.get("size") or 0)}
+            found.append(Resource(one["volumeId"], "volume", _tags(one), amounts))
+        found += [Resource(one["launchTemplateId"], "launch-template", _tags(one), {}) for one in templates]
+        return found
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        calls: dict[str, tuple[str, dict[str, Any]]] = {
+            "instance": ("TerminateInstances", {"InstanceId": [resource.id]}),
+            "volume": ("DeleteVolume", {"VolumeId": resource.id}),
+            "launch-template": ("DeleteLaunchTemplate", {"LaunchTemplateId": resource.id}),
+        }
+        try:
+            await self._ask(self._at(provider), *calls[resource.kind])
+        except (Failed, OverQuota) as error:
+            raise Away(str(error)) from error
+
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        try:
+            return await self._at(provider).limits()
+        except Failed as error:
+            raise Away(str(error)) from error
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def _tags(one: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["key"]: tag.get("value", "") for tag in listed(one.get("tagSet"))}
+
+
+def _is_gone(one: Mapping[str, Any]) -> bool:
+    return bool(one["instanceState"]["name"] == GONE)
+
+
+def _dead(text: str, codes: list[str]) -> Exception:
+    """Return why there is no instance: no room is another thing than a node that cannot be made."""
+    short = [code.rpartition(".")[2] for code in codes]
+    full = bool(short) and all(one in FULL or one.endswith("LimitExceeded") for one in short)
+    return OverQuota(f"AWS EC2 says: {text}") if full else Failed(f"AWS EC2 says: {text}")
+
+
+def _asked_for(image: Mapping[str, Any]) -> str:
+    return str(image.get("image-id") or image.get("image-filters"))[:200]

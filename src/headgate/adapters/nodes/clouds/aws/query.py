@@ -1,0 +1,161 @@
+"""Calls of AWS's query protocol: arguments as a form, answers as XML, errors in the port's words."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from headgate.adapters.nodes.clouds.asking import Answer, patience_s, said
+from headgate.ports.cloud import Away, Failed, OverQuota
+
+Arguments = Mapping[str, Any]
+"""Name -> text, number, flag, list or further arguments; None is left out."""
+THROTTLED = frozenset(
+    [
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestThrottlingException",
+        "TooManyRequestsException",
+        "SlowDown",
+        "BandwidthLimitExceeded",
+        "ThrottlingError",
+        "PriorRequestNotComplete",
+        "TransactionInProgressException",
+    ]
+)
+BUSY = frozenset(
+    [
+        "InternalError",
+        "InternalFailure",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "Unavailable",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "ClientInternalError",
+    ]
+)
+EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "RequestExpired"])
+"""Keys that were lent have ended: asked again with new ones."""
+FULL = frozenset(
+    [
+        "InsufficientInstanceCapacity",
+        "InsufficientHostCapacity",
+        "InsufficientCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "InsufficientCapacityOnHost",
+        "InsufficientFreeAddressesInSubnet",
+        "InsufficientAddressCapacity",
+        "SpotMaxPriceTooLow",
+        "InsufficientVolumeCapacity",
+        "MaxSpotInstanceCountExceeded",
+        "MaxSpotFleetRequestCountExceeded",
+        "MaxIOPSLimitExceeded",
+    ]
+)
+"""There is no room now; besides, everything that ends with `LimitExceeded`."""
+
+
+class Refused(Failed):
+    """AWS will not do it."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Expired(Away):
+    """The keys are over."""
+
+
+def form(action: str, version: str, arguments: Arguments) -> bytes:
+    """Return the body of a call."""
+    pairs = [("Action", action), ("Version", version), *_flat("", arguments)]
+    return urlencode(pairs).encode()
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    match value:
+        case None:
+            return
+        case bool():
+            yield name, str(value).lower()
+        case Mapping():
+            for key, inner in value.items():
+                yield from _flat(f"{name}.{key}" if name else key, inner)
+        case str():
+            yield name, value
+        case Sequence():
+            for number, inner in enumerate(value, 1):
+                yield from _flat(f"{name}.{number}", inner)
+        case _:
+            yield name, str(value)
+
+
+def read(answer: Answer, whose: str = "AWS") -> dict[str, Any]:
+    """Return what a call was answered.  Raise Refused, OverQuota, Away."""
+    try:
+        root = ElementTree.fromstring(answer.body) if answer.body else None  # noqa: S314 - of AWS alone; expat bounds what entities may grow to
+    except ElementTree.ParseError as error:
+        if answer.status < 300:
+            raise Away(f"{whose} answers what is not whole: {error}") from error
+        root = None
+    if answer.status < 300 and root is not None:
+        tree = _tree(root)
+        return tree if isinstance(tree, dict) else {}
+    code, text = _error(root)
+    raise problem(answer.status, code, text, answer.headers, whose)
+
+
+def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose: str = "AWS") -> Exception:
+    """Return what an error of AWS is in the port's words: Refused, OverQuota, Away."""
+    words = said(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
+    short = code.rpartition(".")[2]
+    if code in EXPIRED:
+        return Expired(words)
+    if code in THROTTLED:
+        return Away(words, patience_s(headers))
+    if short in FULL or short.endswith("LimitExceeded"):
+        return OverQuota(words)
+    if status in (429, 503):
+        return Away(words, patience_s(headers))
+    if code in BUSY or status >= 500 or status < 400 or not code:
+        return Away(words)
+    return Refused(code, words)
+
+
+def _error(root: ElementTree.Element | None) -> tuple[str, str]:
+    """Return code and message; they are in `Error`, wherever the service puts it."""
+    if root is None:
+        return "", ""
+    for found in root.iter():
+        if _name(found) == "Error":
+            inner = {_name(one): one.text or "" for one in found}
+            return inner.get("Code", ""), inner.get("Message", "")
+    return "", ""
+
+
+def _name(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _tree(element: ElementTree.Element) -> Any:
+    children = list(element)
+    if not children:
+        return (element.text or "").strip()
+    if all(_name(child) in ("item", "member") for child in children):
+        return [_tree(child) for child in children]
+    return {_name(child): _tree(child) for child in children}
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a list of an answer; AWS writes an empty one as nothing."""
+    return value if isinstance(value, list) else []
