@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
+from functools import cache
 from time import time
 from typing import Generic, NamedTuple, TypeVar
 
@@ -67,13 +69,16 @@ class Http:
 
 def client(verify: str | bool) -> httpx.AsyncClient:
     """Return what requests are made with."""
-    import ssl
-
-    context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
     return httpx.AsyncClient(
-        timeout=ANSWER_MAX_S, follow_redirects=False, trust_env=False, verify=context, limits=limits
+        timeout=ANSWER_MAX_S, follow_redirects=False, trust_env=False, verify=_trust(verify), limits=limits
     )
+
+
+@cache
+def _trust(verify: str | bool) -> ssl.SSLContext | bool:
+    """Return whose certificates are believed; reading them takes a while, so all connections share it."""
+    return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None) if verify else False
 
 
 def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:

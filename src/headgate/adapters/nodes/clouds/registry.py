@@ -51,7 +51,23 @@ class _Module(Protocol):
     def connect(self, given: Given) -> Cloud: ...
 
 
-CLOUDS: dict[str, Row] = {}
+_AWS = {
+    "access_key_id": Setting("text", "", "the key of the account. Default: what AWS's own tools find on this machine."),
+    "secret_access_key": Setting("text", "", "its secret."),
+    "shared_credentials_file": Setting("path", "", "a file of keys. Default: `~/.aws/credentials`."),
+    "profile": Setting("text", "", "the section of that file. Default: `$AWS_PROFILE`, or `default`."),
+    "role_arn": Setting("text", "", "a role that the key, or the token, is exchanged for."),
+    "web_identity_token_file": Setting("path", "", "the token that role_arn is lent for, instead of a key."),
+    "endpoint_url": Setting("text", "", "where AWS is, if it is elsewhere: EC2, STS and Service Quotas at one address."),
+}
+_OPENSTACK = {
+    "config_file": Setting("path", "", "a file as OpenStack's own tools read it. Default: theirs, `clouds.yaml`."),
+    "cloud": Setting("text", "", "the cloud in that file."),
+}
+_HERE = "headgate.adapters.nodes.clouds"
+CLOUDS: dict[str, Row] = {
+    "aws": Row(f"{_HERE}.aws.driver", _AWS),
+}
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from headgate.adapters.nodes.clouds.asking import Http
@@ -12,7 +13,9 @@ from headgate.adapters.nodes.clouds.aws import launching, quotas
 from headgate.adapters.nodes.clouds.aws.api import GONE, Ec2
 from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
 from headgate.adapters.nodes.clouds.aws.query import FULL, Refused, listed
+from headgate.adapters.nodes.clouds.registry import Given
 from headgate.adapters.nodes.clouds.told import addresses, host, number
+from headgate.base.errors import UserError
 from headgate.ports.cloud import (
     NODE_TAG,
     Amounts,
@@ -29,6 +32,28 @@ from headgate.ports.cloud import (
 SEEN_S = 600.0
 """An instance is listed a while after it was made; one that is not after this long is no more."""
 _NONE = ("NotFound", "Malformed")
+
+
+def connect(given: Given) -> Aws:
+    """Return the account that a connection names."""
+    said = given.said
+
+    def file(name: str) -> str:
+        return str(given.directory / Path(said[name]).expanduser()) if said.get(name) else ""
+
+    if bool(said.get("access_key_id")) != bool(said.get("secret_access_key")):
+        raise UserError("access_key_id and secret_access_key go together")
+    source = Source(
+        access=said.get("access_key_id", ""),
+        secret=said.get("secret_access_key", ""),
+        file=file("shared_credentials_file"),
+        profile=said.get("profile", ""),
+        role=said.get("role_arn", ""),
+        web_identity=file("web_identity_token_file"),
+    )
+    if source.web_identity and not source.role:
+        raise UserError("web_identity_token_file needs role_arn: the role that it is shown for")
+    return Aws(given.name, source, said.get("endpoint_url", ""))
 
 
 class Aws:

@@ -43,7 +43,13 @@ BUSY = frozenset(
         "ClientInternalError",
     ]
 )
-EXPIRED = frozenset(["ExpiredToken", "ExpiredTokenException", "RequestExpired"])
+EXPIRED = frozenset(
+    (
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "RequestExpired",
+    )
+)
 """Keys that were lent have ended: asked again with new ones."""
 FULL = frozenset(
     [

@@ -1,0 +1,1 @@
+"""Clouds that drivers of machines are tested on, each behind a proxy that makes it fail."""

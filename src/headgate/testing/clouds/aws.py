@@ -1,0 +1,169 @@
+"""EC2 as moto imitates it, with what moto lacks: the same call with the same token makes nothing twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs
+
+from headgate.adapters.nodes.clouds.aws.credentials import Source
+from headgate.adapters.nodes.clouds.aws.driver import Aws
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
+from headgate.testing.servers.faults import Asked, Fault, Faults, Pass, Told, answers
+
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+ACCESS, SECRET = "AKIAHEADGATE", "wJalrXUtnFEMI/of-no-worth"
+MAKING = ("RunInstances", "CreateFleet")
+
+
+def call(asked: Asked) -> str:
+    """Return the name of the call."""
+    return parse_qs(asked.body.decode("utf-8", "replace")).get("Action", [""])[0]
+
+
+def error(status: int, code: str, text: str) -> Fault:
+    """Return that EC2 answers an error, in the form that it documents."""
+    body = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error>'
+        f"<Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>ea966190</RequestID></Response>"
+    )
+    return answers(status, body.encode(), {"content-type": "text/xml;charset=UTF-8"})
+
+
+class Tokens:
+    """Answers a call that has the token of an earlier one as EC2 documents it: with the first one's answer."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], tuple[dict[str, list[str]], Told]] = {}
+
+    async def __call__(self, asked: Asked, go_on: Pass) -> Told | None:
+        """Answer what was answered before; None: it is a new call."""
+        said = parse_qs(asked.body.decode())
+        token = said.get("ClientToken", [""])[0]
+        if not token or call(asked) not in MAKING:
+            return None
+        key = (call(asked), token)
+        if key not in self.known:
+            told = await go_on()
+            if told.status < 300:
+                self.known[key] = said, told
+            return told
+        before, told = self.known[key]
+        if before == said:
+            return told
+        text = "Arguments on this idempotent request are inconsistent with arguments used in previous request(s)."
+        return await error(400, "IdempotentParameterMismatch", text)(asked, go_on)
+
+
+class AwsGround:
+    """One region of moto's; moto knows one account, so what was there before does not count."""
+
+    machine = "instance"
+    full = staticmethod(error(500, "InsufficientInstanceCapacity", "There is no Spot capacity available."))
+    throttled = staticmethod(
+        answers(
+            503,
+            b"<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>Request limit exceeded.</Message>"
+            b"</Error></Errors></Response>",
+            {"retry-after": "7"},
+        )
+    )
+    refused = staticmethod(error(400, "UnsupportedOperation", "Not now: the moon is full."))
+    away = staticmethod(error(500, "InternalError", "An internal error has occurred"))
+    secrets = [SECRET]  # noqa: RUF012 - nobody changes it
+
+    def __init__(self, faults: Faults) -> None:
+        from moto.backends import get_backend
+        from moto.ec2.models import EC2Backend
+
+        backend = get_backend("ec2")[ACCOUNT][REGION]
+        assert isinstance(backend, EC2Backend), "it is moto's"
+        self.backend = backend
+        self.faults, self.provider = faults, {"name": "here", "region": REGION}
+        self._before = set(self._all())
+
+    def driver(self) -> Aws:
+        """Return a driver with keys of its settings."""
+        return Aws("cloudy", Source(access=ACCESS, secret=SECRET), self.faults.url, env={})
+
+    def wanted(
+        self, node: str, label: Mapping[str, Any] | None = None, flavor: Mapping[str, Any] | None = None
+    ) -> Wanted:
+        """Return a node of an image that moto has; `label`, `flavor`: keys beside or instead of the usual ones."""
+        return Wanted(
+            node,
+            {"name": "small", "volume-size": 12, **(label or {})},
+            {"name": "debian", "image-id": self.image, "username": "admin"},
+            {"name": "tiny", "instance-type": "t3.micro", **(flavor or {})},
+            self.provider,
+            {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"},
+        )
+
+    @property
+    def image(self) -> str:
+        """Return the id of an image."""
+        return str(next(iter(self.backend.amis)))
+
+    def impossible(self, node: str) -> Wanted:
+        """Return a node whose image is gone."""
+        wanted = self.wanted(node)
+        return Wanted(
+            node, wanted.label, {"name": "none", "image-id": "ami-00000000"}, wanted.flavor, self.provider, wanted.tags
+        )
+
+    def makes(self, asked: Asked) -> bool:
+        """Say whether it is a call that makes instances."""
+        return call(asked) in MAKING
+
+    def lists(self, asked: Asked) -> bool:
+        """Say whether it is the call that lists instances."""
+        return call(asked) == "DescribeInstances"
+
+    def _all(self) -> dict[str, Mapping[str, str]]:
+        backend, found = self.backend, dict[str, Mapping[str, str]]()
+        for reservation in backend.reservations.values():
+            for one in reservation.instances:
+                if one.state != "terminated":
+                    found[one.id] = {tag["key"]: tag["value"] for tag in one.get_tags()}
+        for kind in (backend.volumes, backend.launch_templates):
+            for other in kind.values():
+                found[other.id] = {tag["key"]: tag["value"] for tag in other.get_tags()}
+        return found
+
+    async def everything(self) -> dict[str, Mapping[str, str]]:
+        """Return what moto has in memory."""
+        return {name: tags for name, tags in self._all().items() if name not in self._before}
+
+    async def foreign(self) -> str:
+        """Make an instance with a tag of another installation."""
+        tags = {"instance": {SYSTEM_TAG: "theirs", NODE_TAG: "their-node"}}
+        made = self.backend.run_instances(
+            self.image,
+            1,
+            None,
+            [],
+            instance_type="t3.micro",
+            is_instance_type_default=False,
+            region_name=REGION,
+            tags=tags,
+            security_group_ids=[],
+            nics=[],
+        )
+        return str(made.instances[0].id)
+
+
+@asynccontextmanager
+async def aws_ground(server: str) -> AsyncIterator[AwsGround]:
+    """Provide moto's server behind a proxy."""
+    async with Faults(server).serving() as faults:
+        faults.behave(Tokens())
+        yield AwsGround(faults)
+
+
+def quotas(values: Mapping[str, float]) -> Fault:
+    """Return what Service Quotas answers, which moto does not have."""
+    every = [{"QuotaCode": code, "Value": value, "ServiceCode": "ec2"} for code, value in values.items()]
+    return answers(200, json.dumps({"Quotas": every}).encode())

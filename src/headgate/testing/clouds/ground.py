@@ -1,0 +1,107 @@
+"""What a cloud has to offer so that the suite for all drivers runs on it, and how the suite walks there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+from headgate.ports.cloud import Cloud, Made, Making, State, Wanted
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.faults import Asked, Fault, Faults
+
+LOOK_S = 0.02
+
+
+class Ground(Protocol):
+    """One cloud, with an account that a test has for itself."""
+
+    faults: Faults
+    """In front of it."""
+    provider: Mapping[str, Any]
+    machine: str
+    """The kind of resource that a machine is, as the driver names it."""
+    full: Fault
+    """What the cloud says when it has no room for another machine."""
+    throttled: Fault
+    """What it says when it is asked too often: come again in 7 s."""
+    refused: Fault
+    """What it says when it will not make a machine, for a reason with these words in it: `the moon is full`."""
+    away: Fault
+    """What it says when something in it is broken for now."""
+    secrets: list[str]
+    """What opens the account."""
+
+    def driver(self) -> Cloud:
+        """Return a driver that knows nothing yet, as after a restart."""
+        ...
+
+    def wanted(self, node: str) -> Wanted:
+        """Return what a node is to be, of this installation."""
+        ...
+
+    def impossible(self, node: str) -> Wanted:
+        """Return a node whose image there is not."""
+        ...
+
+    def makes(self, asked: Asked) -> bool:
+        """Say whether a request makes a machine."""
+        ...
+
+    def lists(self, asked: Asked) -> bool:
+        """Say whether a request asks for a list of machines."""
+        ...
+
+    async def everything(self) -> dict[str, Mapping[str, str]]:
+        """Return what is there and was not when the test began, id -> tags: as the cloud knows it, not the driver."""
+        ...
+
+    async def foreign(self) -> str:
+        """Make a machine of somebody else in the account, and return its id."""
+        ...
+
+
+Entry = AbstractAsyncContextManager[Ground]
+
+
+async def made(driver: Cloud, wanted: Wanted, state: State | None = None) -> Made:
+    """Go on until the node is there."""
+    standing: State = state or {}
+    end_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end_s:
+        step = await driver.advance(wanted, standing)
+        if isinstance(step, Made):
+            return step
+        if step.state == standing:
+            await asyncio.sleep(LOOK_S)
+        standing = step.state
+    raise AssertionError(f"it was not made: {standing}")
+
+
+async def steps(driver: Cloud, wanted: Wanted, count: int) -> State:
+    """Take some steps, as far as there are any; return the state after them."""
+    state: State = {}
+    for _ in range(count):
+        step: Making | Made = await driver.advance(wanted, state)
+        state = step.state
+    return state
+
+
+async def gone(driver: Cloud, wanted: Wanted, state: State) -> None:
+    """Go on until nothing is left of the node."""
+    end_s = time.monotonic() + DEADLINE_S
+    while not await driver.remove(wanted, state):
+        assert time.monotonic() < end_s, "it does not go"
+        await asyncio.sleep(LOOK_S)
+
+
+@asynccontextmanager
+async def driving(ground: Ground) -> AsyncIterator[Cloud]:
+    """Provide a driver, and close it."""
+    driver = ground.driver()
+    try:
+        yield driver
+    finally:
+        await driver.close()

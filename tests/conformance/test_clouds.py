@@ -1,0 +1,326 @@
+"""What the driver of every cloud does, whatever the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Away, Cloud, Failed, Made, OverQuota, State, Wanted
+from headgate.testing.clouds.aws import aws_ground
+from headgate.testing.clouds.ground import Entry, Ground, driving, gone, made, steps
+from headgate.testing.servers.faults import Asked, Pass, Stuck, Told, cut, lost, unheard
+
+
+def _aws(request: pytest.FixtureRequest) -> Entry:
+    return aws_ground(request.getfixturevalue("s3_server"))
+
+
+GROUNDS = {"aws": _aws}
+"""A driver's ground: a context with everything that `Ground` names."""
+
+
+@pytest.fixture(params=GROUNDS)
+async def ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+    entry = GROUNDS[request.param](request)
+    async with entry as found:
+        yield found
+
+
+@pytest.fixture
+async def driver(ground: Ground) -> AsyncIterator[Cloud]:
+    async with driving(ground) as found:
+        yield found
+
+
+@pytest.fixture
+def wanted(ground: Ground) -> Wanted:
+    return ground.wanted(str(uuid.uuid4()))
+
+
+async def machines(ground: Ground, driver: Cloud, wanted: Wanted) -> list[str]:
+    """The machines of a node, as the driver lists them; the cloud must know each."""
+    there = await ground.everything()
+    listed = await driver.resources(ground.provider)
+    found = [one.id for one in listed if one.kind == ground.machine and one.tags.get(NODE_TAG) == wanted.node]
+    assert set(found) <= set(there)
+    return found
+
+
+async def test_a_node_is_made_once_and_everything_of_it_has_its_tags(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    node = await made(driver, wanted)
+    there = await ground.everything()
+    assert node.external_id in there
+    assert all(wanted.tags.items() <= tags.items() for tags in there.values()), there
+    again = await driver.advance(wanted, node.state)
+    assert isinstance(again, Made) and (again.external_id, again.host) == (node.external_id, node.host)
+    assert await ground.everything() == there and ground.faults.count(ground.makes) == 1
+
+
+async def test_what_was_made_is_found_by_its_tag_when_nothing_else_is_known(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    node = await made(driver, wanted)
+    async with driving(ground) as after_a_crash:
+        assert (await made(after_a_crash, wanted, {})).external_id == node.external_id
+    assert ground.faults.count(ground.makes) == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_an_answer_that_is_lost_makes_no_second_machine(
+    ground: Ground, driver: Cloud, wanted: Wanted, restart: bool
+) -> None:
+    ground.faults.once(lost, ground.makes)
+    state: State = {}
+    with pytest.raises(Away):
+        while True:
+            state = (await driver.advance(wanted, state)).state
+    async with driving(ground) as other:
+        node = await made(other, wanted, {}) if restart else await made(driver, wanted, state)
+        assert await machines(ground, other, wanted) == [node.external_id]
+
+
+async def test_removing_is_repeated_until_nothing_is_left_and_after_it(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    node = await made(driver, wanted)
+    await gone(driver, wanted, node.state)
+    assert await ground.everything() == {} and await machines(ground, driver, wanted) == []
+    for state in (node.state, {}):
+        assert await driver.remove(wanted, state)
+
+
+async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    await made(driver, wanted)
+    async with driving(ground) as other:
+        await gone(other, wanted, {})
+    assert await ground.everything() == {}
+
+
+@pytest.mark.parametrize("count", range(4))
+async def test_a_node_is_removed_however_far_it_is(ground: Ground, driver: Cloud, wanted: Wanted, count: int) -> None:
+    await gone(driver, wanted, await steps(driver, wanted, count))
+    assert await ground.everything() == {}
+
+
+async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    theirs = await ground.foreign()
+    node = await made(driver, wanted)
+    listed = {one.id: one for one in await driver.resources(ground.provider)}
+    assert set(await ground.everything()) <= set(listed)
+    assert wanted.tags.items() <= listed[node.external_id].tags.items()
+    assert listed[theirs].tags.get(SYSTEM_TAG) != wanted.tags[SYSTEM_TAG]
+    expected, found = await driver.uses(wanted), dict[str, float]()
+    ours = [one for one in listed.values() if one.tags.get(NODE_TAG) == wanted.node]
+    for kind, amount in (pair for one in ours for pair in one.uses.items()):
+        found[kind] = found.get(kind, 0.0) + amount
+    assert found == expected
+
+
+async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    theirs = await ground.foreign()
+    node = await made(driver, wanted)
+    await gone(driver, wanted, node.state)
+    await gone(driver, wanted, {})
+    assert theirs in await ground.everything()
+
+
+async def test_what_nobody_needs_is_deleted_and_none_is_no_error(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    await made(driver, wanted)
+    leaked = [one for one in await driver.resources(ground.provider) if one.tags.get(NODE_TAG) == wanted.node]
+    for one in [*leaked, *leaked]:
+        try:
+            await driver.delete(ground.provider, one)
+        except Away:
+            assert one.kind != ground.machine, "what hangs on it may be asked for again"
+    await gone(driver, wanted, {})
+    assert await ground.everything() == {}
+
+
+async def test_two_nodes_have_a_machine_each(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    other = ground.wanted(str(uuid.uuid4()))
+    one, two = await asyncio.gather(made(driver, wanted), made(driver, other))
+    assert one.external_id != two.external_id
+    await gone(driver, wanted, one.state)
+    assert await machines(ground, driver, other) == [two.external_id]
+
+
+async def test_no_room_is_no_failure(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    ground.faults.once(ground.full, ground.makes)
+    with pytest.raises(OverQuota):
+        await made(driver, wanted)
+    node = await made(driver, wanted)
+    assert await machines(ground, driver, wanted) == [node.external_id]
+
+
+async def test_a_cloud_that_asks_for_patience_says_for_how_long(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    ground.faults.once(ground.throttled)
+    with pytest.raises(Away) as told:
+        await made(driver, wanted)
+    assert told.value.after_s == 7
+    ground.faults.once(ground.throttled, ground.makes)
+    with pytest.raises(Away):
+        await made(driver, wanted)
+    await made(driver, wanted)
+
+
+async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    for fault in (ground.away, unheard, lost, cut):
+        for which in (ground.lists, ground.makes):
+            ground.faults.once(fault, which)
+            with pytest.raises(Away):
+                await made(driver, wanted)
+            if which == ground.makes:
+                await gone(driver, wanted, {})
+            ground.faults.mend()
+            wanted = ground.wanted(str(uuid.uuid4()))
+    assert await ground.everything() == {}
+
+
+async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    node = await made(driver, wanted)
+    for fault in (cut, ground.away, ground.throttled, ground.refused, lost):
+        ground.faults.once(fault, ground.lists)
+        with pytest.raises(Away):
+            await driver.resources(ground.provider)
+        ground.faults.once(fault, ground.lists)
+        with pytest.raises(Away):
+            await driver.remove(wanted, node.state)
+    assert await machines(ground, driver, wanted) == [node.external_id]
+
+
+async def test_what_the_cloud_will_not_make_fails_with_its_own_words(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    ground.faults.once(ground.refused, ground.makes)
+    with pytest.raises(Failed, match="the moon is full"):
+        await made(driver, wanted)
+    with pytest.raises(Failed):
+        await made(driver, ground.impossible(str(uuid.uuid4())))
+    assert await ground.everything() == {}
+
+
+async def test_a_call_that_is_given_up_leaves_nothing_that_is_not_found(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    stuck = Stuck()
+    ground.faults.once(stuck, ground.makes)
+    task = asyncio.ensure_future(made(driver, wanted))
+    await stuck.done.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    stuck.go.set()
+    node = await made(driver, wanted)
+    assert await machines(ground, driver, wanted) == [node.external_id]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+async def _until_a_crash(ground: Ground, driver: Cloud, wanted: Wanted, kept: dict[str, str], number: int) -> bool:
+    """Make and remove, until the answer to a request would come; keep the state as a store does.  Say whether it
+    came to that."""
+    stuck, calls = Stuck(), 0
+
+    def which(asked: Asked) -> bool:
+        nonlocal calls
+        calls += 1
+        return calls == number
+
+    async def life() -> None:
+        while True:
+            step = await driver.advance(wanted, dict(kept))
+            kept.clear()
+            kept.update(step.state)
+            if isinstance(step, Made):
+                break
+        await gone(driver, wanted, dict(kept))
+
+    ground.faults.once(stuck, which)
+    living, broken = asyncio.ensure_future(life()), asyncio.ensure_future(stuck.done.wait())
+    await asyncio.wait([living, broken], return_when=asyncio.FIRST_COMPLETED)
+    over = living.done()
+    for one in (living, broken):
+        one.cancel()
+    stuck.go.set()
+    await asyncio.gather(living, broken, return_exceptions=True)
+    ground.faults.mend()
+    return not over
+
+
+async def test_whoever_comes_after_a_crash_between_any_two_calls_finds_what_there_is(ground: Ground) -> None:
+    """The request is done, its answer is not seen, and the state is the one before it: at each request of a life."""
+    number = 0
+    while True:
+        number += 1
+        wanted = ground.wanted(str(uuid.uuid4()))
+        kept: dict[str, str] = {}
+        async with driving(ground) as first:
+            if not await _until_a_crash(ground, first, wanted, kept, number):
+                break
+        async with driving(ground) as second:
+            node_machines = await machines(ground, second, wanted)
+            assert len(node_machines) <= 1
+            await gone(second, wanted, kept)
+        assert await ground.everything() == {}, number
+    assert number > 3
+
+
+async def test_after_a_crash_making_goes_on_with_one_machine(ground: Ground) -> None:
+    for number in range(1, 5):
+        wanted = ground.wanted(str(uuid.uuid4()))
+        kept: dict[str, str] = {}
+        async with driving(ground) as first:
+            await _until_a_crash(ground, first, wanted, kept, number)
+        async with driving(ground) as second:
+            node = await made(second, wanted, kept)
+            assert await machines(ground, second, wanted) == [node.external_id]
+            await gone(second, wanted, node.state)
+
+
+async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_away(ground: Ground, driver: Cloud) -> None:
+    assert all(isinstance(amount, int | float) for amount in (await driver.limits(ground.provider)).values())
+    ground.faults.always(unheard)
+    for call in (driver.limits, driver.resources):
+        with pytest.raises(Away):
+            await call(ground.provider)
+
+
+async def test_what_opens_the_account_is_in_no_log_and_no_error(
+    ground: Ground, driver: Cloud, wanted: Wanted, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    texts = [repr(driver), repr(vars(driver))]
+    for fault in (ground.refused, ground.throttled, ground.away, cut):
+        ground.faults.once(fault, ground.makes)
+        with pytest.raises((Away, Failed, OverQuota)) as told:
+            await made(driver, wanted)
+        texts.append(repr(told.value))
+    await made(driver, wanted)
+    texts.append(caplog.text)
+    assert not [secret for secret in ground.secrets for text in texts if secret in text]
+
+
+async def _echo(asked: Asked, go_on: Pass) -> Told | None:
+    body = b"".join(f"{name}: {value}\n".encode() for name, value in asked.headers.items()) + asked.body
+    return Told(418, body, {})
+
+
+async def test_a_server_that_repeats_what_it_was_sent_does_not_make_errors_tell_secrets(
+    ground: Ground, driver: Cloud, wanted: Wanted
+) -> None:
+    ground.faults.always(_echo)
+    with pytest.raises((Away, Failed)) as told:
+        await made(driver, wanted)
+    assert not [secret for secret in ground.secrets if secret in str(told.value)]

@@ -1,0 +1,390 @@
+"""What EC2 has of its own: images, markets, fleets, quotas, keys, and lists that are late."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from headgate.adapters.nodes.clouds.asking import Http
+from headgate.adapters.nodes.clouds.aws import api
+from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
+from headgate.adapters.nodes.clouds.aws.driver import SEEN_S, Aws, connect
+from headgate.adapters.nodes.clouds.aws.signing import Keys
+from headgate.adapters.nodes.clouds.registry import Given
+from headgate.base.errors import UserError
+from headgate.ports.cloud import Away, Failed, Making, OverQuota, Wanted
+from headgate.testing.clouds.aws import ACCESS, REGION, SECRET, AwsGround, aws_ground, call, error, quotas
+from headgate.testing.clouds.ground import driving, gone, made, steps
+from headgate.testing.servers.faults import Asked, Fault, Faults, Told, answers, changed, lost
+
+
+@pytest.fixture
+async def ground(s3_server: str) -> AsyncIterator[AwsGround]:
+    async with aws_ground(s3_server) as found:
+        yield found
+
+
+@pytest.fixture
+async def driver(ground: AwsGround) -> AsyncIterator[Aws]:
+    async with driving(ground) as found:
+        assert isinstance(found, Aws)
+        yield found
+
+
+def node() -> str:
+    return str(uuid.uuid4())
+
+
+def calls(name: str) -> Callable[[Asked], bool]:
+    return lambda asked: call(asked) == name
+
+
+def instances(ground: AwsGround, wanted: Wanted) -> list[Any]:
+    every = [one for reservation in ground.backend.reservations.values() for one in reservation.instances]
+    return [one for one in every if any(tag["value"] == wanted.node for tag in one.get_tags())]
+
+
+async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, driver: Aws) -> None:
+    backend = ground.backend
+    subnet = next(iter(next(iter(backend.subnets.values())).values()))
+    group = backend.create_security_group("of-nodes", "n", vpc_id=subnet.vpc_id)
+    wanted = ground.wanted(
+        node(),
+        {"subnet-ids": [subnet.id], "security-group-ids": [group.id], "key-name": "ops", "userdata": "#!/bin/sh\né"},
+        {"market-type": "spot", "public-ipv4": True, "ebs-optimized": True},
+    )
+    told = await made(driver, wanted)
+    (there,) = instances(ground, wanted)
+    assert (there.subnet_id, there.key_name, there.lifecycle) == (subnet.id, "ops", "spot")
+    run = [parse_qs(one.body.decode()) for one in ground.faults.asked if call(one) == "RunInstances"]
+    assert run[0]["NetworkInterface.1.SecurityGroupId.1"] == [group.id]
+    assert base64.b64decode(run[0]["UserData"][0]).decode() == "#!/bin/sh\né"
+    volume = backend.volumes[next(iter(there.block_device_mapping.values())).volume_id]
+    assert (volume.size, volume.volume_type) == (12, "gp3")
+    assert told.host is not None and told.host["ansible_host"] == there.public_ip == told.about["interface_ip"]
+    assert (told.host["ansible_user"], told.host["ansible_port"]) == ("admin", 22)
+    assert told.about["private_ipv4"] == there.private_ip and told.about["az"] == subnet.availability_zone
+    assert (told.about["cloud"], told.about["region"]) == ("cloudy", REGION)
+    assert told.about["node_properties"] == {"spot": True}
+    assert (await driver.uses(wanted))["L-34B43A08"] == 2.0  # t3.micro has two virtual cores
+
+
+async def test_of_the_images_that_filters_find_the_newest_is_taken(ground: AwsGround, driver: Aws) -> None:
+    dates = {}
+    for day in ("2026-01-02", "2026-03-01", "2025-12-31"):
+        source = instances(ground, (w := ground.wanted(node())))
+        await made(driver, w)
+        source = instances(ground, w)[0]
+        made_of = ground.backend.create_image(source.id, f"wanted-{w.node}-{day}", "d", tag_specifications=[])
+        made_of.creation_date = f"{day}T00:00:00.000Z"
+        dates[day] = made_of.id
+    wanted = ground.wanted(node())
+    filters = [{"name": "name", "values": ["wanted-*"]}]
+    wanted = replace(wanted, image={"name": "newest", "image-filters": filters})
+    await made(driver, wanted)
+    assert instances(ground, wanted)[0].image_id == dates["2026-03-01"]
+    asked = [one.body.decode() for one in ground.faults.asked if call(one) == "DescribeImages"][-1]
+    assert "Owner.1=self" in asked, "anybody may give a public image that name"
+    for filters in ([], [{"name": "name", "values": ["no-such"]}], [{"name": "name"}], "x"):  # type: ignore[list-item]
+        with pytest.raises(Failed):
+            await made(driver, replace(wanted, node=node(), image={"name": "none", "image-filters": filters}))
+
+
+async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine(
+    ground: AwsGround, driver: Aws
+) -> None:
+    wanted = ground.wanted(node())
+    state = await steps(driver, wanted, 1)
+    ground.faults.once(lost, ground.makes)
+    with pytest.raises(Away):
+        await driver.advance(wanted, state)
+    # Tags are listed late: the instance that is there is in no list.
+    ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
+    step = await driver.advance(wanted, state)
+    assert isinstance(step, Making) and len(instances(ground, wanted)) == 1
+    assert step.state["instance"] == instances(ground, wanted)[0].id
+    # Without the state another image may be chosen: EC2 refuses, and the machine is not forgotten.
+    ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
+    with pytest.raises(Away, match="IdempotentParameterMismatch"):
+        await driver.advance(wanted, {**state, "device": "/dev/xvdz"})
+    assert (await made(driver, wanted)).external_id == step.state["instance"]
+
+
+async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever(s3_server: str) -> None:
+    async with aws_ground(s3_server) as ground:
+        now = [1_000_000.0]
+        driver = Aws("c", Source(access=ACCESS, secret=SECRET), ground.faults.url, {}, lambda: now[0])
+        wanted = ground.wanted(node())
+        ground.faults.always(changed(lambda said: said.replace(b"<item>", b"").replace(b"</item>", b"")), ground.lists)
+        state = await steps(driver, wanted, 2)
+        waiting = await driver.advance(wanted, state)
+        assert isinstance(waiting, Making) and waiting.state == state and "yet" in waiting.why
+        assert not await driver.remove(wanted, state), "it is there, though it is not listed"
+        now[0] += SEEN_S + 1
+        with pytest.raises(Failed, match="does not list"):
+            await driver.advance(wanted, state)
+        assert await driver.remove(wanted, state)
+        await driver.close()
+
+
+@pytest.mark.parametrize(
+    ("standing", "code", "kind"),
+    [
+        ("terminated", "Server.InsufficientInstanceCapacity", OverQuota),
+        ("terminated", "Client.VolumeLimitExceeded", OverQuota),
+        ("terminated", "Client.InternalError", Failed),
+        ("shutting-down", "Server.SpotInstanceTermination", Failed),
+        ("stopped", "Client.InstanceInitiatedShutdown", Failed),
+    ],
+)
+async def test_an_instance_that_died_says_why(
+    ground: AwsGround, driver: Aws, standing: str, code: str, kind: type[Exception]
+) -> None:
+    wanted = ground.wanted(node())
+    state = (await made(driver, wanted)).state
+    reason = f"<stateReason><code>{code}</code><message>{code}: told</message></stateReason>"
+    dead = f"<name>{standing}</name></instanceState>{reason}"
+
+    def died(said: bytes) -> bytes:
+        assert b"<name>running</name></instanceState>" in said
+        return said.replace(b"<name>running</name></instanceState>", dead.encode())
+
+    ground.faults.once(changed(died), ground.lists)
+    with pytest.raises(kind, match=f"is {standing}: {code}: told"):
+        await driver.advance(wanted, state)
+
+
+async def test_a_pending_instance_is_waited_for(ground: AwsGround, driver: Aws) -> None:
+    wanted = ground.wanted(node())
+    state = (await made(driver, wanted)).state
+    ground.faults.once(changed(lambda said: said.replace(b"<name>running<", b"<name>pending<")), ground.lists)
+    step = await driver.advance(wanted, state)
+    assert isinstance(step, Making) and step.why == "the instance is pending"
+
+
+FLEET = {
+    "fleet": {"instance-types": ["m5.large", "t3.micro"], "allocation-strategy": "lowest-price"},
+    "instance-type": None,
+}
+
+
+async def test_a_fleet_is_one_machine_of_any_of_its_types(ground: AwsGround, driver: Aws) -> None:
+    wanted = ground.wanted(node(), flavor=FLEET)
+    assert (await driver.uses(wanted))["ram"] == 8192  # the larger one
+    ground.faults.once(lost, calls("CreateLaunchTemplate"))
+    ground.faults.once(lost, calls("CreateFleet"))
+    state: Mapping[str, str] = {}
+    losses = 0
+    while losses < 2:
+        try:
+            state = (await driver.advance(wanted, state)).state
+        except Away:
+            losses += 1
+    told = await made(driver, wanted, state)
+    assert [one.id for one in instances(ground, wanted) if one.state != "terminated"] == [told.external_id]
+    there = await ground.everything()
+    assert len([one for one in there if one.startswith("lt-")]) == 1
+    await gone(driver, wanted, {})
+    assert await ground.everything() == {}
+
+
+async def test_a_fleet_without_room_says_so(ground: AwsGround, driver: Aws) -> None:
+    wanted = ground.wanted(node(), flavor=FLEET)
+    errors = "".join(
+        f"<item><errorCode>{code}</errorCode><errorMessage>none of {code}</errorMessage></item>"
+        for code in ("InsufficientInstanceCapacity", "VcpuLimitExceeded")
+    )
+    body = f"<A><fleetId>f-1</fleetId><errorSet>{errors}</errorSet><fleetInstanceSet/></A>"
+    ground.faults.once(answers(200, body.encode()), calls("CreateFleet"))
+    with pytest.raises(OverQuota, match="none of VcpuLimitExceeded"):
+        await made(driver, wanted)
+    ground.faults.once(answers(200, body.replace("Vcpu", "Un").encode()), calls("CreateFleet"))
+    with pytest.raises(OverQuota):
+        await made(driver, wanted)
+    ground.faults.once(answers(200, body.replace("VcpuLimitExceeded", "Odd").encode()), calls("CreateFleet"))
+    with pytest.raises(Failed, match="Odd"):
+        await made(driver, wanted)
+    await gone(driver, wanted, {})
+    assert await ground.everything() == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (error(400, "VcpuLimitExceeded", "t"), OverQuota),
+        (error(400, "InstanceLimitExceeded", "t"), OverQuota),
+        (error(400, "MaxSpotInstanceCountExceeded", "t"), OverQuota),
+        (error(503, "InsufficientInstanceCapacity", "t"), OverQuota),
+        (error(503, "RequestLimitExceeded", "t"), Away),
+        (error(400, "Throttling", "t"), Away),
+        (error(503, "Unavailable", "t"), Away),
+        (error(400, "PendingVerification", "t"), Failed),
+        (error(403, "UnauthorizedOperation", "t"), Failed),
+        (answers(502, b"<html>bad gateway</html>"), Away),
+        (answers(200, b"<html>a captive portal"), Away),
+        (answers(200, b""), Away),
+        (answers(301, b"", {"location": "http://elsewhere/"}), Away),
+    ],
+)
+async def test_errors_are_told_apart(ground: AwsGround, driver: Aws, fault: Fault, kind: type[Exception]) -> None:
+    ground.faults.once(fault, ground.makes)
+    with pytest.raises(kind) as told:
+        await made(driver, ground.wanted(node()))
+    assert type(told.value) is kind or kind in (Away, Failed)
+
+
+async def test_lists_have_many_pages_and_one_that_is_missing_is_seen(
+    ground: AwsGround, driver: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await made(driver, ground.wanted(node()))
+    mine = {name for name in await ground.everything() if name.startswith("i-")}
+    monkeypatch.setattr(api.Ec2.every, "__defaults__", (None, 1))
+    before = ground.faults.count(ground.lists)
+    assert mine <= {one.id for one in await driver.resources(ground.provider)}
+    assert ground.faults.count(ground.lists) - before >= 3
+    ground.faults.once(
+        answers(200, b"<DescribeInstancesResponse/>"), lambda a: ground.lists(a) and b"NextToken" in a.body
+    )
+    with pytest.raises(Away):
+        await driver.resources(ground.provider)
+
+
+async def test_quotas_are_limits_where_aws_tells_them(ground: AwsGround, driver: Aws) -> None:
+    assert await driver.limits(ground.provider) == {}, "moto has no Service Quotas: no limit"
+
+    def about(asked: Asked) -> bool:
+        return "ServiceQuotas" in str(asked.headers)
+
+    ground.faults.once(quotas({"L-1216C47A": 32.0, "L-0000": 5.0}), about)
+    assert await driver.limits(ground.provider) == {"L-1216C47A": 32.0}
+    denied = json.dumps({"__type": "AccessDeniedException", "Message": "no"}).encode()
+    ground.faults.once(answers(400, denied), about)
+    assert await driver.limits(ground.provider) == {}
+    busy = json.dumps({"__type": "TooManyRequestsException", "Message": "no"}).encode()
+    ground.faults.once(answers(429, busy, {"retry-after": "3"}), about)
+    with pytest.raises(Away):
+        await driver.limits(ground.provider)
+
+
+async def test_keys_that_ended_are_replaced_at_once(ground: AwsGround, tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(f"[ci]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
+    driver = Aws(
+        "c", Source(file=str(file), profile="ci", role="arn:aws:iam::123456789012:role/ci"), ground.faults.url, {}
+    )
+    await driver.resources(ground.provider)
+    ground.faults.once(error(400, "ExpiredToken", "The provided token has expired."), ground.lists)
+    await driver.resources(ground.provider)
+    assert ground.faults.count(calls("AssumeRole")) == 2
+    await driver.close()
+
+
+CASES: list[tuple[Source, dict[str, str], str]] = [
+    (Source(access="AKS", secret="hidden-s"), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKS"),
+    (Source(), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKE"),
+    (Source(), {"AWS_PROFILE": "other"}, "AKO"),
+    (Source(), {}, "AKD"),
+    (Source(profile="other"), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKO"),
+    (Source(role="arn:aws:iam::1:role/ci"), {}, "AKLENT"),
+    (Source(), {"AWS_WEB_IDENTITY_TOKEN_FILE": "TOKEN", "AWS_ROLE_ARN": "arn:aws:iam::1:role/ci"}, "AKLENT"),
+    (Source(), {"AWS_SHARED_CREDENTIALS_FILE": "/none", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL/c"}, "AKCONTAINER"),
+    (Source(), {"AWS_SHARED_CREDENTIALS_FILE": "/none", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "URL"}, "AKMACHINE"),
+]
+
+
+@pytest.mark.parametrize(("source", "env", "access"), CASES)
+async def test_keys_are_found_where_amazons_own_tools_find_them(
+    source: Source, env: dict[str, str], access: str, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("a-web-identity\n")
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id=AKD\naws_secret_access_key=hidden-d%1\n[other]\naws_access_key_id=AKO\n"
+        "aws_secret_access_key=hidden-o\naws_session_token=t\n"
+    )
+    async with Faults("http://127.0.0.1:9").serving() as faults:
+        faults.always(_lender)
+        env = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")} | {
+            name: value.replace("URL", faults.url).replace("TOKEN", str(tmp_path / "token"))
+            for name, value in env.items()
+        }
+        http, now = Http(), [1_700_000_000.0]
+        found = Credentials(http, source, f"{faults.url}/", "eu-west-1", env, lambda: now[0])
+        keys = await found.keys()
+        assert keys.access == access and keys.secret.startswith("hidden") and "hidden" not in f"{keys}{source}"
+        asked = len(faults.asked)
+        assert await found.keys() == keys and len(faults.asked) == asked
+        now[0] = keys.until_s - 60 if keys.until_s < 1e12 else now[0]
+        await found.keys()
+        assert (len(faults.asked) > asked) == (asked > 0), "lent keys are replaced before they end"
+        await http.close()
+
+
+async def _lender(asked: Asked, go_on: object) -> Told:
+    lent = {"SecretAccessKey": "hidden-s", "Token": "t", "Expiration": "2023-11-15T00:00:00Z"}
+    if asked.method == "POST":
+        name = call(asked)
+        assert ("a-web-identity" in asked.body.decode()) == (name == "AssumeRoleWithWebIdentity")
+        inner = (
+            "<AccessKeyId>AKLENT</AccessKeyId><SecretAccessKey>hidden-s</SecretAccessKey><SessionToken>t</SessionToken>"
+        )
+        until = "<Expiration>2023-11-15T00:00:00Z</Expiration>"
+        told = (
+            f"<{name}Response><{name}Result><Credentials>{inner}{until}</Credentials></{name}Result></{name}Response>"
+        )
+        return Told(200, told.encode(), {})
+    if asked.path == "/c":
+        return Told(200, json.dumps({"AccessKeyId": "AKCONTAINER", **lent}).encode(), {})
+    if asked.method == "PUT":
+        return Told(200, b"a-session", {})
+    assert asked.headers["x-aws-ec2-metadata-token"] == "a-session", "the second version of the service"
+    if asked.path.endswith("/security-credentials/"):
+        return Told(200, b"builders\n", {})
+    assert asked.path.endswith("/builders")
+    return Told(200, json.dumps({"AccessKeyId": "AKMACHINE", **lent}).encode(), {})
+
+
+async def test_keys_are_asked_of_nobody_far_without_tls_and_missing_ones_are_named(tmp_path: Path) -> None:
+    none = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    for source, env, told in (
+        (Source(), {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.org/c"}, "without TLS"),
+        (Source(file=str(tmp_path / "none")), {}, "cannot be read"),
+        (Source(role="r", web_identity=str(tmp_path / "none")), {}, "cannot be read"),
+        (Source(), {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}, "this machine has no role"),
+    ):
+        http = Http()
+        with pytest.raises(Away, match=told):
+            await Credentials(http, source, "http://127.0.0.1:9/", "r", none | env, lambda: 0.0).keys()
+        await http.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"access_key_id": "A"}, "go together"),
+        ({"web_identity_token_file": "t"}, "needs role_arn"),
+    ],
+)
+def test_a_connection_that_says_half_of_it_is_an_error(said: dict[str, str], told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=told):
+        connect(Given("c", said, tmp_path))
+
+
+def test_files_of_keys_are_beside_the_settings(tmp_path: Path) -> None:
+    driver = connect(Given("c", {"shared_credentials_file": "keys", "endpoint_url": "http://h:1/"}, tmp_path))
+    assert str(tmp_path / "keys") in repr(vars(driver))
+
+
+async def test_a_region_is_a_name_and_no_part_of_an_address(driver: Aws) -> None:
+    for region in ("", "evil.example/", "a@b", "x#"):
+        with pytest.raises(Away, match="region"):
+            await driver.resources({"region": region})
+    assert Keys("a", "s", "t").secret == "s"
