@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -84,7 +85,7 @@ async def test_of_the_images_that_filters_find_the_newest_is_taken(ground: AwsGr
         await made(driver, w)
         source = instances(ground, w)[0]
         made_of = ground.backend.create_image(source.id, f"wanted-{w.node}-{day}", "d", tag_specifications=[])
-        made_of.creation_date = f"{day}T00:00:00.000Z"
+        made_of.creation_date = datetime.fromisoformat(day)
         dates[day] = made_of.id
     wanted = ground.wanted(node())
     filters = [{"name": "name", "values": ["wanted-*"]}]

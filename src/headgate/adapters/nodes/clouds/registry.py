@@ -58,11 +58,9 @@ _AWS = {
     "profile": Setting("text", "", "the section of that file. Default: `$AWS_PROFILE`, or `default`."),
     "role_arn": Setting("text", "", "a role that the key, or the token, is exchanged for."),
     "web_identity_token_file": Setting("path", "", "the token that role_arn is lent for, instead of a key."),
-    "endpoint_url": Setting("text", "", "where AWS is, if it is elsewhere: EC2, STS and Service Quotas at one address."),
-}
-_OPENSTACK = {
-    "config_file": Setting("path", "", "a file as OpenStack's own tools read it. Default: theirs, `clouds.yaml`."),
-    "cloud": Setting("text", "", "the cloud in that file."),
+    "endpoint_url": Setting(
+        "text", "", "where AWS is, if it is elsewhere: EC2, STS and Service Quotas at one address."
+    ),
 }
 _HERE = "headgate.adapters.nodes.clouds"
 CLOUDS: dict[str, Row] = {
