@@ -41,7 +41,7 @@ driver = git
 baseurl = hub
 canonical_hostname = git.example
 [connection cloud]
-driver = aws
+driver = azure
 access_key_id = x
 """
 

@@ -181,7 +181,7 @@ user = zuul
 driver = elasticsearch
 uri = http://localhost:9200
 [connection cloud]
-driver = aws
+driver = azure
 access_key_id = x
 secret_access_key = s3cr3ts3cr3t
 """
