@@ -21,6 +21,7 @@ from headgate.gate.parted import dealt_with, strayed
 from headgate.gate.readiness import guarded, unfit
 from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refs import takes_part
+from headgate.gate.refusals import attempted
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
 from headgate.gate.ripples import rippled
@@ -94,7 +95,7 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
         current = world.standings.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
             return state  # a newer patchset is known already, and brings its own event
-        state = enqueue(state, change, event.id, world, asked)
+        state = enqueue(state, change, event.id, world, asked, answered=attempted(event, current, world))
     for other in needed_by(change.key, world) if event.fresh else ():  # it was tested without
         news = replace(event, change=other, happening=None)  # whose forge, another one maybe, has no word for it
         if triggers(world.pipeline, news, world.standings.get(other.key)):

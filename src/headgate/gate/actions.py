@@ -9,6 +9,10 @@ from headgate.gate.change import Change, Tell
 from headgate.gate.model import Item
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
 
+REFUSED, SETTLED, WAITS, ALARM, LANDED = "refused", "settled", "waits", "alarm", "landed"
+"""What is said to the people of a change beside the results of pipelines: that it does not come in; that this holds no
+more; that it has passed and waits; that they have to look after it; that it has landed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:
@@ -39,6 +43,8 @@ class Report:
     phase: str = ""
     """The pipeline's reporters that it is told by, where there are such; empty: it is said to the people of the change
     whatever the pipeline tells to whom."""
+    kind: str = ""
+    """Of what has no phase: `REFUSED` and those beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ class Record:
     message: str
     tested: bool = True
     """Does the result say anything of the change: were its jobs what decided?"""
+    refused: bool = False
+    """It was never in the queue, of which its people are told in words of their own."""
 
 
 @dataclass(frozen=True, slots=True)

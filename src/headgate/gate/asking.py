@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import chain
 
-from headgate.config.forges.asking import Dialect, Seen, refused, triggered
-from headgate.config.forges.asking import unmet as missing
+from headgate.config.forges.asking import Dialect, Seen, hindering, missing, triggered
 from headgate.config.forges.table import DIALECTS
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import Change, Standing, TriggerEvent
@@ -38,56 +38,68 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
 
 def ours(world: World, connection: str) -> frozenset[str]:
     """Return the labels and contexts that the pipeline sets itself at this connection."""
-    pipeline, found = world.pipeline, {f"{world.tenant}/{world.pipeline.name}"}
+    return set_by(world.pipeline, connection) | {f"{world.tenant}/{world.pipeline.name}"}
+
+
+def set_by(pipeline: Pipeline, connection: str) -> frozenset[str]:
+    """Return the labels that the pipeline's reporters set at this connection, or take away."""
     sets = dialect_of(pipeline, connection).sets
-    for reports in pipeline.reports.values():
-        for how in reports.get(connection, ()):
-            found |= sets(how)
-    return frozenset(found)
+    hows = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
+    return frozenset().union(*map(sets, hows))
 
 
 def unmet(world: World, standing: Standing, *, entering: bool = False) -> str:
-    """Return which of the pipeline's requirements keeps a change out, for people; empty: none does.  `entering`: it is
-    to come in now; else it is there, and what Headgate says of it since is not asked."""
+    """Return which of the pipeline's requirements keeps a change out first, for people; empty: none does.  `entering`:
+    as of `lacking`."""
+    return next(lacking(world, standing, entering=entering), "")
+
+
+def lacking(world: World, standing: Standing, *, entering: bool = False) -> Iterator[str]:
+    """Yield the pipeline's requirements that keep a change out, for people.  `entering`: it is to come in now; else it
+    is there, and what Headgate says of it since is not asked."""
     pipeline, change = world.pipeline, standing.change
     connection = change.connection
     wanted, unwanted = pipeline.require.get(connection, _NOTHING), pipeline.reject.get(connection, _NOTHING)
     dialect = dialect_of(pipeline, connection)
     if not change.is_change and dialect.refs_too:
-        return ""
+        return
     if connection in pipeline.require_approved and not standing.is_approved:
-        return f"{change.key} is not approved"
-    if not wanted and not unwanted:
-        return ""
-    now_ms = world.now_ms if entering else None
-    seen = Seen(standing, world.tenant, now_ms, ours=ours(world, connection))
-    return missing(dialect.require, wanted, seen) or refused(dialect.require, unwanted, seen)
+        yield f"{change.key} is not approved"
+    if wanted or unwanted:
+        now_ms = world.now_ms if entering else None
+        seen = Seen(standing, world.tenant, now_ms, ours=ours(world, connection))
+        yield from missing(dialect.require, wanted, seen)
+        yield from hindering(dialect.require, unwanted, seen)
 
 
 def ruled_out(world: World, standing: Standing) -> str:
-    """Return what the forge itself still asks for before the change may be merged, for people; empty: nothing but what
-    the pipeline says once it has passed.  What the forge has not made up its mind about is waited for."""
+    """Return the first of what the forge itself still asks for before the change may be merged, for people; empty:
+    nothing but what the pipeline says once it has passed."""
+    return next(rulings(world, standing), "")
+
+
+def rulings(world: World, standing: Standing) -> Iterator[str]:
+    """Yield what the forge itself still asks for, for people.  What it has not made up its mind about is waited for."""
     details, change = standing.details, standing.change
     if details is None or not world.dependent or change.connection not in world.pipeline.lands:
-        return ""
+        return
     if details.mergeable is False and not details.draft:
-        return f"{change.key} conflicts with {change.branch}"
-    return withheld(standing, ours(world, change.connection))
+        yield f"{change.key} conflicts with {change.branch}"
+    yield from withheld(standing, ours(world, change.connection))
 
 
-def withheld(standing: Standing, mine: Collection[str]) -> str:
-    """Return which rule of its forge keeps the change from landing, for people; empty: none does.  `mine`: labels and
-    contexts that are set by who asks, so that nothing is amiss where a rule asks for them alone."""
+def withheld(standing: Standing, mine: Collection[str]) -> Iterator[str]:
+    """Yield the rules of its forge that keep the change from landing, for people.  `mine`: labels and contexts that are
+    set by who asks, so that nothing is amiss where a rule asks for them alone."""
     details, change = standing.details, standing.change
     if details is None:
-        return ""
+        return
     if details.draft:
-        return f"{change.key} is a draft"
+        yield f"{change.key} is a draft"
     for rule in details.rules or ():
         only_ours = bool(rule.missing) and set(rule.missing) <= set(mine)
         if rule.met is False and not rule.bypassed and not only_ours:
-            return f"{change.key} {rule.text}"
-    return ""
+            yield f"{change.key} {rule.text}"
 
 
 def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Demands:
@@ -102,10 +114,10 @@ def amiss(asked: Demands, standing: Standing, tenant: str) -> str:
     dialect = DIALECTS.get(asked.driver, DIALECTS["git"])
     seen = Seen(standing, tenant, ours=frozenset(asked.ours))
     if standing.change.key not in asked.exempt:
-        why = missing(dialect.require, asked.require, seen) or refused(dialect.require, asked.reject, seen)
-        if why:
+        found = chain(missing(dialect.require, asked.require, seen), hindering(dialect.require, asked.reject, seen))
+        if why := next(found, ""):
             return why
-    return withheld(standing, asked.ours)
+    return next(withheld(standing, asked.ours), "")
 
 
 def of_refs(change: Change, world: World) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.gate.actions import Action, Faulty, Record, Report
+from headgate.gate.actions import WAITS, Action, Faulty, Record, Report
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.change import Change
 from headgate.gate.closing import Closing, closing_of
@@ -278,7 +278,8 @@ def _told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Ac
     note = text(item, "SUCCESS", world, f"All jobs passed.  It lands once it is opened again: {shut.why}.")
     for change in item.left:
         work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-        asked.append(Report(item.named(change, "held", str(shut.since_ms)), work, world.pipeline.precedence))
+        id = item.named(change, "held", str(shut.since_ms))
+        asked.append(Report(id, work, world.pipeline.precedence, kind=WAITS))
     return replace(item, held_ms=shut.since_ms)
 
 

@@ -9,21 +9,21 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline
 from headgate.gate.actions import Action, Record, Report, Supersede
+from headgate.gate.admission import IN_LINE, foreign, weigh
 from headgate.gate.asking import ruled_out, unmet
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
-from headgate.gate.needs import Needs, called, needed_by, needs
+from headgate.gate.needs import needed_by, needs
 from headgate.gate.queues import queue_in, queue_name
 from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part
+from headgate.gate.refusals import corrected, refused_with, why_not
 from headgate.gate.report import announces, filled, refusal
 from headgate.gate.triggers import heard, triggers, vouched
 from headgate.gate.work import ByHand, ReportRequest
 from headgate.gate.world import Layout, World
 
-IN_LINE = ("serial", "supercedent")
-"""Managers that look at no dependencies."""
 DEFERRED_MAX = 500
 """Changes that a pipeline remembers to let in once what they need has landed."""
 
@@ -37,13 +37,15 @@ def enqueue(
     *,
     exempt: bool = False,
     by_hand: ByHand | None = None,
+    answered: bool = False,
 ) -> State:
     """`change` in the queue it belongs to; refused with a report when it cannot be tested at all.  `exempt`: this
-    patchset need not meet the pipeline's requirements, now or later."""
+    patchset need not meet the pipeline's requirements, now or later.  `answered`: whoever brings it is told when it
+    does not meet them."""
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
-        return _until_its_forge_allows(state, change, event, world, asked)
+        return _unfit(state, change, event, world, asked, answered=answered)
     here = _here(state, change, world)
     if here is not None:
         return _succeed(state, *here, Successor(change, event, exempt))
@@ -51,19 +53,12 @@ def enqueue(
     if world.pipeline.manager in IN_LINE:
         own = replace(_item((change,), event, world), exempt=exempt, by_hand=by_hand)
         return _in_line(state, own, world, asked)
-    found = Needs((change,))
-    if change.is_change and not world.pipeline.ignore_dependencies:
-        found = needs(change, world)
-        beside = tuple(one for one in found.circle if one.key != change.key)
-        problems = found.problems + tuple(filter(None, [too_many(state, found.changes + beside, world)]))
-        needed = len(found.changes + beside)
-        if world.dependencies_max is not None and needed > world.dependencies_max:
-            problems += (f"it needs {needed} changes; the tenant allows {world.dependencies_max} (max-dependencies)",)
-        apart = _not_together(state, change, found.changes, beside, world)
-        if apart and not problems:
-            state = deferring(state, Deferred(change.key, change.commit, event))
-        if problems or apart:
-            return _refuse(state, change, event, problems + apart, world, asked)
+    weighed = weigh(state, change, world)
+    found, problems = weighed.found, weighed.problems
+    if weighed.apart and not problems:
+        state = deferring(state, Deferred(change.key, change.commit, event))
+    if problems or weighed.apart:
+        return _refuse(state, change, event, problems + weighed.apart, world, asked)
     own = replace(_item(found.circle, event, world), by_hand=by_hand)
     own = replace(own, exempt=exempt, spared=(change.key,) if exempt and own.others else ())
     return _let_in(state, own, found.ahead, world, asked)
@@ -122,61 +117,20 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
     return with_queue(state, with_item(queue, replace(item, successor=successor)))
 
 
-def _not_together(
-    state: State, change: Change, ahead: tuple[Change, ...], beside: tuple[Change, ...], world: World
-) -> tuple[str, ...]:
-    """Why the changes of `ahead` cannot land before `change` in one queue, or those `beside` it as one with it.  They
-    meet the requirements themselves, whatever `change` is exempt from."""
-    if not world.dependent:
-        return _not_beside(state, beside, world)
-    problems = [*_not_beside(state, beside, world)]
-    for needed in (*ahead, *beside):
-        here = state.find(needed.key) is not None and needed in ahead
-        if here and queue_name(needed, world) == queue_name(change, world):
-            continue
-        why, how = refused(world, world.standings.get(needed.key)), called(change, needed.key)
-        if not takes_part(needed, world):
-            problems.append(
-                f"{how}: {needed.key}: its project has no {world.pipeline.name} jobs; it must land first, and "
-                "then this change will be enqueued"
-            )
-        elif queue_name(needed, world) != queue_name(change, world):
-            problems.append(
-                f"{how}: {needed.key}: it is in another queue ({queue_name(needed, world)}); "
-                f"it must land first, and then this change will be enqueued; or the two projects must share a queue"
-            )
-        elif why:
-            problems.append(f"{how}: {why}; this change will be enqueued once it is")
-    return tuple(problems)
-
-
-def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple[str, ...]:
-    """Why these cannot be tested as one with what needs them, wherever that is."""
-    problems = []
-    for one in beside:
-        found = state.find(one.key)
-        if foreign(world.pipeline, one):
-            problems.append(f"Depends-On: {one.key}: the pipeline takes no changes of {one.connection}")
-        elif found is not None and found[1].buildset is not None and found[1].buildset.landing:
-            problems.append(f"Depends-On: {one.key}: it is landing; then this change will be enqueued")
-        elif not world.dependent and (why := refused(world, world.standings.get(one.key))):
-            problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
-    return tuple(problems)
-
-
-def _until_its_forge_allows(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
+def _unfit(state: State, change: Change, event: str, world: World, asked: list[Action], *, answered: bool) -> State:
     """With a change that meets what the pipeline requires but not what its forge does remembered, to come in once it
-    does; its people are told what is missing."""
+    does; its people are told what is missing.  Of what the pipeline requires they are told who tried to bring it in."""
     standing = world.standings.get(change.key)
-    if standing is None or standing.change.commit != change.commit or unmet(world, standing, entering=True):
+    if standing is None or standing.change.commit != change.commit or not standing.open:
         return state
-    why = ruled_out(world, standing)
-    if not why or any((one.key, one.commit) == (change.key, change.commit) for one in state.deferred):
+    lacking = unmet(world, standing, entering=True)
+    if not lacking and ruled_out(world, standing):
+        if any((one.key, one.commit) == (change.key, change.commit) for one in state.deferred):
+            return state
+        state = deferring(state, Deferred(change.key, change.commit, event))
+    elif not (lacking and answered):
         return state
-    note = refusal(change, (f"{why}; it will be enqueued once that is so no more",), world)
-    work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-    asked.append(Report(derived(event, world.pipeline.name, "ruled out"), work, world.pipeline.precedence))
-    return deferring(state, Deferred(change.key, change.commit, event))
+    return refused_with(state, change, event, why_not(state, change, world), world, asked)
 
 
 def deferring(state: State, refused: Deferred) -> State:
@@ -262,13 +216,12 @@ def _all_present(state: State, change: Change, world: World) -> bool:
 def _refuse(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
 ) -> State:
-    item = _item((change,), event, world)
-    note = refusal(change, problems, world)
-    if change.connection in world.pipeline.reporters.get("failure", ()):
-        work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
-        asked.append(Report(derived(item.id, "refused"), work, world.pipeline.precedence))
-    asked.append(Record(item, "FAILURE", note, tested=False))
-    return state
+    """The state in which its people know; in the history it stands once for everything that there is to say."""
+    after = refused_with(state, change, event, problems, world, asked)
+    if after is not state:
+        item, note = _item((change,), event, world), refusal(change, problems, world)
+        asked.append(Record(item, "FAILURE", note, tested=False, refused=True))
+    return after
 
 
 def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) -> str:
@@ -292,20 +245,6 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) 
     return f"Nothing is done about it: no pipeline that has jobs of {change.project} ({names}) takes up {what}."
 
 
-def foreign(pipeline: Pipeline, change: Change) -> bool:
-    """Is it of a connection that the pipeline does not name, and does that matter?"""
-    return not pipeline.allow_other_connections and change.connection not in pipeline.connections
-
-
-def too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
-    """Why the pipeline has no room for a change and what it needs `ahead`; empty when it has."""
-    most = world.changes_max
-    missing = sum(state.find(needed.key) is None for needed in ahead)
-    if most is not None and sum(len(item.changes) for _, item in state.items()) + missing + 1 > most:
-        return f"the pipeline {world.pipeline.name} is full: the tenant allows {most} changes in it"
-    return ""
-
-
 def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
     """At the end of a turn, to be settled once more: who came in is told so and leaves the pipelines this one
     supersedes; who succeeded has its reporter jobs run; failures in a row are counted, and may be the last."""
@@ -318,7 +257,7 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
                 asked.extend(heard(EventKind.PROJECT_MERGED, action.item, one, world))
         elif isinstance(action, Record) and action.item.others:
             after = _parted(after, action.item, world)
-    after = readmitted(after, world, asked)
+    after = corrected(readmitted(after, world, asked), world, asked)
     known = {(one.key, one.commit) for _, item in before.items() if item.live for one in item.changes}
     for _, item in list(after.items()):
         if item.live and not item.epilogue:

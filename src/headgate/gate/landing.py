@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.gate.actions import Action, Land, Mark, Report
+from headgate.gate.actions import ALARM, LANDED, Action, Land, Mark, Report
 from headgate.gate.asking import demands
 from headgate.gate.change import Change
 from headgate.gate.leave import commit_of, leave, with_landed
@@ -148,7 +148,7 @@ def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Repo
         "branch; what is behind it in the queue is tested anew."
     )
     work = ReportRequest(change, world.pipeline.name, note, landed=answer.commit)
-    return Report(item.named(change, "differs"), work, world.pipeline.precedence)
+    return Report(item.named(change, "differs"), work, world.pipeline.precedence, kind=ALARM)
 
 
 def _unbelieved(queue: Queue, item: Item, asked: list[Action]) -> Queue:
@@ -176,5 +176,5 @@ def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Actio
         lines = (f"It goes together with {other.change.key}, which has landed as {other.commit}." for other in others)
         note = "\n".join([said, "", *lines])
         work = ReportRequest(one.change, world.pipeline.name, note, landed=one.commit)
-        told.append(Report(item.named(one.change, "landed"), work, world.pipeline.precedence))
+        told.append(Report(item.named(one.change, "landed"), work, world.pipeline.precedence, kind=LANDED))
     return told

@@ -279,6 +279,21 @@ class Deferred(msgspec.Struct, frozen=True):
     """Id of the event that brought it."""
 
 
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A patchset that does not come in, and what its people were told of that."""
+
+    key: str
+    commit: str
+    event: str
+    """Id of the event that brought it."""
+    said: str = ""
+    """A digest of what was said last; empty: nothing was."""
+    told_ms: int = 0
+    """When that was, milliseconds since the epoch, UTC."""
+    due_ms: int = 0
+    """When it is to be said what holds then, if that is something else; 0: nothing is to be said."""
+
+
 class Parted(msgspec.Struct, frozen=True):
     """A circle of several repositories of which a part has landed, and the rest could not."""
 
@@ -339,6 +354,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Alarms that stand."""
     strayed: tuple[Strayed, ...] = ()
     """Alarms that stand until somebody says that it is dealt with."""
+    refusals: tuple[Refusal, ...] = ()
+    """Of the last changes that do not come in."""
 
     @property
     def alarms(self) -> tuple[Parted | Strayed, ...]:

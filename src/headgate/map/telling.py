@@ -114,7 +114,8 @@ class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
 
     report: str
     """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
-    pipeline names the connection."""
+    pipeline names the connection.  At a forge also refused | settled | waits | alarm | landed: it does not come in;
+    nothing keeps it out any more; it has passed and waits; people have to look after it; it has landed."""
     ref: str = ""
     """Of what is no change: the ref that was updated."""
     event: str = ""

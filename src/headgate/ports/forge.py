@@ -98,6 +98,8 @@ class Abilities(msgspec.Struct, frozen=True):
     webhooks: bool = False
     any_case: bool = False
     """Is a project the same one in whatever case its name is written?"""
+    edits: bool = False
+    """Does it edit the comment that it made before?  Elsewhere nobody is told that what was said holds no more."""
     protection: bool = False
     """Does it say which branches are protected or locked?  Where not, all count as protected, and none as locked."""
 

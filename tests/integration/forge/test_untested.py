@@ -46,8 +46,15 @@ CONFIG = """
     trigger: {{hub: [{{event: {event}, action: comment, comment: ^gate it$}}]}}
     success: {{hub: {{status: success, merge: true, comment: false}}}}
     failure: {{hub: {{status: {failure}}}}}
+- pipeline:
+    name: ship
+    manager: dependent
+    trigger: {{hub: [{{event: {event}, action: comment, comment: ^ship it$}}]}}
+    require: {{hub: {{{label}: ready}}}}
+    success: {{hub: {{status: success, merge: true, comment: false}}}}
+    failure: {{hub: {{status: {failure}}}}}
 - job: {{name: unit, parent: null, run: jobs/unit}}
-- project: {{name: ^127.0.0.1/.*, queue: integrated, check: {{jobs: [unit]}}, gate: {{jobs: [unit]}}}}
+- project: {{name: ^127.0.0.1/.*, queue: integrated, check: &jobs {{jobs: [unit]}}, gate: *jobs, ship: *jobs}}
 - queue: {{name: integrated}}
 """
 TENANTS = """
@@ -70,6 +77,9 @@ class Kind(NamedTuple):
     failure: str
     change: str
     """How its addresses name a change."""
+    label: str = "label"
+    """How pipelines require one."""
+    edits: bool = True
 
 
 KINDS = {
@@ -83,7 +93,7 @@ KINDS = {
     "gitlab": Kind(
         gitlab, at_gitlab, gitlab_connecting,
         lambda here: {"server": here.hub.url, "api_token": here.token, "webhook_token": at_gitlab.SECRET},
-        "gl_merge_request", "failed", "-/merge_requests",
+        "gl_merge_request", "failed", "-/merge_requests", "labels",
     ),
     "gitea": Kind(
         gitea, at_gitea, gitea_connecting,
@@ -95,7 +105,7 @@ KINDS = {
     "pagure": Kind(
         pagure, at_pagure, pagure_connecting,
         lambda here: {"baseurl": f"{here.hub.url}/", "api_token": here.hub.token("headgate")},
-        "pg_pull_request", "failure", "pull-request",
+        "pg_pull_request", "failure", "pull-request", "tags", False,
     ),
 }  # fmt: skip
 
@@ -129,7 +139,24 @@ class Place:
         """Return what Headgate wrote there."""
         notes = change.notes if hasattr(change, "notes") else change.comments
         texts = [str(getattr(one, "text", None) or getattr(one, "body", "")) for one in notes]
-        return [text for text in texts if "headgate" in text]
+        return [text for text in texts if "<!-- headgate" in text]
+
+    def label(self, change: Any, name: str) -> None:
+        """Put a label on, or a tag."""
+        (self.here.bob.tag if hasattr(self.here.bob, "tag") else self.here.bob.label)(change, name)
+
+    @property
+    def comments(self) -> int:
+        """Return how often Headgate wrote or edited a comment."""
+        calls = [call for call in self.here.hub.door.log if call.method in ("POST", "PATCH", "PUT")]
+        return sum("comment" in call.template or "notes" in call.template for call in calls)
+
+    async def merged(self, change: Any) -> None:
+        """Wait until it is merged."""
+        async with asyncio.timeout(DEADLINE_S):
+            said = ("merged", "state", "status")
+            while not any(str(getattr(change, name, "")).lower() in ("true", "merged") for name in said):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
     async def told(self, change: Any, *words: str) -> None:
         """Wait until one comment has all of these words."""
@@ -151,7 +178,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def placed(kind: Kind, root: Path) -> AsyncIterator[Place]:
     """Provide a gate whose jobs pass."""
     repositories = Repositories(root / "plain")
-    config = CONFIG.format(event=kind.event, failure=kind.failure)
+    config = CONFIG.format(event=kind.event, failure=kind.failure, label=kind.label)
     repositories.create("ops", {"zuul.yaml": config, "jobs/unit": "#!/bin/sh\n"})
     async with kind.serve(root / "there") as hub, kind.ground.ground(hub, root) as here:
         if kind.serve is github:
@@ -183,3 +210,24 @@ async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
     await place.here.hub.mail.delivered()
     place.here.bob.comment(third, "gate it")
     await place.told(third, "was not enqueued in gate", "abandoned")
+    await _is_kept_out(place)
+
+
+async def _is_kept_out(place: Place) -> None:
+    """What a pipeline requires in vain is said to who tries to bring a change in, once, until it is so no more."""
+    change = place.proposed("four", "https://elsewhere.example/x/pull/1")
+    before = place.comments
+    place.here.bob.comment(change, "ship it")
+    await place.told(change, "ship: does not come in", "was not enqueued in ship", "ready")
+    place.here.bob.comment(change, "ship it")
+    place.here.bob.comment(change, "test it")
+    await place.told(change, "check: passed")
+    assert place.comments == before + 2, "each pipeline once, whoever asks again"
+    place.label(change, "ready")
+    place.here.bob.comment(change, "ship it")
+    await place.merged(change)
+    if place.kind.edits:
+        await place.told(change, "ship: is not kept out any more", "is in ship now")
+    else:
+        await place.told(change, "ship: does not come in")
+    assert len(place.said(change)) == 2 and place.comments == before + 2 + place.kind.edits

@@ -23,6 +23,11 @@ WORDS = {
     "no-jobs": "has no jobs",
     "disabled": "ended in a disabled pipeline",
     "dequeue": "left the queue",
+    "refused": "does not come in",
+    "settled": "is not kept out any more",
+    "waits": "waits",
+    "alarm": "needs your attention",
+    "landed": "has landed",
 }
 """Kind of report -> what became of the change."""
 

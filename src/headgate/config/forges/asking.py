@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from headgate.config.forges.facts import Checked, Details, Happening, Word
@@ -153,25 +153,43 @@ def triggered(dialect: Dialect, said: Mapping[str, Any], seen: Seen) -> bool:
 
 
 def unmet(terms: Terms, said: Mapping[str, Any], seen: Seen) -> str:
-    """Return what is missing of what is required, for people; empty: nothing is."""
+    """Return what is missing first of what is required, for people; empty: nothing is."""
+    return next(missing(terms, said, seen), "")
+
+
+def missing(terms: Terms, said: Mapping[str, Any], seen: Seen) -> Iterator[str]:
+    """Yield what is missing of what is required, for people."""
     for name, value in said.items():
         term = terms.get(name)
         if term is None:
             continue
         why = term.lacks(value, seen) if term.lacks is not None else ""
         if why or (term.lacks is None and not term.holds(value, seen)):
-            return why or f"{seen.change.key} {_is_not(name, value)}"
-    return ""
+            yield why or f"{seen.change.key} {_is_not(name, _part(value, term.holds, seen, holds=False))}"
 
 
 def refused(terms: Terms, said: Mapping[str, Any], seen: Seen) -> str:
-    """Return what of that holds which keeps a change out, for people; empty: nothing does."""
+    """Return what holds first of that which keeps a change out, for people; empty: nothing does."""
+    return next(hindering(terms, said, seen), "")
+
+
+def hindering(terms: Terms, said: Mapping[str, Any], seen: Seen) -> Iterator[str]:
+    """Yield what holds of that which keeps a change out, for people."""
     for name, value in said.items():
         term = terms.get(name)
-        found = (term.rejects or term.holds)(value, seen) if term is not None else False
-        if found:
-            return found if isinstance(found, str) else f"{seen.change.key} {_is(name, value)}"
-    return ""
+        if term is None:
+            continue
+        rejects = term.rejects or term.holds
+        if found := rejects(value, seen):
+            part = _part(value, rejects, seen, holds=True)
+            yield found if isinstance(found, str) else f"{seen.change.key} {_is(name, part)}"
+
+
+def _part(value: object, term: Callable[[Any, Seen], bool | str], seen: Seen, *, holds: bool) -> object:
+    """Return those of a list that it is about: of what is wanted together, only what is missing."""
+    if not isinstance(value, list):
+        return value
+    return [one for one in value if bool(term([one], seen)) is holds] or value
 
 
 def _is_not(name: str, value: object) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.texts import line
-from headgate.gate.actions import Land
+from headgate.gate.actions import SETTLED, Land
 from headgate.gate.work import ERROR_SIZE_MAX, LandAnswer, LandRequest
 from headgate.map.telling import Posting, Pushed
 from headgate.ports.forge import Forge, Landed, Shows
@@ -44,7 +44,7 @@ class ForgeReporter:
         """Raise ReporterAway, ReportPutOff, ReportRefused."""
         if posting.pushed is not None:
             await self._show(posting, posting.pushed)
-        else:
+        elif self.forge.can.edits or posting.report.report != SETTLED:
             await self.forge.report(posting)
 
     async def land(self, posting: Posting, work: LandRequest, session: Session) -> list[Op]:

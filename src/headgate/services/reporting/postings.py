@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from headgate.gate.actions import Land, Mark
+from headgate.gate.actions import LANDED, Land, Mark
 from headgate.gate.change import Change
 from headgate.gate.work import LandRequest, ReportRequest, RepoState
 from headgate.map.telling import Posting, Pushed, QueueReport
 from headgate.recipes.requests import Request
 from headgate.services.notices.naming import notice
 
-LAND, SAY = "land", "say"
-"""What is reported, beside the phases of a pipeline: that a change is to be merged; text alone."""
+LAND = "land"
+"""What is reported, beside the phases of a pipeline: that a change is to be merged."""
 
 
 def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> Posting:
@@ -36,7 +36,7 @@ def told_of(change: Change) -> dict[str, str]:
 
 def to_mark(action: Mark, tenant: str, now_ms: int) -> Posting:
     """Return the request to show a change as merged that has landed by a push."""
-    posting = said(action.id, action.work, tenant, now_ms)
+    posting = said(action.id, action.work, tenant, now_ms, LANDED)
     return replace(posting, pushed=Pushed(action.work.landed, action.contained))
 
 
@@ -55,7 +55,9 @@ def trimmed(work: LandRequest) -> LandRequest:
     )
 
 
-def said(id: str, work: ReportRequest, tenant: str, now_ms: int) -> Posting:
-    """Return a text for the people of a change, which votes for nothing."""
+def said(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> Posting:
+    """Return a text for the people of a change, which votes for nothing.  `kind`: as of `gate.actions.Report`."""
     about = notice("report", id, tenant, work.pipeline, work.change, "", now_ms)
-    return Posting("", QueueReport(**asdict(replace(about, message=work.note)), report=SAY), key=id, change=work.change)
+    return Posting(
+        "", QueueReport(**asdict(replace(about, message=work.note)), report=kind), key=id, change=work.change
+    )

@@ -20,9 +20,10 @@ from headgate.base.texts import line
 from headgate.config.forges.table import DIALECTS
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
-from headgate.gate.actions import Action, Land, Merge, Record, Report
+from headgate.gate.actions import Action, Land, Merge, Record
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
+from headgate.gate.refusals import speaks
 from headgate.gate.report import build_url, filled, kind_of, untested
 from headgate.gate.returned.shape import Comment
 from headgate.gate.work import LandRequest
@@ -243,14 +244,13 @@ def _said(before: State, after: State, asked: Sequence[Action], world: World) ->
             yield _Said("enqueue", item, "", text)
         if item.started and not (was is not None and was.started):
             yield _Said("start", item, "", filled(pipeline.start_message, item, world))
-    texts = {action.id for action in asked if isinstance(action, Report)}
     announced, merging = bool(pipeline.reports.get("enqueue")), frozenset(world.merging)
     for action in ended:
         kind, item = kind_of(action.result, world), action.item
         if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
             landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
-            refused = derived(item.id, "refused") in texts  # told in a text of its own
-            told = merging if landed else frozenset(pipeline.drivers) if refused else frozenset()
+            apart = action.refused and speaks(pipeline, item.change.connection)  # told in words of their own
+            told = merging if landed else frozenset(pipeline.drivers) if apart else frozenset()
             yield _Said(kind, item, action.result, action.message, told)
 
 

@@ -18,6 +18,7 @@ from headgate.gate.decide import settle, unfinished
 from headgate.gate.enqueue import concluded
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
+from headgate.gate.refusals import is_due, left_ms
 from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.start import awaited
 from headgate.gate.triggers import triggers
@@ -125,7 +126,7 @@ class PipelineRunner:
                     log.info("%s/%s: nothing is left of it: %s", self.tenant, self.name, self._without)
                     pieces = [*self._semaphores.given_up(), *leftover(self._context, self._place, self._events)]
                     return await removed(self._context, pieces, [guard])
-                with self._semaphores.patience(stirs.nudge):
+                with self._semaphores.patience(stirs.nudge, left_ms(self._state, self._context.now_ms())):
                     await stirs.moved(seen)
 
     @property
@@ -321,8 +322,8 @@ class PipelineRunner:
     def _facts(self) -> tuple[object, ...]:
         """Changes whenever anything outside our own state that a decision may rest on has changed."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
-        shut, disabled = state_of(self._context, self.tenant), self._state.disabled
-        return self._standings.counted(), layouts, answered, shut, disabled, *self._semaphores.versions()
+        shut = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
+        return self._standings.counted(), layouts, answered, *shut, self._state.disabled, *self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""

@@ -39,10 +39,11 @@ class Semaphores:
         return (*versions, *(name for name in sorted(self._since_ms) if self._is_passed_over(name)))
 
     @contextmanager
-    def patience(self, over: Callable[[], None]) -> Iterator[None]:
-        """Call `over` once a free place that is kept for a waiter is to be kept no longer."""
+    def patience(self, over: Callable[[], None], other_ms: int | None = None) -> Iterator[None]:
+        """Call `over` once a free place that is kept for a waiter is to be kept no longer, or after `other_ms`."""
         left = [since + PATIENCE_MS - self._context.now_ms() for _, since in self._since_ms.values()]
-        delay_ms = min((ms for ms in left if ms > 0), default=None)
+        others = [] if other_ms is None else [max(other_ms, 1)]
+        delay_ms = min((ms for ms in (*left, *others) if ms > 0), default=None)
         timer = None if delay_ms is None else asyncio.get_running_loop().call_later(delay_ms / 1000, over)
         try:
             yield

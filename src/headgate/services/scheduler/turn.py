@@ -175,9 +175,9 @@ class Turn:
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
                 pass  # go with what they change
-            case Report(id, work, phase=phase) if work.change.connection in self.outboxes.lands:
+            case Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
                 if not phase:  # its reporters tell the rest
-                    text = said(id, work, self.tenant, self.now_ms)
+                    text = said(id, work, self.tenant, self.now_ms, kind)
                     told.append(Piece(self.outboxes.tell(work.change.connection, text)))
             case Mark(work=work):
                 posting = to_mark(action, self.tenant, self.now_ms)

@@ -40,6 +40,7 @@ class GiteaForge(RestDriver):
         file_comments=True,
         webhooks=True,
         any_case=True,
+        edits=True,
         protection=True,
     )
 

@@ -45,6 +45,7 @@ CAN = Abilities(
     file_comments=True,
     webhooks=True,
     any_case=True,
+    edits=True,
     protection=True,
 )
 

@@ -39,6 +39,7 @@ class GitLabForge(RestDriver):
         threads=True,
         webhooks=True,
         any_case=True,
+        edits=True,
         protection=True,
     )
 

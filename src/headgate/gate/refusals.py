@@ -1,0 +1,161 @@
+"""What people are told of a change that does not come in: once, and anew only when there is something else to say.
+
+Who pushes tried nothing, nor did a program; whoever may not write to the project is not answered.  What is said is
+compared with what holds now in every turn, so that it is corrected although no event tells of that.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.config.model import Pipeline
+from headgate.gate.actions import REFUSED, SETTLED, Action, Record, Report
+from headgate.gate.admission import weigh
+from headgate.gate.asking import lacking, rulings, set_by
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.model import Refusal, State
+from headgate.gate.report import refusal
+from headgate.gate.work import ReportRequest
+from headgate.gate.world import World
+
+KEPT_MAX = 200
+"""Changes of which a pipeline remembers what it said."""
+AT_ONCE_MAX = 30
+"""Changes that are told of in `PAUSE_MS`; the others are told later."""
+PAUSE_MS, GRACE_MS = 60_000, 5_000
+"""Between two words on one change; what brings it in may be on its way."""
+_UNTRUSTED = ("none", "read")
+
+
+def attempted(event: TriggerEvent, known: Standing | None, world: World) -> bool:
+    """Did somebody try to bring the change in who is to know why it does not come?"""
+    if event.kind is EventKind.APPROVED:
+        return True
+    what, change = event.happening, event.change
+    if event.kind is not EventKind.STIRRED or what is None or (what.statuses and what.action != "rerequested"):
+        return False
+    if not (what.comments or what.votes or what.added or what.removed or what.action in ("approved", "rerequested")):
+        return False
+    us = known.details.us if known is not None and known.details is not None else ()
+    if what.who is not None:
+        owns = what.who.name == change.owner
+        if what.who.name in us or (what.who.permission in _UNTRUSTED and not owns):
+            return False
+    labels, pipelines = {*what.added, *what.removed}, (world.pipeline, *world.beside.pipelines.values())
+    return not labels or not any(labels <= set_by(one, change.connection) for one in pipelines)
+
+
+def speaks(pipeline: Pipeline, connection: str) -> bool:
+    """Does the pipeline comment on changes of the connection?"""
+    if not any(connection in told for told in pipeline.reporters.values()):
+        return False
+    failures = pipeline.reports.get("failure", {}).get(connection, ())
+    every = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
+    hows = failures or tuple(every)
+    return not hows or any(how.get("comment", True) for how in hows)
+
+
+def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
+    """Return everything that keeps a change out now, for people."""
+    standing = world.standings.get(change.key)
+    if standing is None:
+        return ()
+    missing, rules = tuple(lacking(world, standing, entering=True)), tuple(rulings(world, standing))
+    if missing:
+        return missing + rules
+    if rules:
+        return (*rules[:-1], f"{rules[-1]}; it will be enqueued once that is so no more")
+    weighed = weigh(state, change, world)
+    return weighed.problems + weighed.apart
+
+
+def refused_with(
+    state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
+) -> State:
+    """Return the state in which the people of a change are told that it does not come in; the same one where they
+    know, or will."""
+    note, now_ms = refusal(change, problems, world), world.now_ms
+    known = next((one for one in state.refusals if one.key == change.key), None) or Refusal(change.key, "", event)
+    if known.commit == change.commit and (known.due_ms or known.said == _mark(note)):
+        return state
+    due_ms = known.told_ms + PAUSE_MS if known.told_ms else 0
+    known = replace(known, commit=change.commit, event=event)
+    if now_ms < due_ms or _crowded(state, now_ms):
+        known = replace(known, due_ms=max(due_ms, now_ms + GRACE_MS))
+    else:
+        known = _told(known, change, REFUSED, note, world, asked)
+    others = (one for one in state.refusals if one.key != change.key)
+    return replace(state, refusals=(*others, known)[-KEPT_MAX:])
+
+
+def corrected(state: State, world: World, asked: list[Action]) -> State:
+    """Return the state in which what was said of refusals holds, or will soon."""
+    ended = {key for one in asked if isinstance(one, Record) and not one.refused for key in one.item.keys}
+    for one in state.refusals:
+        after = _corrected(one, state, world, asked) if one.key not in ended else None
+        if after is not one:
+            kept = (other if other.key != one.key else after for other in state.refusals)
+            state = replace(state, refusals=tuple(other for other in kept if other is not None))
+    return state
+
+
+def left_ms(state: State, now_ms: int) -> int | None:
+    """Return after how long something is to be said, 0 or less where it is time; None: nothing waits for its time."""
+    return min((one.due_ms - now_ms for one in state.refusals if one.due_ms), default=None)
+
+
+def is_due(state: State, now_ms: int) -> bool:
+    """Is it time to say something?"""
+    left = left_ms(state, now_ms)
+    return left is not None and left <= 0
+
+
+def _corrected(one: Refusal, state: State, world: World, asked: list[Action]) -> Refusal | None:
+    """None: it is to be forgotten."""
+    standing = world.standings.get(one.key)
+    if standing is None or not standing.open:
+        return None
+    change = standing.change
+    if state.find(one.key) is not None:
+        if one.said and not _announced(world.pipeline, change.connection):
+            _told(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, asked)
+        return None
+    if change.commit != one.commit:  # what was said names another patchset, which nobody tries to bring in
+        return replace(one, due_ms=0) if one.due_ms else one
+    problems = why_not(state, change, world)
+    free = f"Nothing keeps {change.id} out of {world.pipeline.name} any more: it comes in once it is asked for again."
+    note = refusal(change, problems, world) if problems else free
+    if one.said == _mark(note) or not (one.said or problems):
+        return replace(one, due_ms=0) if one.due_ms else one
+    if not one.due_ms:
+        return replace(one, due_ms=max(one.told_ms + PAUSE_MS, world.now_ms + GRACE_MS))
+    if world.now_ms < one.due_ms:
+        return one
+    if _crowded(state, world.now_ms):
+        return replace(one, due_ms=world.now_ms + PAUSE_MS)
+    return _told(one, change, REFUSED if problems else SETTLED, note, world, asked)
+
+
+def _told(one: Refusal, change: Change, kind: str, note: str, world: World, asked: list[Action]) -> Refusal:
+    """Return it as it is once this is said."""
+    pipeline, mark = world.pipeline, _mark(note)
+    if speaks(pipeline, change.connection):
+        id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.told_ms))
+        work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
+        asked.append(Report(id, work, pipeline.precedence, kind=kind))
+    return replace(one, said=mark, told_ms=world.now_ms, due_ms=0)
+
+
+def _announced(pipeline: Pipeline, connection: str) -> bool:
+    """Do people read anyway that it is in?"""
+    hows = (how for kind in ("enqueue", "start") for how in pipeline.reports.get(kind, {}).get(connection, ()))
+    return any(how.get("comment", True) for how in hows)
+
+
+def _crowded(state: State, now_ms: int) -> bool:
+    return sum(one.told_ms > now_ms - PAUSE_MS for one in state.refusals if one.told_ms) >= AT_ONCE_MAX
+
+
+def _mark(note: str) -> str:
+    return derived("refusal", note)

@@ -1,0 +1,249 @@
+"""Who tries to bring a change in reads why it does not come in: once, and anew only when there is something new."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.forges.facts import Account, Details, Happening, Rule, Status, Vote
+from headgate.config.model import TriggerFilter
+from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.refusals import AT_ONCE_MAX, KEPT_MAX, PAUSE_MS
+from headgate.testing.plays import Play
+
+ME = "headgate[bot]"
+ANN, STRANGER = Account("ann", permission="write"), Account("eve", permission="read")
+APPROVED = Vote(ANN, "review", "approved")
+LABELED = Happening("pull_request", "labeled", added=("gate",))
+SAID = Happening("pull_request", "comment", ANN, ("gate it",))
+
+
+def hub(**reports: Any) -> Play:  # as the pipeline says it
+    """A gate that wants an approval and a label, and no label `wip`, of what is labelled or asked for."""
+    said = reports or {"success": {"hub": ({"merge": True},)}, "failure": {"hub": ({"status": "failure"},)}}
+    play = Play()
+    actions = ["labeled", "comment", "opened", "changed", "status"]
+    play.pipeline = replace(
+        play.pipeline,
+        triggers=(TriggerFilter("hub", ("pull_request",), more={"action": actions}),),
+        require={"hub": {"review": [{"type": "approved"}], "label": ["gate"]}},
+        reject={"hub": {"label": ["wip"]}},
+        require_approved=(),
+        drivers={"hub": "github"},
+        lands=("hub",),
+        reporters={kind: tuple(told) for kind, told in said.items()},
+        reports=said,
+    )
+    return play
+
+
+def pull(name: str = "A", number: int = 7) -> Change:
+    commit = (name * 40)[:40]
+    return Change("hub", "hub/lib", "master", name, commit, number=str(number), files=("f",), owner="bob")
+
+
+def known(play: Play, change: Change, **details: Any) -> None:  # members of Details
+    was = play.standings.get(change.key)
+    now = was.details if was is not None and was.details is not None else Details(us=(ME,), labels=(), votes=())
+    play.standings[change.key] = Standing(change, details=replace(now, **details))
+
+
+def told(
+    play: Play,
+    change: Change,
+    happening: Happening = LABELED,
+    kind: EventKind = EventKind.STIRRED,
+    **details: Any,  # members of Details
+) -> None:
+    """Something happened, after which the forge says this of the change."""
+    known(play, change, **details)
+    play.act(TriggerEvent(kind, change, f"e{change.key}{play._clock}", at_ms=play._clock, happening=happening))
+
+
+def later(play: Play, ms: int = PAUSE_MS) -> None:
+    play._clock += ms
+    play.act()
+
+
+def notes(play: Play, kind: str = "refused") -> list[str]:
+    return [report.work.note for report in play.reports if report.kind == kind]
+
+
+def test_what_is_missing_is_said_in_words_all_of_it_and_once() -> None:
+    play, change = hub(), pull()
+    told(play, change, labels=("wip",))
+    (note,) = notes(play)
+    assert "A,AAAAAAAA" in note or "7," in note
+    assert "was not enqueued in gate" in note
+    assert "review: {type: approved}" in note and "label: gate" in note and "label: wip" in note
+    told(play, change, SAID)
+    told(play, change, Happening("pull_request_review", "submitted", ANN, state="commented"))
+    later(play)
+    assert len(notes(play)) == 1 and play.queue == [] and play.ended == {}
+
+
+def test_of_what_is_wanted_together_only_what_is_missing_is_named() -> None:
+    play, change = hub(), pull()
+    play.pipeline = replace(play.pipeline, require={"hub": {"label": ["gate", "docs"]}})
+    told(play, change, labels=("docs",))
+    (note,) = notes(play)
+    assert note.endswith("lacks what is required of it: label: gate")
+
+
+def test_it_is_said_anew_when_something_else_is_missing_but_not_at_once() -> None:
+    play, change = hub(), pull()
+    told(play, change)
+    known(play, change, votes=(APPROVED,))
+    play.act()
+    assert len(notes(play)) == 1, "at most one in a while"
+    known(play, change, votes=())
+    play.act()
+    later(play)
+    assert len(notes(play)) == 1, "it is as it was when it was said"
+    known(play, change, votes=(APPROVED,))
+    play.act()
+    later(play)
+    first, second = notes(play)
+    assert "review" in first and "review" not in second and "label: gate" in second
+
+
+def test_an_author_who_moves_a_label_to_and_fro_makes_one_word_in_a_while() -> None:
+    play, change = hub(), pull()
+    for number in range(40):
+        told(play, change, SAID, labels=("wip",) if number % 2 else ())
+    assert len(notes(play)) == 1
+    later(play)
+    assert len(notes(play)) == 2 and "wip" in notes(play)[-1]
+
+
+def test_what_comes_in_is_not_said_to_be_kept_out_any_more() -> None:
+    play, change = hub(), pull()
+    told(play, change)
+    told(play, change, votes=(APPROVED,), labels=("gate",))
+    assert play.queue == ["A"] and len(notes(play)) == 1
+    (said,) = notes(play, "settled")
+    assert said == f"{change.id} is in gate now."
+    later(play)
+    assert len(notes(play, "settled")) == 1 and play.state.refusals == ()
+
+
+@pytest.mark.parametrize("kind", ["enqueue", "start"])
+def test_where_that_is_commented_anyway_it_is_not_said_twice(kind: str) -> None:
+    play, change = hub(failure={"hub": ({},)}, **{kind: {"hub": ({},)}}), pull()
+    told(play, change)
+    told(play, change, votes=(APPROVED,), labels=("gate",))
+    assert play.queue == ["A"] and notes(play, "settled") == [] and play.state.refusals == ()
+
+
+def test_what_nothing_keeps_out_any_more_and_nobody_brings_in_is_said_so() -> None:
+    play, change = hub(), pull()
+    told(play, change)
+    known(play, change, votes=(APPROVED,), labels=("gate",))
+    play.act()
+    assert notes(play, "settled") == [], "the event that brings it in may be on its way"
+    later(play)
+    (said,) = notes(play, "settled")
+    assert "nothing keeps" in said.lower() and play.queue == []
+    told(play, change, SAID)
+    assert play.queue == ["A"] and notes(play, "settled")[-1] == f"{change.id} is in gate now."
+
+
+PUSHED = Happening("pull_request", "changed", ANN)
+CHECKED = Happening("pull_request", "status", Account("ci"), statuses=(Status("ci", "build", "success"),))
+OURS = Happening("pull_request", "comment", Account(ME), ("gate it",))
+SET_BY_US = Happening("pull_request", "labeled", added=("tested",))
+
+
+@pytest.mark.parametrize(
+    ("happening", "kind"),
+    [
+        (PUSHED, EventKind.PROPOSED),
+        (CHECKED, EventKind.STIRRED),
+        (OURS, EventKind.STIRRED),
+        (SET_BY_US, EventKind.STIRRED),
+        (Happening("pull_request", "comment", STRANGER, ("gate it",)), EventKind.STIRRED),
+        (Happening("pull_request", "comment", Account("eve", permission="none"), ("x",)), EventKind.STIRRED),
+    ],
+)
+def test_nobody_is_nagged_who_tried_nothing(happening: Happening, kind: EventKind) -> None:
+    """A push, what programs say, what Headgate does itself, and whoever may not write there."""
+    play = hub()
+    tested = {"success": {"hub": ({"label": "tested"},)}}
+    play.pipelines = {"check": replace(play.pipeline, name="check", reports=tested)}
+    told(play, pull(), happening, kind)
+    assert play.reports == [] and play.state.refusals == ()
+
+
+@pytest.mark.parametrize("who", [ANN, Account("bob", permission="read"), Account("dan"), None])
+def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: Account | None) -> None:
+    play = hub()
+    told(play, pull(), Happening("pull_request", "comment", who, ("gate it",)))
+    assert len(notes(play)) == 1
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        {"success": {"hub": ({"merge": True},)}, "failure": {"hub": ({"status": "failure", "comment": False},)}},
+        {"success": {"board": ({},)}, "failure": {"board": ({},)}},
+    ],
+)
+def test_where_comments_are_switched_off_nothing_is_said(reports: Any) -> None:
+    play = hub(**reports)
+    told(play, pull())
+    assert play.reports == []
+
+
+def test_of_very_many_at_once_some_are_told_later_and_nobody_is_forgotten() -> None:
+    play = hub()
+    most = 2 * AT_ONCE_MAX + 5
+    assert most <= KEPT_MAX
+    for number in range(most):
+        play._clock = 1_000_000
+        told(play, pull("A", number))
+    assert len(notes(play)) == AT_ONCE_MAX
+    later(play)
+    assert len(notes(play)) == 2 * AT_ONCE_MAX
+    later(play)
+    later(play)
+    assert len(notes(play)) == most == len({report.work.change.key for report in play.reports})
+
+
+def test_who_is_closed_or_has_landed_is_forgotten_without_a_word() -> None:
+    play, change = hub(), pull()
+    told(play, change)
+    play.standings[change.key] = replace(play.standings[change.key], open=False)
+    later(play)
+    assert len(play.reports) == 1 and play.state.refusals == ()
+
+
+def test_a_new_patchset_is_told_nothing_until_somebody_tries_again() -> None:
+    play, old, new = hub(), pull("A"), pull("B")
+    told(play, old)
+    told(play, new, PUSHED, EventKind.PROPOSED)
+    later(play)
+    assert len(notes(play)) == 1
+    told(play, new, SAID)
+    assert [note.split(" was ")[0] for note in notes(play)] == [old.id, new.id]
+
+
+def test_a_rule_of_the_forge_that_comes_beside_is_told_with_the_rest() -> None:
+    play, change = hub(), pull()
+    told(play, change, rules=(Rule("needs an approval of a code owner", met=False),))
+    (note,) = notes(play)
+    assert "needs an approval of a code owner" in note and "label: gate" in note
+
+
+def test_what_it_needs_in_vain_is_said_once_however_often_somebody_tries() -> None:
+    play, first = hub(), pull("A", 1)
+    second = replace(pull("B", 2), needs=(first.key,))
+    known(play, first)
+    for _ in range(3):
+        told(play, second, SAID, votes=(APPROVED,), labels=("gate",))
+    (note,) = notes(play)
+    assert first.key in note and "will be enqueued once it is" in note
+    known(play, first, votes=(APPROVED,), labels=("gate",))
+    told(play, first, SAID)
+    assert play.queue == ["A", "B"] and notes(play, "settled") == [f"{second.id} is in gate now."]
