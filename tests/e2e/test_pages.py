@@ -76,6 +76,93 @@ def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> No
     shoot(page, "builds")
 
 
+LONG = """#!/bin/sh
+seq -f 'line %.0f of many' 1 60000
+echo 'needle: <b>the cause</b>'
+seq -f 'after %.0f' 1 40000
+exit 3
+"""
+
+
+def test_a_long_log_is_read_where_one_looks(headgate: Headgate, page: Page) -> None:
+    """What is drawn is what is in sight; what is searched is all of it; an address names a line."""
+    repositories = headgate.repositories
+    passed = repositories.propose("code/api", "short", {"b": "1\n"}, "Say little")
+    wait_for("it has passed", lambda: "Build succeeded" in repositories.note("code/api", passed))
+    repositories.write("config", {"jobs/unit": LONG})
+    run_git("commit", "-q", "-m", "Long", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "master", at=repositories.work("config"))
+    commit = repositories.propose("code/api", "long", {"a": "1\n"}, "Say much")
+    wait_for("it has failed", lambda: "Build failed" in repositories.note("code/api", commit))
+    uuid = headgate.get("/api/tenant/example/builds?complete=true")[0]["uuid"]
+    page.goto(f"{headgate.url}/t/example/build/{uuid}")
+    log = page.locator("#log")
+    expect(page.locator(".why")).to_contain_text("exit status 3")
+    expect(page.locator(".before + dd")).to_contain_text("short")
+    expect(log.locator(".row.failed").first).to_be_visible()
+    expect(log).to_contain_text("after 40000")
+    assert log.locator(".row").count() < 400
+    page.get_by_label("Find in log").fill("NEEDLE")
+    expect(log.locator("mark.here")).to_have_text("needle")
+    row = log.locator(".row", has=page.locator("mark.here"))
+    expect(row).to_contain_text("needle: <b>the cause</b>")
+    number = row.locator(".no").inner_text()
+    shoot(page, "long")
+    page.goto(f"{headgate.url}/t/example/build/{uuid}#L{int(number) - 1}-{number}")
+    page.reload()
+    expect(log.locator(".row.named")).to_have_count(2)
+    expect(log.locator(".row.named").first).to_contain_text("line 60000 of many")
+    page.get_by_label("Times").uncheck()
+    expect(log.locator(".row.named .text").last).to_have_text("needle: <b>the cause</b>")
+    page.get_by_role("button", name="Fold all").click()
+    expect(log.locator(".row", has_text="line 60000 of many")).to_have_count(0)
+    page.keyboard.press("f")
+    expect(log.locator(".row.failed").first).to_be_visible()
+
+
+LOG = r"""async () => {
+  const { Lines } = await import("/static/lines.js"), said = (text) => `2026-11-23 10:00:00.000 | ${text}\n`;
+  const some = [...Array(5000).keys()].map((n) => said(`localhost | ö ${n}`)).join("");
+  const text = said("PRE-RUN START: [trusted : config/pre.yaml@master]") + said("PLAY [prepare]")
+    + said("TASK [may fail]")
+    + said("localhost | FAILED (ignored)") + said("localhost | FAILED") + said("PRE-RUN END: good [pre.yaml]")
+    + said("RUN START: [untrusted : api/run.yaml@master]") + said("PLAY [all]") + said("TASK [first]") + some
+    + said("TASK [second]") + said("node | UNREACHABLE: no route") + said("PLAY RECAP")
+    + said("RUN END: failed [run.yaml]")
+    + said("POST-RUN START: [trusted : config/post.yaml@master]") + said("node | FAILED")
+    + said("POST-RUN END: failed");
+  const bytes = new TextEncoder().encode(text), asked = [];
+  const range = async (first, last) => { asked.push([first, last]); return bytes.slice(first, last + 1); };
+  const lines = new Lines(range, 40000);
+  for (let at = 0; at < bytes.length; at += 777) lines.feed(bytes.slice(at, at + 777));
+  const hits = [];
+  await lines.find("ö 17", 0, (found) => hits.push(...found), () => true);
+  await lines.have(1000, 1010);
+  return { count: lines.count, failure: lines.at(lines.failure), hits: hits.length, asked: asked.length,
+    one: lines.at(1000), whole: text.split("\n")[1000], size: lines.bytes === bytes.length,
+    steps: lines.steps.map(({ level, name, failed }) => `${level} ${name}${failed ? " failed" : ""}`) };
+}"""
+
+
+def test_a_log_that_is_not_kept_whole_is_read_again_by_its_ranges(headgate: Headgate, page: Page) -> None:
+    page.goto(headgate.url + "/")
+    told = page.evaluate(LOG)
+    assert told["count"] == 9 + 5000 + 7 and told["size"]
+    assert told["failure"].endswith("| node | UNREACHABLE: no route"), "neither what was ignored nor what came later"
+    assert told["hits"] == 1 + 10 + 100 and told["asked"] > 10
+    assert told["one"] == told["whole"]
+    assert told["steps"] == [
+        "0 pre-run · config/pre.yaml@master",
+        "1 prepare",
+        "2 may fail failed",
+        "0 run · api/run.yaml@master failed",
+        "1 all",
+        "2 first",
+        "2 second failed",
+        "0 post-run · config/post.yaml@master failed",
+    ]
+
+
 def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate, page: Page) -> None:
     wait_for("the pipelines are known", lambda: headgate.get("/api/tenant/example/pipelines"))
     words = ("autohold", "code/api", "unit", "--url", headgate.url, "--reason", "<b>why</b> does it break?")

@@ -1,78 +1,63 @@
-import { api, el, facts, fetched, instant, link, login, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
+import { api, bearing, el, facts, fetched, instant, link, login, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
 import { button, post, project } from "./acts.js";
-import { coloured, plain } from "./colours.js";
+import { plain } from "./colours.js";
+import { Console } from "./console.js";
+import { Lines, stamp } from "./lines.js";
 
 nav("", "Build");
 main.classList.add("tall");
-const LINES_MAX = 5000, PIECE_LINES = 200, TAIL_BYTES = 1 << 19, MATCHES_MAX = 1000;
 const raw = `/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(uuid)}/job-output.txt`;
+const asked = (headers) => fetch(raw, { headers: { ...bearing(), Accept: "text/plain", ...headers } });
 const title = el("h1"), about = el("div", { class: "about" });
-const log = el("pre", { id: "log", tabindex: 0, role: "log", "aria-label": "Log of the build", "aria-live": "off" });
-const older = el("p", { class: "note", hidden: true }, "Older lines are in the ", el("a", { href: raw }, "raw log"), ".");
-const follow = el("input", { type: "checkbox", id: "follow", onchange: () => follow.checked && end() });
-const search = el("input", { type: "search", placeholder: "Find in log", "aria-label": "Find in log", oninput: () => mark(), onkeydown: (e) => e.key === "Enter" && step(e.shiftKey ? -1 : 1) });
+const lines = new Lines(async (first, last) => {
+  const answer = await asked({ Range: `bytes=${first}-${last}` });
+  if (answer.status !== 206) throw new Error(`${raw} answered ${answer.status}`);
+  return new Uint8Array(await answer.arrayBuffer());
+});
+const view = new Console(lines, "Log of the build");
+
+// --- the tools above the log
+const follow = el("input", { type: "checkbox", checked: true, onchange: () => { view.follow = follow.checked; if (follow.checked) view.end(); } });
+const times = el("input", { type: "checkbox", checked: true, onchange: () => { view.times = times.checked; view.grew(); } });
+const search = el("input", { type: "search", placeholder: "Find in log", "aria-label": "Find in log", oninput: () => view.search(search.value), onkeydown: (e) => e.key === "Enter" && view.step(e.shiftKey ? -1 : 1) });
 const hits = el("span", { class: "small", role: "status" });
-follow.checked = true;
-const tools = el("div", { class: "tools" }, el("label", {}, follow, " Follow"), search, el("button", { type: "button", onclick: () => step(-1), "aria-label": "Previous match" }, "↑"), el("button", { type: "button", onclick: () => step(1), "aria-label": "Next match" }, "↓"), hits, el("a", { href: raw, class: "right" }, "Raw log"));
-main.append(title, about, tools, older, log);
+const why = el("p", { class: "why", hidden: true }), steps = el("details", { class: "steps", hidden: true }), listed = el("ol", { class: "plain" });
+const all = el("button", { type: "button", onclick: () => { const shut = all.textContent === "Fold all"; all.textContent = shut ? "Unfold all" : "Fold all"; view.fold(lines.steps.map((one) => one.line), shut); } }, "Fold all");
+steps.append(el("summary", {}, "Steps"), listed);
+view.onscroll = () => { follow.checked = view.follow; };
+view.onhits = (going) => { hits.textContent = view.hits.length ? `${view.here + 1} of ${view.full ? "more than " : ""}${view.hits.length}${going ? "…" : ""}` : !search.value ? "" : going ? "looking…" : "not found"; };
+const tools = el("div", { class: "tools" }, el("label", {}, follow, " Follow"), el("label", {}, times, " Times"), search, el("button", { type: "button", onclick: () => view.step(-1), "aria-label": "Previous match" }, "↑"), el("button", { type: "button", onclick: () => view.step(1), "aria-label": "Next match" }, "↓"), hits, all, el("a", { href: raw, class: "right" }, "Raw log"));
+main.append(title, about, why, steps, tools, view.log);
+document.addEventListener("keydown", (event) => {
+  if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/") { event.preventDefault(); search.focus(); }
+  else if (event.key === "f" && lines.failure >= 0) jump(lines.failure);
+});
 
-// --- the log: pieces of lines, the oldest of which go when there are too many
-let pieces = [], partial = "", lines = 0, offset = 0, at = -1, final = false;
-const bytes = new TextEncoder();
+function jump(line) { view.follow = follow.checked = false; view.go(line); view.mark(line); }
 
-function add(text) {
-  offset += bytes.encode(text).length;
-  const fresh = (partial + text).split("\n");
-  partial = fresh.pop();
-  while (fresh.length) {
-    let last = pieces.at(-1);
-    if (!last || last.lines.length >= PIECE_LINES) { last = { lines: [], node: el("span") }; pieces.push(last); log.append(last.node); }
-    const some = fresh.splice(0, PIECE_LINES - last.lines.length);
-    last.lines.push(...some);
-    lines += some.length;
-    if (search.value) paint(last); else last.node.append(coloured(`${some.join("\n")}\n`));
-  }
-  while (lines > LINES_MAX && pieces.length > 1) {
-    const gone = pieces.shift();
-    lines -= gone.lines.length;
-    gone.node.remove();
-    older.hidden = false;
-  }
-  if (follow.checked) end();
+const STEPS_MAX = 500;
+let told = 0, soon = 0, final = false;
+function add(data) {
+  lines.feed(data);
+  view.grew();
+  if (search.value) view.searched();
+  if (lines.failure >= 0 && why.hidden) first();
+  if (told !== lines.steps.length && !soon) soon = setTimeout(outline, 200);
 }
 
-const end = () => { log.scrollTop = log.scrollHeight; };
-log.addEventListener("scroll", () => { follow.checked = log.scrollHeight - log.scrollTop - log.clientHeight < 4; });
-
-function paint(piece) {
-  const whole = `${piece.lines.join("\n")}\n`, wanted = search.value.toLowerCase(), found = [];
-  if (!wanted) return piece.node.replaceChildren(coloured(whole));
-  const text = plain(whole);
-  const lower = text.toLowerCase();
-  let from = 0;
-  for (let n = lower.indexOf(wanted); n >= 0; n = lower.indexOf(wanted, from)) {
-    found.push(text.slice(from, n), el("mark", {}, text.slice(n, n + wanted.length)));
-    from = n + wanted.length;
-  }
-  piece.node.replaceChildren(...found, text.slice(from));
+function outline() {
+  clearTimeout(soon);
+  [told, soon, steps.hidden] = [lines.steps.length, 0, lines.steps.length < 2];
+  const few = lines.steps.length <= STEPS_MAX ? lines.steps : lines.steps.filter((one) => one.failed || one.level < 2).slice(0, STEPS_MAX);
+  listed.replaceChildren(...few.map((one) => el("li", { class: `step${one.level}` }, el("a", { href: `#L${one.line + 1}`, class: one.failed ? "result bad" : "", onclick: (event) => { event.preventDefault(); jump(one.line); } }, one.failed ? `✘ ${one.name}` : one.name))));
 }
 
-function mark() {
-  at = -1;
-  pieces.forEach(paint);
-  step(1);
-}
-
-function step(by) {
-  const found = log.querySelectorAll("mark");
-  log.querySelector("mark.here")?.classList.remove("here");
-  hits.textContent = !search.value ? "" : found.length ? "" : "not found";
-  if (!found.length) return;
-  follow.checked = false;
-  at = (at + by + found.length) % found.length;
-  found[at].classList.add("here");
-  found[at].scrollIntoView({ block: "center" });
-  hits.textContent = `${at + 1} of ${found.length > MATCHES_MAX ? `more than ${MATCHES_MAX}` : found.length}`;
+function first() {
+  outline();
+  const line = lines.failure, text = plain(lines.at(line) ?? "");
+  why.hidden = false;
+  why.replaceChildren("First failure: ", el("a", { href: `#L${line + 1}`, onclick: (event) => { event.preventDefault(); jump(line); } }, `line ${line + 1}`), " ", el("code", {}, text.slice(stamp(text))));
 }
 
 // --- what is known of the build
@@ -105,7 +90,16 @@ async function summary() {
   ]));
   about.append(acts);
   offer(b);
+  if (b.result && b.result !== "SUCCESS") before(b);
   return b;
+}
+
+// What to compare a failure with: the last time that the job passed, of the same project and branch.
+async function before(b) {
+  const query = new URLSearchParams({ job_name: b.job_name, project: b.ref.project, result: "SUCCESS", complete: "true", limit: "1" });
+  if (b.ref.branch) query.set("branch", b.ref.branch);
+  const [last] = await fetched(`${api}/builds?${query}`).catch(() => []);
+  if (last && !about.querySelector(".before")) about.querySelector("dl").append(el("dt", { class: "before" }, "Last passed"), el("dd", {}, link("build", last.uuid, last.ref.change || last.ref.ref || last.ref.branch), " ", when(last.end_time), last.duration ? ` in ${took(last.duration * 1000)}` : ""));
 }
 
 async function files() {
@@ -113,24 +107,29 @@ async function files() {
   const others = found.filter((file) => file.path !== "job-output.txt");
   if (others.length && !about.querySelector("details")) about.append(el("details", {}, el("summary", {}, `${others.length} more log ${others.length === 1 ? "file" : "files"}`),
     el("ul", { class: "plain" }, others.map((file) => el("li", {}, el("a", { href: file.url }, file.path), el("span", { class: "small" }, ` ${file.size_bytes.toLocaleString()} bytes`))))));
-  return found.find((file) => file.path === "job-output.txt")?.size_bytes ?? 0;
 }
 
-// --- the stream, resumed where it broke off
+// --- the log: what there is of it, then what comes, resumed where it broke off
+async function read() {
+  const answer = await asked({});
+  if (!answer.ok) return false;
+  const parts = answer.body.getReader();
+  for (let part = await parts.read(); !part.done; part = await parts.read()) add(part.value);
+  return true;
+}
+
 let wait = 500;
+const bytes = new TextEncoder();
 function stream() {
   const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${api}/console-stream`);
-  socket.onopen = async () => { state.className = "live"; state.textContent = final ? "" : "live"; socket.send(JSON.stringify({ uuid, logfile: "console.log", offset, token: token(), csrf: (await login).csrf })); };
-  socket.onmessage = (event) => { wait = 500; add(event.data); };
+  socket.onopen = async () => { state.className = "live"; state.textContent = "live"; socket.send(JSON.stringify({ uuid, logfile: "console.log", offset: lines.bytes, token: token(), csrf: (await login).csrf })); };
+  socket.onmessage = (event) => { wait = 500; add(bytes.encode(event.data)); };
   socket.onclose = async (event) => {
     if (event.code === 1000) {
-      if (partial) add("\n");
-      state.className = "";
-      state.textContent = "complete";
       await ended();
     } else if (event.code === 4011) {
       state.textContent = "";
-      if (!lines) log.textContent = final ? "The log is not here (any more)." : event.reason;
+      if (!lines.count) view.log.textContent = event.reason;
     } else {
       state.className = "lost";
       state.textContent = "connection lost, trying again…";
@@ -142,6 +141,8 @@ function stream() {
 
 // The result is recorded a moment after the log ends.
 async function ended() {
+  state.className = "";
+  state.textContent = "complete";
   for (const pause of [0, 300, 1000, 3000]) {
     await new Promise((done) => setTimeout(done, pause));
     const b = await summary().catch(() => null);
@@ -150,13 +151,25 @@ async function ended() {
   await files();
 }
 
+// Where who opens the page wants to be: at the lines the address names, else at what failed, else at the end.
+function begin() {
+  const named = /^#L(\d+)(?:-(\d+))?$/.exec(location.hash);
+  if (named) {
+    jump(Number(named[1]) - 1);
+    view.mark(Number(named[1]) - 1, Number(named[2] ?? named[1]) - 1);
+  } else if (lines.failure >= 0) jump(lines.failure);
+}
+
 try {
   await summary();
-  const size = await files();
-  if (size > TAIL_BYTES) { offset = size - TAIL_BYTES; older.hidden = false; }
-  stream();
+  await files();
+  const there = await read();
+  begin();
+  if (!final) stream();
+  else if (!there) { view.log.textContent = "The log is not here (any more)."; tools.remove(); }
+  else state.textContent = "complete";
 } catch (error) {
   tools.remove();
-  log.remove();
+  view.log.remove();
   trouble(error);
 }

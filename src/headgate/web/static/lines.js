@@ -1,0 +1,147 @@
+// The lines of a log, as many as it has. Of a large one only what is looked at is kept; the rest is read again by its range.
+import { plain } from "./colours.js";
+
+const STRIDE = 256, KEPT_BYTES = 48 << 20, DECODED = 64;
+const STAMP = 26;  // `YYYY-MM-DD HH:MM:SS.mmm | `
+const LEVELS = [[/^(?:PRE-|POST-|CLEANUP-)?RUN START: \[(?:\w+ : )?(.*)\]$/, 0], [/^PLAY \[(.*)\]$/, 1], [/^(?:CLEANUP )?(?:TASK|RUNNING HANDLER) \[(.*)\]$/, 2]];
+const ENDED = /^(?:PRE-|POST-|CLEANUP-)?RUN END: (?!good\b)/, FAILED = /^\S+ \| (?:FAILED|UNREACHABLE)\b(?! \(ignored\))/;
+export const stamp = (line) => (/^\d{4}-\d\d-\d\d [\d:.]{12} \| /.test(line) ? STAMP : 0);
+
+export class Lines {
+  bytes = 0;  // read so far
+  count = 0;  // whole lines
+  steps = [];  // phases, plays and tasks: { line, level, name, failed }
+  failure = -1;  // the line that tells why the first failing phase failed
+  #blocks = [];  // { start, size, data }, of STRIDE lines each
+  #open = { start: 0, parts: [], size: 0, lines: 0 };
+  #kept = 0;
+  #next = 0;  // the oldest block that may still be kept
+  #decoded = new Map();
+  #newest = { n: -1, size: -1, lines: [] };
+  #headed = new Map();  // line -> the step that begins there
+  #suspect = -1;
+  #range; #most;
+
+  constructor(range, most = KEPT_BYTES) { [this.#range, this.#most] = [range, most]; }  // (first byte, last byte) -> Uint8Array
+
+  feed(data) {
+    this.bytes += data.length;
+    for (let from = 0; from < data.length;) {
+      let end = from;
+      while (end < data.length && this.#open.lines < STRIDE) {
+        const found = data.indexOf(10, end);
+        if (found < 0) { end = data.length; break; }
+        end = found + 1;
+        this.#open.lines += 1;
+      }
+      const part = data.slice(from, end);
+      this.#open.parts.push(part);
+      this.#open.size += part.length;
+      from = end;
+      if (this.#open.lines === STRIDE) this.#close();
+    }
+    this.#read();
+  }
+
+  #close() {
+    this.#read();
+    const { start, size, parts } = this.#open, data = joined(parts, size);
+    this.#blocks.push({ start, size, data });
+    this.#kept += size;
+    for (; this.#kept > this.#most && this.#next < this.#blocks.length - 1; this.#next += 1) {
+      this.#kept -= this.#blocks[this.#next].data ? this.#blocks[this.#next].size : 0;
+      this.#blocks[this.#next].data = null;
+    }
+    this.#open = { start: start + size, parts: [], size: 0, lines: 0 };
+  }
+
+  // What came is read for the steps of the build, once.
+  #read() {
+    const begin = this.#blocks.length * STRIDE, known = this.count - begin, whole = this.#open.lines;
+    if (known === whole) return;
+    const text = decode(joined(this.#open.parts, this.#open.size)).split("\n");
+    for (let at = known; at < whole; at += 1) this.#heard(begin + at, text[at]);
+    this.count = begin + whole;
+  }
+
+  #heard(line, text) {
+    const said = text.slice(stamp(text)), last = this.steps.at(-1);
+    if (FAILED.test(said)) {
+      this.#suspect = line;
+      if (last?.level === 2) last.failed = true;
+    } else if (ENDED.test(said)) {
+      const phase = this.steps.findLast((one) => one.level === 0);
+      if (phase) phase.failed = true;
+      if (this.failure < 0) this.failure = this.#suspect >= (phase?.line ?? 0) ? this.#suspect : line;
+    }
+    for (const [form, level] of LEVELS) {
+      const name = form.exec(said)?.[1];
+      if (name === undefined) continue;
+      const step = { line, level, name: level ? name : said.split(" ")[0].toLowerCase() + (name ? ` · ${name}` : ""), failed: false };
+      this.steps.push(step);
+      this.#headed.set(line, step);
+      return;
+    }
+  }
+
+  step(line) { return this.#headed.get(line); }
+
+  at(line) { return this.#block(Math.floor(line / STRIDE))?.[line % STRIDE]; }  // undefined: not at hand
+
+  // Whether the lines can be had: true, or a promise of it where they are read again.
+  have(first, last) {
+    const wanted = [];
+    for (let n = Math.floor(first / STRIDE); n <= Math.floor(last / STRIDE) && n < this.#blocks.length; n += 1) {
+      if (!this.#blocks[n].data && !this.#decoded.has(n)) wanted.push(n);
+    }
+    return wanted.length === 0 || Promise.all(wanted.map((n) => this.#fetch(n))).then(() => true);
+  }
+
+  async #fetch(n) {
+    const { start, size } = this.#blocks[n];
+    this.#remember(n, decode(await this.#range(start, start + size - 1)).split("\n"));
+  }
+
+  #block(n) {
+    if (n === this.#blocks.length) {
+      if (this.#newest.size !== this.#open.size || this.#newest.n !== n) this.#newest = { n, size: this.#open.size, lines: decode(joined(this.#open.parts, this.#open.size)).split("\n") };
+      return this.#newest.lines;
+    }
+    if (!this.#decoded.has(n)) {
+      const data = this.#blocks[n]?.data;
+      if (!data) return undefined;
+      this.#remember(n, decode(data).split("\n"));
+    }
+    return this.#decoded.get(n);
+  }
+
+  #remember(n, lines) {
+    this.#decoded.set(n, lines);
+    if (this.#decoded.size > DECODED) this.#decoded.delete(this.#decoded.keys().next().value);
+  }
+
+  // Tells, part by part, the lines that have the words, from a line on; ends when `wanted()` is false.
+  async find(words, from, tell, wanted) {
+    const sought = words.toLowerCase();
+    for (let begin = from; begin < this.count && wanted();) {
+      const end = Math.min(this.count, (Math.floor(begin / STRIDE) + 16) * STRIDE), hits = [];
+      if (this.have(begin, end - 1) !== true) await this.have(begin, end - 1);
+      for (let line = begin; line < end; line += 1) if (plain(this.at(line) ?? "").toLowerCase().includes(sought)) hits.push(line);
+      tell(hits, end);
+      begin = end;
+      await new Promise((done) => setTimeout(done));  // people scroll meanwhile
+    }
+  }
+}
+
+const decoder = new TextDecoder();
+const decode = (data) => decoder.decode(data);
+
+function joined(parts, size) {
+  if (parts.length === 1) return parts[0];
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const part of parts.splice(0)) { whole.set(part, at); at += part.length; }
+  parts.push(whole);
+  return whole;
+}
