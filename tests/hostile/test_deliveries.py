@@ -42,8 +42,10 @@ async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_for
         assert (await client.post("/api/connection/local/payload", content=body)).status_code == 404
         assert (await client.post("/api/connection/%2e%2e%2fboard/payload", content=body)).status_code == 404
         assert here.board.looks == looks and waiting(here.gate.context) == 0
-        for _ in range(3):  # the same one again
-            answer = await client.post(PAYLOAD, content=body, headers=headers)
+        for verb in ("GET", "HEAD", "PUT", "DELETE"):
+            assert (await client.request(verb, PAYLOAD, headers=headers)).status_code == 405
+        for kind in ("application/json", "application/x-www-form-urlencoded", "text/plain"):  # the same one again
+            answer = await client.post(PAYLOAD, content=body, headers=headers | {"Content-Type": kind})
             assert answer.status_code == 200
         await here.checked(pull)
         await here.until(lambda: waiting(here.gate.context) == 0, "what was answered goes")

@@ -114,7 +114,10 @@ def _shown(found: Mapping[str, str]) -> str:
     """Where it is.  Addresses of webhooks and chats are secrets: of those, the host, or what kind they are of."""
     match driver_of(found):
         case driver if driver in FORGES:
-            return re.sub(r"(://)[^/@]*@", r"\1", found.get("baseurl") or f"https://{found.get('server', '')}")
+            usual = FORGES[driver].settings.get("server")
+            server = found.get("server") or (usual.default if usual is not None else "")
+            said = found.get("baseurl") or (server if "://" in server else f"https://{server}")
+            return re.sub(r"(://)[^/@]*@", r"\1", said)
         case "smtp":
             return f"smtp://{found.get('server') or 'localhost'}"
         case "mqtt":

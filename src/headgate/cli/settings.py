@@ -311,7 +311,7 @@ def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str
             "`openssl rand -hex 32` makes one"
         )
     if needed and not found.get(needed) and not own:
-        yield f"{ini.at(section)}: [{section}] needs a {needed}: {what}"
+        yield f"{ini.at(section)}: [{section}] needs {'an' if needed[0] in 'aeio' else 'a'} {needed}: {what}"
 
 
 def _near_section(section: str) -> str:

@@ -17,6 +17,9 @@ from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_telling import report
 
+DEEDS = ("labeled", "unlabeled", "closed", "reopened", "converted_to_draft", "ready_for_review")
+"""Of these GitHub tells in the timeline who did it."""
+
 
 @pytest.fixture
 async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
@@ -50,7 +53,7 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
             lambda: here.ada.set_draft(pull),
             lambda: here.ada.set_draft(pull, False),
             lambda: here.bob.label(pull, "ready"),
-            lambda: here.bob.label(pull, "ready", off=True),
+            lambda: here.eve.label(pull, "ready", off=True),
             lambda: here.bob.comment(pull, "recheck"),
             lambda: here.bob.review(pull, "CHANGES_REQUESTED", "No"),
             lambda: here.bob.review(pull),
@@ -81,6 +84,16 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     assert said["comment"].comments == ("recheck",)
     assert said["comment"].who and (said["comment"].who.name, said["comment"].who.permission) == ("bob", "admin")
     assert said["labeled"].added == ("ready",) == said["unlabeled"].removed
+    assert {
+        action: (one.who.name, one.who.permission) for action, one in said.items() if action in DEEDS and one.who
+    } == {
+        "converted_to_draft": ("ada", "write"),
+        "ready_for_review": ("ada", "write"),
+        "labeled": ("bob", "admin"),
+        "unlabeled": ("eve", "read"),
+        "closed": ("ada", "write"),
+        "reopened": ("ada", "write"),
+    }
     assert said["status"].statuses[0].spelled == "eve:lint:failure"
     assert said["submitted"].state == "approved"
     details = gate.standing(1).details

@@ -45,3 +45,20 @@ def test_passwords_in_addresses_are_nobody_elses(tmp_path: Path) -> None:
     )
     shown = {one.name: one.baseurl for one in connection_shapes(read(file))}
     assert shown == {"e": "a:9200 b:9200 … c:9200", "g": "https://git.example"}
+
+
+def test_a_forge_is_where_its_section_or_its_driver_says(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.conf"
+    file.write_text(
+        "[connection hub]\ndriver = github\n[connection lab]\ndriver = gitlab\nserver = http://127.0.0.1:8\n"
+        "api_token = t\n"
+        "[connection tea]\ndriver = gitea\nserver = x\nbaseurl = https://git.example/code\napi_token = t\n"
+        "[connection own]\ndriver = github\nserver = github.example:8443\n"
+    )
+    shown = {one.name: one.baseurl for one in connection_shapes(read(file))}
+    assert shown == {
+        "hub": "https://github.com",
+        "lab": "http://127.0.0.1:8",
+        "tea": "https://git.example/code",
+        "own": "https://github.example:8443",
+    }

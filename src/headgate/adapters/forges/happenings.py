@@ -121,11 +121,11 @@ def events(
     if not now.open:
         if was is not None and was.open:
             kind, action = (EventKind.MERGED, spoken.merged) if now.landed else (EventKind.ABANDONED, "closed")
-            yield tell(kind, Happening(spoken.pull, action), pull.updated)
+            yield tell(kind, Happening(spoken.pull, action, pull.doer("closed")), pull.updated)
         return
     if was is None or not was.open:
         action = "opened" if was is None else spoken.reopened
-        who = pull.author if was is None else None
+        who = pull.author if was is None else pull.doer("reopened")
         yield tell(EventKind.PROPOSED, Happening(spoken.pull, action, who), pull.updated, fresh=True)
     elif was.change.commit != change.commit:
         yield tell(EventKind.PROPOSED, Happening(spoken.pull, "changed"), was.change.commit, change.commit)
@@ -133,7 +133,7 @@ def events(
         yield tell(EventKind.STIRRED, Happening(spoken.pull, spoken.edited), pull.updated)
     if was is not None and before.draft is not None and before.draft != pull.draft:
         action = "converted_to_draft" if pull.draft else "ready_for_review"
-        yield tell(EventKind.STIRRED, Happening(spoken.pull, action), pull.updated)
+        yield tell(EventKind.STIRRED, Happening(spoken.pull, action, pull.doer(action)), pull.updated)
     for happening, what in _said(pull, before, mark, us, since_ms=at_ms - OLD_MS if first else 0, spoken=spoken):
         yield tell(EventKind.STIRRED, happening, *what)
 
@@ -148,10 +148,14 @@ def _said(
     """Yield what people and programs said, each with what makes it this very thing."""
     for name in pull.labels:
         if name not in (before.labels or ()):
-            yield Happening(spoken.pull, spoken.labeled, added=(name,)), (name, pull.updated)
+            yield (
+                Happening(spoken.pull, spoken.labeled, pull.doer("labeled", name), added=(name,)),
+                (name, pull.updated),
+            )
     for name in before.labels or () if spoken.unlabeled else ():
         if name not in pull.labels:
-            yield Happening(spoken.pull, spoken.unlabeled, removed=(name,)), (name, pull.updated)
+            who = pull.doer("unlabeled", name)
+            yield Happening(spoken.pull, spoken.unlabeled, who, removed=(name,)), (name, pull.updated)
     for remark in pull.remarks:
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
             yield Happening(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)

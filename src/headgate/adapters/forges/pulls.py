@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -45,6 +45,16 @@ class Report(msgspec.Struct, frozen=True):
     """Somebody wants the check to run once more."""
 
 
+class Deed(msgspec.Struct, frozen=True):
+    """What somebody did to it, of which only the outcome stands in its state."""
+
+    action: str
+    """As triggers of GitHub name it: labeled, closed, converted_to_draft."""
+    who: Account
+    what: str = ""
+    """The label."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnyPull(ABC):
     """What is told of a pull request by any forge that has them."""
@@ -71,6 +81,8 @@ class AnyPull(ABC):
     """The newest ones, which strangers can make old ones of."""
     remarks: tuple[Remark, ...]
     reports: tuple[Report, ...]
+    deeds: tuple[Deed, ...] = field(default=(), kw_only=True)
+    """The newest ones, oldest first, where the forge tells of them."""
 
     @property
     def message(self) -> str:
@@ -81,6 +93,11 @@ class AnyPull(ABC):
     @abstractmethod
     def approved(self) -> bool:
         """Say whether the forge takes it as approved."""
+
+    def doer(self, action: str, what: str = "") -> Account | None:
+        """Return who did something to it, the last one; None: the forge does not tell."""
+        found = (one.who for one in reversed(self.deeds) if (one.action, one.what) == (action, what))
+        return next(found, None)
 
     @property
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.config.forges.asking import Dialect
 from headgate.config.forges.facts import Happening
 from headgate.config.forges.github import sets
-from headgate.config.forges.reviewing import NOBODY, REQUIRE, trigger
+from headgate.config.forges.reviewing import REQUIRE, trigger
 from headgate.config.keys.forms import events, texts, words
 from headgate.config.reading.check import Key, flag, text
 
@@ -42,5 +42,5 @@ GITEA = Dialect(
         "ref-updated": (Happening("push"),),
     },
     sets=sets,
-    nobody=NOBODY,
+    nobody=frozenset({"push", "changed", "edited", "closed", "reopened", "labeled", "unlabeled"}),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.config.forges.asking import Dialect, Seen, Term
 from headgate.config.forges.facts import Happening
-from headgate.config.forges.reviewing import NOBODY, REQUIRE, trigger
+from headgate.config.forges.reviewing import REQUIRE, trigger
 from headgate.config.forges.terms import has_foreign_status, has_status, one_of, removed, whole_of
 from headgate.config.keys.forms import events, patterns, texts, words
 from headgate.config.reading.check import Key, flag, text
@@ -80,7 +80,6 @@ GITHUB = Dialect(
         "ref-updated": (Happening("push"),),
     },
     sets=sets,
-    nobody=NOBODY
-    | {"check_run", "converted_to_draft", "ready_for_review", "dismissed", "rerequested", "requested", "completed"},
+    nobody=frozenset({"push", "changed", "edited", "check_run", "dismissed", "rerequested", "requested", "completed"}),
     closes=_closes,
 )

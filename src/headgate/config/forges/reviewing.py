@@ -90,8 +90,6 @@ def _statuses(check: bool, seen: Seen) -> list[str]:
     return [one.spelled for one in seen.what.statuses if one.check is check]
 
 
-NOBODY = frozenset({"push", "changed", "edited", "closed", "reopened", "labeled", "unlabeled"})
-"""Events and actions of which a look does not tell who did them."""
 ALIASES = {"requested": "rerequested"}
 """Old names of actions."""
 

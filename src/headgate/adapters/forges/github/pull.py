@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, ms, newest_of_each
+from headgate.adapters.forges.pulls import AnyPull, Deed, Remark, Report, Reviewed, ms, newest_of_each
 from headgate.adapters.forges.rest import Key, NotThere, Rejected
 from headgate.config.forges.facts import Account, Status, Vote
 
@@ -33,6 +33,19 @@ query($owner: String!, $name: String!, $number: Int!, $contexts: String, $thread
         }
       }
       comments(last: 50) { nodes { fullDatabaseId body createdAt author { __typename login ... on User { email } } } }
+      deeds: timelineItems(last: 100, itemTypes: [
+        LABELED_EVENT UNLABELED_EVENT CLOSED_EVENT REOPENED_EVENT CONVERT_TO_DRAFT_EVENT READY_FOR_REVIEW_EVENT
+      ]) {
+        nodes {
+          __typename
+          ... on LabeledEvent { actor { __typename login } label { name } }
+          ... on UnlabeledEvent { actor { __typename login } label { name } }
+          ... on ClosedEvent { actor { __typename login } }
+          ... on ReopenedEvent { actor { __typename login } }
+          ... on ConvertToDraftEvent { actor { __typename login } }
+          ... on ReadyForReviewEvent { actor { __typename login } }
+        }
+      }
       reviewThreads(first: 100, after: $threads) { nodes { isResolved } pageInfo { hasNextPage endCursor } }
       signatures: commits(last: 100) { totalCount nodes { commit { oid signature { __typename isValid } } } }
       head: commits(last: 1) {
@@ -79,6 +92,15 @@ query($owner: String!, $name: String!, $number: Int!, $contexts: String, $thread
 }
 """
 """What is asked of a pull request."""
+DEEDS = {
+    "LabeledEvent": "labeled",
+    "UnlabeledEvent": "unlabeled",
+    "ClosedEvent": "closed",
+    "ReopenedEvent": "reopened",
+    "ConvertToDraftEvent": "converted_to_draft",
+    "ReadyForReviewEvent": "ready_for_review",
+}
+"""As GraphQL calls what people do, and as triggers do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +210,13 @@ def _pull(project: str, said: Mapping[str, Any]) -> Pull:
         and all((one["commit"]["signature"] or {}).get("isValid") for one in signed["nodes"]),
         protection=base.get("branchProtectionRule"),
         rules=tuple(rules["nodes"]) if rules is not None else None,
+        deeds=tuple(_deed(one) for one in said["deeds"]["nodes"]),
     )
+
+
+def _deed(said: Mapping[str, Any]) -> Deed:
+    label = (said.get("label") or {}).get("name", "")
+    return Deed(DEEDS[said["__typename"]], Account(login(said["actor"])), str(label))
 
 
 def login(actor: Mapping[str, Any] | None) -> str:

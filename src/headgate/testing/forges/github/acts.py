@@ -11,6 +11,7 @@ from headgate.testing.forges.github.rules import Asker, unmet
 from headgate.testing.forges.github.shown import Shown, Shows, mergeability, node
 from headgate.testing.forges.github.state import (
     Account,
+    Deed,
     Pull,
     Repository,
     World,
@@ -49,6 +50,7 @@ class Post:
     def of_pull(self, pull: Pull, sender: Account, action: str, **more: Any) -> None:
         """Deliver an event of a pull request."""
         pull.updated_s = self.world.clock.now_s()
+        pull.deeds.append(Deed(action, sender, pull.updated_s, more.get("label", {}).get("name", "")))
         shown = self.shows.pull(pull, Asker(sender), asks=False)
         self.tell(pull.repository, sender, "pull_request", action, number=pull.number, pull_request=shown, **more)
 

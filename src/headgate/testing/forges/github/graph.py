@@ -14,6 +14,7 @@ from headgate.testing.forges.github.state import (
     App,
     CheckRun,
     Comment,
+    Deed,
     Protection,
     Pull,
     Repository,
@@ -24,6 +25,15 @@ from headgate.testing.forges.github.state import (
     stamp,
 )
 
+_DEEDS = {
+    "labeled": "LABELED_EVENT",
+    "unlabeled": "UNLABELED_EVENT",
+    "closed": "CLOSED_EVENT",
+    "reopened": "REOPENED_EVENT",
+    "converted_to_draft": "CONVERT_TO_DRAFT_EVENT",
+    "ready_for_review": "READY_FOR_REVIEW_EVENT",
+}
+"""As webhooks and as GraphQL name what people do."""
 _MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
 
 
@@ -173,6 +183,7 @@ class Graph:
             "reviewThreads": connection("PullRequestReviewThreadConnection", threads),
             "comments": connection("IssueCommentConnection", [self._comment(c) for c in one.comments]),
             "commits": connection("PullRequestCommitConnection", commits),
+            "timelineItems": self._timeline(one),
             "headRef": None,
         }
 
@@ -209,6 +220,20 @@ class Graph:
             return connection("PullRequestReviewConnection", kept)(**asked)
 
         return page
+
+    def _timeline(self, pull: Pull) -> Callable[..., Node]:
+        def page(itemTypes: list[str] | None = None, **asked: Any) -> Node:
+            kinds = {kind: name for kind, name in _DEEDS.items() if itemTypes is None or name in itemTypes}
+            found = [self._deed(one, kinds[one.action]) for one in pull.deeds if one.action in kinds]
+            shown: Node = connection("PullRequestTimelineItemsConnection", found)(**asked)
+            return shown
+
+        return page
+
+    def _deed(self, one: Deed, name: str) -> Node:
+        kind = "".join(word.capitalize() for word in name.split("_"))
+        label = {"label": {"__typename": "Label", "name": one.label}} if one.label else {}
+        return {"__typename": kind, "actor": self._actor(one.who), "createdAt": stamp(one.at_s), **label}
 
     def _comment(self, one: Comment) -> Node:
         return {

@@ -194,6 +194,17 @@ class Ruleset:
 
 
 @dataclass(slots=True, eq=False)
+class Deed:
+    """An entry of the timeline of a pull request."""
+
+    action: str
+    """As webhooks name it."""
+    who: Account
+    at_s: float
+    label: str = ""
+
+
+@dataclass(slots=True, eq=False)
 class Pull:
     number: int
     id: int
@@ -221,6 +232,7 @@ class Pull:
     comments: list[Comment] = field(default_factory=list)
     reviews: list[Review] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)
+    deeds: list[Deed] = field(default_factory=list)
     test_merge: tuple[str, str] | None = None
     """Head and base that whether it can be merged was worked out for."""
     asked: int = 0
