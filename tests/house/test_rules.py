@@ -56,6 +56,7 @@ TASKS = {
     "store/zookeeper/sweep.py": "the sweeper ends with its backend",
     "testing/gate.py": "the gate under test",
     "testing/servers/proxy.py": "one connection each",
+    "testing/servers/kubernetes/execution.py": "what is told to a command, ended with it",
     "testing/queues/crew.py": "workers under test",
     "testing/queues/fleet.py": "whoever posts ends with the fleet",
     "testing/queues/simulator.py": "processes of the simulation, and requests that arrive late",

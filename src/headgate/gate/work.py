@@ -254,6 +254,8 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data returned by the jobs this one depends on, later wins."""
     parent_secrets: tuple[Sealed, ...] = ()
     """Secret data of the same jobs, later wins."""
+    node_secrets: dict[str, Sealed] = {}
+    """Node -> what only its build may read of it (a token), once machines were made."""
     repo_state: str = ""
     """Path of the buildset's RepoState."""
     semaphores: dict[str, int] = {}

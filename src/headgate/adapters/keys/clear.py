@@ -79,6 +79,14 @@ async def handed(keys: Secrets | None, spec: BuildSpec) -> Clear:
     return Clear({n: v for n, v in found.items() if _NAME.fullmatch(n) and n not in RESERVED_VARS})
 
 
+async def of_nodes(keys: Secrets | None, spec: BuildSpec) -> list[dict[str, Any]]:
+    """Return what only this build may read of its nodes.  JSON.  Raise SecretError."""
+    if spec.node_secrets and keys is None:
+        raise SecretError("what opens the nodes of the build cannot be read here: this executor has no keys")
+    every = [await keys.unsealed(sealed) for sealed in spec.node_secrets.values()] if keys is not None else []
+    return [msgspec.json.decode(one, type=dict[str, Any]) for one in every]
+
+
 async def sealed(keys: Secrets | None, spec: BuildSpec, secret: Clear) -> Sealed | None:
     """Return secret data that a job returned as it is handed on.  Raises SecretError."""
     if not secret:

@@ -25,6 +25,8 @@ UNREACHABLE = "zuul_unreachable"
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
 _PORTS = {"winrm": 5986, "psrp": 5986}
 """Kind of connection -> where it leads unless that is said; others are ssh."""
+_BESIDE = ("local", "kubectl", "kubernetes.core.kubectl")
+"""Kinds of connection that lead to no address of the host."""
 _UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "external_id", "slot"))
 
 
@@ -100,7 +102,7 @@ def _addresses(address: str) -> dict[str, Any]:
 def targets(hosts: Hosts) -> Iterator[Target]:
     """Yield where Ansible reaches them."""
     for name, found in hosts.items():
-        if found.get("ansible_connection") != "local":
+        if found.get("ansible_connection") not in _BESIDE:
             port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
             if port.isdigit():
                 yield Target(str(found.get("ansible_host") or name), int(port))

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from headgate.adapters.ansible.environments import Environment, Environments, NotInstalled
 from headgate.adapters.ansible.installing import CannotInstall
 from headgate.adapters.ansible.supply import Supply
-from headgate.adapters.keys.clear import Clear, handed, sealed
+from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
 from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
 from headgate.adapters.process.ansible import Playbooks
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.clusters import kubeconfig, servers, tokens
 from headgate.adapters.process.confinement.agent import NoKey
 from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
@@ -279,9 +280,14 @@ class ProcessRunner:
             if prepared is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             hosts, ansible = prepared
+            clusters = await of_nodes(self._keys, spec)
+            workspace.contexts.kubeconfig = kubeconfig(clusters)
+            joblog.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
-            reaching = Reached(tuple(targets(hosts)), tuple(keys(hosts, self.settings.variables)), earlier)
+            reaching = Reached(
+                (*targets(hosts), *servers(clusters)), tuple(keys(hosts, self.settings.variables)), earlier
+            )
             cell = await stack.enter_async_context(
                 self.cells.opened(spec.build, reaching, boxed.container if boxed else None)
             )

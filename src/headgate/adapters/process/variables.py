@@ -41,6 +41,8 @@ def project(name: str, scheme: str = "golang") -> dict[str, Any]:
     }
 
 
+KUBECONFIG = "KUBECONFIG"
+"""In the environment of a job with nodes in a cluster: the file that opens it."""
 Plays = Mapping[tuple[str, str, str, bool], list[dict[str, Any]]]
 """Project, branch, path and trust of a playbook -> the roles that it was given.  JSON."""
 
@@ -177,6 +179,7 @@ def environment(
         "PATH": os.pathsep.join([*map(str, places), os.environ.get("PATH", os.defpath)]),
         "HOME": str(context.home),
         "TMPDIR": str(context.tmp),
+        **({KUBECONFIG: str(context.kubeconfig)} if context.clusters else {}),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         **_git({"safe.directory": "*", **(_NO_PROGRAMS if context.careful else {})}),

@@ -179,7 +179,7 @@ STATIC_NODE: Keys = {
 STATIC = NodeDriver({**OWN, "nodes": _key(many(loose(STATIC_NODE, "a node")))}, IMAGE, FLAVOR, LABEL)
 KUBERNETES = NodeDriver(
     own=OWN,
-    images=IMAGE,
+    images={**IMAGE, "connection-type": _key(words("kubectl", "ssh", "winrm", "network_cli"), "kubectl")},
     flavors=FLAVOR,
     labels={
         **LABEL,

@@ -114,6 +114,12 @@ def _digest(content: bytes) -> str:
 
 def _layer(entries: Mapping[str, Entry]) -> tuple[bytes, bytes]:
     """A tar archive, and it packed."""
+    plain = archive(entries)
+    return plain, gzip.compress(plain, 1, mtime=0)
+
+
+def archive(entries: Mapping[str, Entry]) -> bytes:
+    """Return a tar archive of these, path -> entry."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name, entry in entries.items():
@@ -125,4 +131,4 @@ def _layer(entries: Mapping[str, Entry]) -> tuple[bytes, bytes]:
             info.mode, content = entry if isinstance(entry, tuple) else (0o755, entry)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-    return file.getvalue(), gzip.compress(file.getvalue(), 1, mtime=0)
+    return file.getvalue()

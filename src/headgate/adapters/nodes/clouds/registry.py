@@ -62,9 +62,18 @@ _AWS = {
         "text", "", "where AWS is, if it is elsewhere: EC2, STS and Service Quotas at one address."
     ),
 }
+_KUBERNETES = {
+    "kubeconfig_file": Setting(
+        "path", "", "says where the cluster is and who asks. Default: as kubectl finds it, or the cluster we run in."
+    ),
+    "context": Setting("text", "", "of that file. Default: its current one."),
+    "room_timeout": Setting("seconds", "120", "for so long a pod may wait for the cluster to grow."),
+    "use_openshift_projects": Setting("flag", "false", "make OpenShift's projects instead of namespaces."),
+}
 _HERE = "headgate.adapters.nodes.clouds"
 CLOUDS: dict[str, Row] = {
     "aws": Row(f"{_HERE}.aws.driver", _AWS),
+    "kubernetes": Row(f"{_HERE}.kubernetes.driver", _KUBERNETES),
 }
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 

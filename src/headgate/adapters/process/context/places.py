@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.adapters.keys.clear import write_private
 from headgate.adapters.work.directory import remove
 from headgate.config.model import Playbook
 
@@ -23,6 +24,8 @@ class Context:
     trusted: bool
     secrets: frozenset[bytes] = frozenset()
     """By what they are made of."""
+    clusters: bool = False
+    """Has it a kubeconfig?"""
 
     @property
     def secret(self) -> bool:
@@ -47,6 +50,10 @@ class Context:
         return self.root / "tmp"
 
     @property
+    def kubeconfig(self) -> Path:
+        return self.home / ".kube/config"
+
+    @property
     def writable(self) -> tuple[Path, ...]:
         return self.home, self.tmp
 
@@ -58,6 +65,8 @@ class Contexts:
     root: Path
     known_hosts: str = ""
     """Keys of the build's machines, which each of them begins with, as programs of a job look for them there."""
+    kubeconfig: bytes = b""
+    """What opens the clusters that nodes of the build are in; each of them begins with it, too."""
     _known: dict[tuple[bool, frozenset[bytes]], Context] = field(default_factory=dict)
 
     def of(self, book: Playbook) -> Context:
@@ -66,17 +75,22 @@ class Contexts:
         key = book.trusted, secrets
         if key not in self._known:
             name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
-            made = Context(self.root / name, book.trusted, secrets)
+            made = Context(self.root / name, book.trusted, secrets, bool(self.kubeconfig))
             for path in made.writable:
                 path.mkdir(parents=True)
             if self.known_hosts:
                 (made.home / ".ssh").mkdir(mode=0o700)
                 (made.home / ".ssh/known_hosts").write_text(self.known_hosts)
+            if self.kubeconfig:
+                made.kubeconfig.parent.mkdir(mode=0o700)
+                write_private(made.kubeconfig, self.kubeconfig)
             self._known[key] = made
         return self._known[key]
 
     def forget(self) -> None:
-        """What playbooks with secrets left, also when the rest of the work directory is kept."""
+        """Remove what playbooks with secrets left and what opens clusters, also when the rest is kept."""
         for context in self._known.values():
             if context.secret:
                 remove(context.root)
+            elif context.clusters:
+                remove(context.home)

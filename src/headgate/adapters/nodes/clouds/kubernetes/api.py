@@ -1,0 +1,181 @@
+"""Calls of Kubernetes' API, as many of them as machines need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+
+from headgate.adapters.nodes.clouds.asking import ANSWER_MAX_S, Http, patience_s, said
+from headgate.adapters.nodes.clouds.kubernetes.credentials import Credentials
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
+from headgate.ports.cloud import Away
+
+PAGE_SIZE = 500
+PAGES_MAX = 1_000
+BEGUN_AGAIN_MAX = 3
+"""How often a list is begun again whose rest is gone."""
+CORE, ROLES, REVIEWS = "/api/v1", "/apis/rbac.authorization.k8s.io/v1", "/apis/authorization.k8s.io/v1"
+_AGAIN_S = 1.0
+_PATIENCE = (429, 503)
+
+
+class Refused(Exception):
+    """The cluster will not do it; the text is its own."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason = status, reason
+
+
+class Exists(Refused):
+    """Something has that name."""
+
+
+class Api:
+    """Talks with one cluster.  Every method raises Refused, and Away where there is no answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Raise UserError for certificates that cannot be read."""
+        self._cluster = cluster
+        self._http = _Door(cluster)
+        self._credentials = Credentials(cluster)
+
+    async def close(self) -> None:
+        """Talk with it no more."""
+        await self._http.close()
+
+    async def get(self, path: str) -> dict[str, Any] | None:
+        """Return what is there; None: nothing."""
+        status, answer = await self._ask("GET", path)
+        return None if status == 404 else answer
+
+    async def create(self, path: str, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was made.  Raise Exists."""
+        status, answer = await self._ask("POST", path, said)
+        if status == 404:
+            raise _refused(status, answer)
+        return answer
+
+    async def delete(self, path: str, unique: str) -> None:
+        """Ask that it goes, with everything that is in it; nothing is done if it is not the one of that uid."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": unique},
+        }
+        try:
+            await self._ask("DELETE", path, options)
+        except Refused as refused:
+            if refused.status != 409:
+                raise
+
+    async def every(self, path: str) -> list[dict[str, Any]]:
+        """Return all pages of it; begin again where the rest of a list is gone."""
+        for _ in range(BEGUN_AGAIN_MAX):
+            try:
+                return await self._pages(path)
+            except Refused as refused:
+                if refused.status != 410:
+                    raise
+        raise Away(f"{self._cluster.server}: the list of {path} changes faster than it can be read", _AGAIN_S)
+
+    async def _pages(self, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        query: dict[str, Any] = {"limit": PAGE_SIZE}
+        for _ in range(PAGES_MAX):
+            status, answer = await self._ask("GET", f"{path}?{urlencode(query)}")
+            if status == 404:
+                raise _refused(status, answer)
+            items, more = answer.get("items"), (answer.get("metadata") or {}).get("continue")
+            if items is not None and not isinstance(items, list):
+                raise Away(f"{self._cluster.server}: {path} is no list")
+            found += items or []
+            if not more:
+                return found
+            query = {"limit": PAGE_SIZE, "continue": more}
+        raise Away(f"{self._cluster.server}: {path} has more than {PAGES_MAX} pages")
+
+    async def _ask(self, method: str, path: str, said: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Return what is answered, which may be that it is not there."""
+        status, answer = await self._asked(method, path, said)
+        if status == 401 and self._credentials.refused():
+            status, answer = await self._asked(method, path, said)
+        if status == 401:
+            raise Away(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
+        if status == 409 and answer.get("reason") != "AlreadyExists" and method == "POST":
+            # Another writer was quicker, of a quota for example; it is nobody's mistake.
+            raise Away(f"{self._cluster.server}: {_words(status, answer)}", _AGAIN_S)
+        if status >= 400 and status != 404:
+            raise _refused(status, answer)
+        return status, answer
+
+    async def _asked(self, method: str, path: str, what: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
+        headers = {"Accept": "application/json", **await self._credentials.headers()}
+        body = b""
+        if what is not None:
+            headers["Content-Type"], body = "application/json", json.dumps(what).encode()
+        found = await self._http.ask(method, f"{self._cluster.server}{path}", headers, body)
+        try:
+            answer = json.loads(found.body or b"{}")
+        except ValueError:
+            answer = None
+        words = _words(found.status, answer if isinstance(answer, dict) else {})
+        if found.status in _PATIENCE:
+            raise Away(f"{self._cluster.server} asks for patience: {words}", patience_s(found.headers))
+        if found.status >= 500:
+            raise Away(f"{self._cluster.server} fails: {words}")
+        if not isinstance(answer, dict) or 300 <= found.status < 400:
+            raise Away(f"{self._cluster.server} answers {found.status}, and not as Kubernetes does: is it its address?")
+        return found.status, answer
+
+
+def path(base: str, kind: str, name: str = "", namespace: str = "") -> str:
+    """Return where a thing is, or all of its kind."""
+    within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{base}{within}/{kind}" + (f"/{quote(name, safe='')}" if name else "")
+
+
+def _words(status: int, answer: Mapping[str, Any]) -> str:
+    return said(str(answer.get("message") or answer.get("reason") or f"it answers {status}"))
+
+
+def _refused(status: int, answer: Mapping[str, Any]) -> Refused:
+    kind = Exists if status == 409 and answer.get("reason") == "AlreadyExists" else Refused
+    return kind(status, str(answer.get("reason") or ""), _words(status, answer))
+
+
+class _Door(Http):
+    """Has what a kubeconfig says of certificates and proxies."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster, self._tls = cluster, cluster.tls()
+
+    def made(self) -> httpx.AsyncClient:
+        """Return what requests are made with."""
+        called = self._cluster.called
+
+        async def name(request: httpx.Request) -> None:
+            request.extensions["sni_hostname"] = called
+
+        return httpx.AsyncClient(
+            timeout=ANSWER_MAX_S,
+            follow_redirects=False,
+            trust_env=False,
+            verify=self._tls,
+            proxy=self._cluster.proxy or None,
+            event_hooks={"request": [name]} if called else {},
+        )
+
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", max_s: float = ANSWER_MAX_S
+    ) -> Any:
+        """As any other, over these."""
+        if self._client is None:
+            self._client = self.made()
+        return await super().ask(method, url, headers, body, max_s)

@@ -1,0 +1,94 @@
+"""The token that says who asks, also of a program that knows it for an hour."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from headgate.adapters.nodes.clouds.asking import said
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
+from headgate.base.pipes import TooMuch, spoken
+from headgate.ports.cloud import Away
+
+PLUGIN_MAX_S = 30.0
+PLUGIN_MAX_BYTES = 2**20
+EARLY_S = 60.0
+"""A token is asked for anew so long before it ends."""
+
+
+class Credentials:
+    """What the requests to one cluster carry."""
+
+    def __init__(self, cluster: Cluster, now_s: Callable[[], float] = time.time) -> None:
+        self._cluster, self._now_s = cluster, now_s
+        self._turn = asyncio.Lock()
+        self._token, self._until_s = "", 0.0
+
+    async def headers(self) -> dict[str, str]:
+        """Return what says who asks.  Raise Away."""
+        user = self._cluster.user
+        if user.name_and_password is not None:
+            whole = base64.b64encode(":".join(user.name_and_password).encode()).decode()
+            return {"Authorization": f"Basic {whole}"}
+        if user.token_file is not None:
+            try:
+                return {"Authorization": f"Bearer {user.token_file.read_text().strip()}"}
+            except (OSError, UnicodeDecodeError) as error:
+                raise Away(f"the token for {self._cluster.server} cannot be read: {error}") from error
+        if user.plugin is None:
+            return {"Authorization": f"Bearer {user.token}"} if user.token else {}
+        async with self._turn:
+            if not self._token or self._until_s < self._now_s() + EARLY_S:
+                self._token, self._until_s = await self._asked(user.plugin)
+            return {"Authorization": f"Bearer {self._token}"}
+
+    def refused(self) -> bool:
+        """Forget what a cluster does not accept; return whether there may be a better one."""
+        known, self._token = bool(self._token), ""
+        return known
+
+    async def _asked(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
+        """Return what the program says, and until when that is good."""
+        command = [str(plugin["command"]), *(str(word) for word in plugin.get("args") or ())]
+        version = str(plugin.get("apiVersion") or "client.authentication.k8s.io/v1")
+        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        more = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or ()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=PIPE,
+                env={**os.environ, **more, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
+            )  # fmt: skip
+        except OSError as error:
+            raise Away(f"{command[0]}, which says the token, cannot be run: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(PLUGIN_MAX_S):
+                answer, wrong = await spoken(process, b"", PLUGIN_MAX_BYTES)
+        except (TimeoutError, TooMuch) as error:
+            raise Away(f"{command[0]} does not say the token: {type(error).__name__}") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            raise Away(f"{command[0]} ended with {process.returncode}: {said(wrong.decode(errors='replace'))}")
+        return _read(command[0], answer)
+
+
+def _read(program: str, answer: bytes) -> tuple[str, float]:
+    """Raise Away."""
+    try:
+        status = json.loads(answer)["status"]
+        token, end = str(status.get("token") or ""), status.get("expirationTimestamp")
+        until_s = datetime.fromisoformat(str(end)).timestamp() if end else float("inf")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Away(f"{program} does not answer as a credential plugin of Kubernetes") from error
+    if not token:
+        raise Away(f"{program} gives no token; client certificates of plugins are not supported")
+    return token, until_s

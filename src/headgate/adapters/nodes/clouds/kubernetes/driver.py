@@ -1,0 +1,273 @@
+"""Pods and namespaces of a Kubernetes cluster as nodes."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from headgate.adapters.nodes.clouds.kubernetes import kubeconfig, objects
+from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, Refused, path
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
+from headgate.adapters.nodes.clouds.kubernetes.objects import ACCOUNT, POD, kind_of, name_of, ours
+from headgate.adapters.nodes.clouds.kubernetes.standing import Coming, Ended, NoRoom, Up, standing
+from headgate.adapters.nodes.clouds.registry import Given
+from headgate.ports.cloud import NODE_TAG, Amounts, Away, Failed, Made, Making, OverQuota, Resource, State, Wanted
+
+PROJECTS = "/apis/project.openshift.io/v1"
+SECRET = "kubernetes"
+"""Under which name `Made.secrets` has how a build asks the cluster."""
+ROOM_MAX_S = 120.0
+"""For so long a pod for which there is no room may wait for the cluster to grow."""
+_STEP, _SINCE = "step", "no_room_since"
+_NAMESPACE, _RIGHTS, _POD = "namespace", "rights", "pod"
+
+
+class Kubernetes:
+    """See `ports.cloud.Cloud`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        projects: bool = False,
+        room_max_s: float = ROOM_MAX_S,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`projects`: OpenShift's, instead of namespaces.  Raise UserError for certificates that cannot be read."""
+        self._cluster, self._projects = cluster, projects
+        self._room_max_s, self._now_s = room_max_s, now_s
+        self._api = Api(cluster)
+
+    async def close(self) -> None:
+        """Talk with the cluster no more."""
+        await self._api.close()
+
+    async def uses(self, wanted: Wanted) -> Amounts:
+        """A pod has a namespace of its own."""
+        return _uses(kind_of(wanted))
+
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        """A cluster has none that hold for all namespaces: `resource-limits` of the provider do."""
+        return {}
+
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return every namespace of the cluster."""
+        try:
+            return [_resource(one) for one in await self._api.every(self._spaces())]
+        except Refused as refused:
+            raise Away(f"the namespaces cannot be listed: {refused}") from refused
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """The namespace goes if it still has the tags that were seen."""
+        try:
+            found = await self._api.get(self._spaces(resource.id))
+            if found is not None and objects.tags_of(found).get(NODE_TAG) == resource.tags.get(NODE_TAG):
+                await self._drop(found)
+        except Refused as refused:
+            raise Away(f"the namespace {resource.id} cannot be deleted: {refused}") from refused
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        """Everything made for a node is in its namespace."""
+        try:
+            found = await self._api.get(self._spaces(name_of(wanted.node)))
+            if found is None or not ours(wanted, found):
+                return True
+            await self._drop(found)
+        except Refused as refused:
+            raise Away(f"the namespace {name_of(wanted.node)} cannot be deleted: {refused}") from refused
+        return False
+
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        """Make what lacks; each part may be there already."""
+        kind, name = kind_of(wanted), name_of(wanted.node)
+        with _told(name):
+            step = state.get(_STEP, "")
+            if not step:
+                await self._begin(wanted)
+                step = _NAMESPACE
+            if step == _NAMESPACE:
+                if not await self._may(wanted):
+                    return Making({_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet")
+                await self._give(wanted)
+                step = _RIGHTS
+            if step == _RIGHTS and kind == POD:
+                if why := await self._pod(wanted):
+                    return Making({_STEP: _RIGHTS}, why)
+                step = _POD
+            return await self._seen(wanted, {**state, _STEP: step})
+
+    async def _drop(self, found: Mapping[str, Any]) -> None:
+        about = found["metadata"]
+        if not about.get("deletionTimestamp"):
+            await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
+
+    async def _begin(self, wanted: Wanted) -> None:
+        """Make the namespace, unless an earlier attempt did."""
+        where = self._spaces(name_of(wanted.node))
+        if (found := await self._api.get(where)) is None:
+            try:
+                found = await self._api.create(self._spaces(), objects.namespace(wanted, self._projects))
+            except Exists:
+                found = await self._api.get(where)
+        if found is None or found["metadata"].get("deletionTimestamp"):
+            raise Failed(f"the namespace {name_of(wanted.node)} is being deleted by somebody else")
+        if not ours(wanted, found):
+            raise Failed(f"the namespace {name_of(wanted.node)} is there, and is not Headgate's")
+
+    async def _may(self, wanted: Wanted) -> bool:
+        found = await self._api.create(path(REVIEWS, "selfsubjectaccessreviews"), objects.review(wanted))
+        return (found.get("status") or {}).get("allowed") is True
+
+    async def _give(self, wanted: Wanted) -> None:
+        """The account, its rights and token, and copies of the pull secrets."""
+        name = name_of(wanted.node)
+        for one in wanted.label.get("image-pull-secrets") or ():
+            source = str(one.get("namespace") or "default")
+            secret = await self._api.get(path(CORE, "secrets", str(one["name"]), source))
+            if secret is None:
+                raise Failed(f"the pull secret {one['name']} is not in the namespace {source}")
+            await self._have(path(CORE, "secrets", namespace=name), objects.copied(secret))
+        for where, thing in objects.rights(wanted):
+            await self._have(where, thing)
+
+    async def _pod(self, wanted: Wanted) -> str:
+        """Return what is waited for before it can be made; empty: it is made."""
+        try:
+            await self._have(path(CORE, "pods", namespace=name_of(wanted.node)), objects.pod(wanted))
+        except Refused as refused:
+            if refused.status == 403 and "serviceaccount" in str(refused) and "not found" in str(refused):
+                return "the new namespace has no account for pods yet"
+            raise
+        return ""
+
+    async def _have(self, where: str, thing: Mapping[str, Any]) -> None:
+        try:
+            await self._api.create(where, thing)
+        except Exists:  # of an earlier attempt: nobody else writes there
+            return
+
+    async def _seen(self, wanted: Wanted, state: State) -> Making | Made:
+        """Look whether the token and the pod are there."""
+        name = name_of(wanted.node)
+        up: Up | None = None
+        if kind_of(wanted) == POD:
+            pod = await self._api.get(path(CORE, "pods", name, name))
+            if pod is None:
+                raise Failed(f"the pod {name} is gone")
+            match standing(pod):
+                case Ended(why):
+                    raise Failed(why)
+                case NoRoom() as none:
+                    return self._waiting(none, state)
+                case Coming(why):
+                    return Making(_without(state, _SINCE), why)
+                case Up() as seen:
+                    up = seen
+        secret = await self._api.get(path(CORE, "secrets", ACCOUNT, name))
+        if secret is None:
+            raise Failed(f"the token of the account {ACCOUNT} is gone")
+        data = secret.get("data") or {}
+        if not data.get("token") or not data.get("ca.crt"):
+            return Making(_without(state, _SINCE), f"the account {ACCOUNT} has no token yet")
+        return self._made(wanted, state, up, data)
+
+    def _waiting(self, none: NoRoom, state: State) -> Making:
+        """Raise OverQuota or Failed once the cluster had the time to grow."""
+        since_s = float(state.get(_SINCE) or self._now_s())
+        if self._now_s() - since_s < self._room_max_s:
+            return Making({**state, _SINCE: repr(since_s)}, none.why)
+        raise (OverQuota if none.lacking else Failed)(none.why)
+
+    def _made(self, wanted: Wanted, state: State, up: Up | None, data: Mapping[str, str]) -> Made:
+        name, cluster = name_of(wanted.node), self._cluster.name
+        context = f"{name}:{ACCOUNT}/{cluster}"
+        try:
+            token, authority = (base64.b64decode(data[key]).decode() for key in ("token", "ca.crt"))
+        except ValueError as error:
+            raise Failed(f"the token of the account {ACCOUNT} cannot be read") from error
+        secret = {
+            "server": self._cluster.server,
+            "cluster": cluster,
+            "authority": authority if self._cluster.verified else "",
+            "verified": self._cluster.verified,
+            "called": self._cluster.called,
+            "namespace": name,
+            "user": f"{name}:{ACCOUNT}",
+            "context": context,
+            "token": token,
+        }
+        resources = {"namespace": name, "context": context, **({"pod": name, "container": up.container} if up else {})}
+        return Made(
+            name,
+            _without(state, _SINCE),
+            _host(wanted, context, up) if up else None,
+            {"cloud": cluster, **_where(up)} if up else {"cloud": cluster},
+            resources,
+            {SECRET: secret},
+        )
+
+    def _spaces(self, name: str = "") -> str:
+        return path(PROJECTS, "projects", name) if self._projects else path(CORE, "namespaces", name)
+
+
+def _host(wanted: Wanted, context: str, up: Up) -> dict[str, Any]:
+    """Ansible reaches it through the cluster, unless the image says how else."""
+    name, image = name_of(wanted.node), wanted.image
+    said: dict[str, Any] = {}
+    if image.get("username"):
+        said["ansible_user"] = image["username"]
+    if image.get("connection-type", "kubectl") != "kubectl":
+        port = {"ansible_port": image["connection-port"]} if image.get("connection-port") else {}
+        return {**said, "ansible_connection": image["connection-type"], "ansible_host": up.address, **port}
+    return {
+        **said,
+        "ansible_connection": "kubernetes.core.kubectl",
+        "ansible_host": name,
+        "ansible_kubectl_pod": name,
+        "ansible_kubectl_namespace": name,
+        "ansible_kubectl_container": up.container,
+        "ansible_kubectl_context": context,
+    }
+
+
+def _where(up: Up) -> dict[str, Any]:
+    return {"host_id": up.host, "interface_ip": up.address, "private_ipv4": up.address}
+
+
+def _uses(kind: str) -> dict[str, float]:
+    return {"namespaces": 1, "pods": 1} if kind == POD else {"namespaces": 1}
+
+
+def _resource(found: Mapping[str, Any]) -> Resource:
+    tags = objects.tags_of(found)
+    return Resource(found["metadata"]["name"], "namespace", tags, _uses(tags.get(objects.KIND_TAG, "")))
+
+
+def _without(state: State, key: str) -> dict[str, str]:
+    return {name: value for name, value in state.items() if name != key}
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What a cluster will not do, in the words of the port."""
+    try:
+        yield
+    except Refused as refused:
+        text = str(refused)
+        if refused.status == 403 and "quota" in text:
+            raise OverQuota(text) from refused
+        if refused.status == 404:
+            raise Failed(f"the namespace {name} is gone: {text}") from refused
+        raise Failed(f"the cluster refuses it: {text}") from refused
+
+
+def connect(given: Given) -> Kubernetes:
+    """Raise UserError for a kubeconfig that cannot be read."""
+    said = given.said
+    file = given.directory / said["kubeconfig_file"] if said.get("kubeconfig_file") else None
+    cluster = kubeconfig.found(file, said.get("context", ""))
+    projects = said.get("use_openshift_projects", "").lower() in ("true", "yes", "on", "1")
+    return Kubernetes(cluster, projects=projects, room_max_s=float(said.get("room_timeout") or ROOM_MAX_S))

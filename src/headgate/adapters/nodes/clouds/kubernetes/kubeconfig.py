@@ -1,0 +1,196 @@
+"""Where a cluster is and who asks: of a kubeconfig, of KUBECONFIG and `~/.kube/config`, or of the pod we run in."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from headgate.base.errors import UserError
+
+POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""What every pod finds there: `token`, `ca.crt`, `namespace`."""
+FILE_SIZE_MAX_BYTES = 2**20
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """How it is said who asks; at most one of these is."""
+
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    """Read anew for each request, since clusters replace what is in it."""
+    name_and_password: tuple[str, str] | None = field(default=None, repr=False)
+    plugin: Mapping[str, Any] | None = field(default=None, repr=False)
+    """A program that says the token: `command`, `args`, `env`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One cluster, and who asks it."""
+
+    server: str
+    """Without a slash at its end."""
+    name: str
+    """As contexts of builds name it."""
+    user: User
+    authority: str = ""
+    """PEM; empty: those that this machine trusts."""
+    verified: bool = True
+    called: str = ""
+    """The name that its certificate has, where that is not the server's."""
+    proxy: str = ""
+    certificate: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    """Of the client, with its key.  PEM."""
+
+    def tls(self) -> ssl.SSLContext:
+        """Return how it is spoken to.  Raise UserError."""
+        try:
+            made = ssl.create_default_context(cadata=self.authority or None)
+            if not self.verified:
+                made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+            if self.certificate:
+                # Python reads them of a file only.
+                with tempfile.NamedTemporaryFile(prefix="headgate-") as file:
+                    file.write(b"\n".join(self.certificate))
+                    file.flush()
+                    made.load_cert_chain(file.name)
+        except (ssl.SSLError, ValueError) as error:
+            raise UserError(f"a certificate or key for {self.server} cannot be read: {error}") from error
+        return made
+
+
+def found(file: Path | None, context: str, environment: Mapping[str, str] = os.environ, pod: Path = POD) -> Cluster:
+    """Return the cluster of the named file; else of KUBECONFIG, of the home's `.kube/config`, of the pod we are in.
+
+    Raise UserError.
+    """
+    if file is not None:
+        return read([file], context)
+    if said := [Path(one) for one in environment.get("KUBECONFIG", "").split(os.pathsep) if one]:
+        return read([one for one in said if one.exists()] or said[:1], context)
+    home = Path(environment.get("HOME") or "/", ".kube/config")
+    if home.exists():
+        return read([home], context)
+    if environment.get(_HOST) and (pod / "token").exists():
+        return _inside(environment, pod)
+    raise UserError(
+        "no cluster is known: set kubeconfig_file, or KUBECONFIG in the environment, or write ~/.kube/config; "
+        "a launcher that runs in the cluster needs the token of a service account"
+    )
+
+
+def read(files: list[Path], context: str) -> Cluster:
+    """Return the cluster of `context`, or of the current one, of files of which the first that says a thing counts.
+
+    Raise UserError.
+    """
+    every = [_Document.read(file) for file in files]
+    name = context or next((str(one.said["current-context"]) for one in every if one.said.get("current-context")), "")
+    if not name:
+        raise UserError(f"{files[0]} has no current-context: set `context`")
+    chosen, _ = _entry(every, "context", name)
+    cluster, there = _entry(every, "cluster", str(chosen.get("cluster", "")))
+    user, here = _entry(every, "user", str(chosen["user"])) if chosen.get("user") else ({}, every[0])
+    server = str(cluster.get("server", "")).rstrip("/")
+    if urlsplit(server).scheme not in ("http", "https"):
+        raise UserError(f"{there.file}: the cluster {chosen['cluster']} has the server {server!r}, which is no address")
+    authority = there.content(cluster, "certificate-authority")
+    mine, key = here.content(user, "client-certificate"), here.content(user, "client-key")
+    if bool(mine) != bool(key):
+        raise UserError(f"{here.file}: the user {chosen['user']} has a client certificate or a key, and not both")
+    return Cluster(
+        server,
+        _called(server),
+        here.user(user, str(chosen.get("user"))),
+        (authority or b"").decode(errors="replace"),
+        cluster.get("insecure-skip-tls-verify") is not True,
+        str(cluster.get("tls-server-name") or ""),
+        str(cluster.get("proxy-url") or ""),
+        (mine, key) if mine and key else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    file: Path
+    said: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, file: Path) -> _Document:
+        try:
+            if file.stat().st_size > FILE_SIZE_MAX_BYTES:
+                raise UserError(f"{file} is larger than {FILE_SIZE_MAX_BYTES >> 20} MB, which no kubeconfig is")
+            said = yaml.safe_load(file.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file}: cannot be read: {error}") from error
+        except yaml.YAMLError as error:
+            raise UserError(f"{file}: this is no YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(said, dict):
+            raise UserError(f"{file} is no kubeconfig: it has no clusters, users and contexts")
+        return cls(file, said)
+
+    def content(self, said: Mapping[str, Any], key: str) -> bytes | None:
+        """Return what stands under `KEY-data` in base64, or in the file under `KEY`, beside this one."""
+        if data := said.get(f"{key}-data"):
+            try:
+                return base64.b64decode(str(data), validate=True)
+            except (ValueError, binascii.Error) as error:
+                raise UserError(f"{self.file}: {key}-data is no base64") from error
+        if path := said.get(key):
+            try:
+                return (self.file.parent / str(path)).read_bytes()
+            except OSError as error:
+                raise UserError(f"{self.file}: the {key} {path} cannot be read: {error.strerror}") from error
+        return None
+
+    def user(self, said: Mapping[str, Any], name: str) -> User:
+        if said.get("auth-provider"):
+            raise UserError(
+                f"{self.file}: the user {name} has an auth-provider, which clients of Kubernetes have not known since "
+                "1.26: use a token, a client certificate or `exec`"
+            )
+        plugin = said.get("exec")
+        if plugin is not None and not (isinstance(plugin, dict) and plugin.get("command")):
+            raise UserError(f"{self.file}: `exec` of the user {name} has no command")
+        if said.get("tokenFile"):
+            return User(token_file=self.file.parent / str(said["tokenFile"]))
+        if said.get("token"):
+            return User(token=str(said["token"]))
+        if said.get("username"):
+            return User(name_and_password=(str(said["username"]), str(said.get("password", ""))))
+        return User(plugin=plugin)
+
+
+def _entry(every: list[_Document], kind: str, name: str) -> tuple[Mapping[str, Any], _Document]:
+    """Return the first of this name, and where it stands."""
+    for one in every:
+        for entry in one.said.get(f"{kind}s") or ():
+            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
+                return entry[kind], one
+    raise UserError(f"{', '.join(str(one.file) for one in every)}: there is no {kind} {name!r}")
+
+
+def _inside(environment: Mapping[str, str], pod: Path) -> Cluster:
+    host, port = environment[_HOST], environment.get(_PORT) or "443"
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    try:
+        authority = (pod / "ca.crt").read_text()
+    except OSError as error:
+        raise UserError(f"{pod / 'ca.crt'}: cannot be read: {error.strerror}") from error
+    return Cluster(server, _called(server), User(token_file=pod / "token"), authority)
+
+
+def _called(server: str) -> str:
+    """Return a name for contexts that says where it is."""
+    return urlsplit(server).netloc.rpartition("@")[2].replace(".", "-").replace("[", "").replace("]", "")

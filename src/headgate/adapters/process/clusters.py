@@ -1,0 +1,69 @@
+"""What a build is told of the clusters that its nodes are in: a kubeconfig in its home, and where they answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from headgate.adapters.process.network.doors import Target
+
+SECRET = "kubernetes"
+"""Under which name the secrets of a node have how its cluster is asked."""
+_PORTS = {"https": 443, "http": 80}
+
+Secrets = Mapping[str, Any]
+"""Of one node: what only its build may read.  JSON."""
+
+
+def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
+    """Return what opens the clusters of all nodes, the first one's context being the current; empty: there are none.
+
+    It is JSON, which every reader of YAML reads.
+    """
+    every = [one[SECRET] for one in secrets if one.get(SECRET)]
+    if not every:
+        return b""
+    clusters = {one["cluster"]: _cluster(one) for one in every}
+    contexts = {
+        one["context"]: {"cluster": one["cluster"], "user": one["user"], "namespace": one["namespace"]} for one in every
+    }
+    users = {one["user"]: {"token": one["token"]} for one in every}
+    said = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "preferences": {},
+        "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
+        "users": [{"name": name, "user": user} for name, user in users.items()],
+        "contexts": [{"name": name, "context": context} for name, context in contexts.items()],
+        "current-context": every[0]["context"],
+    }
+    return json.dumps(said, indent=1).encode() + b"\n"
+
+
+def tokens(secrets: Iterable[Secrets]) -> Iterator[str]:
+    """Yield what must be in no log."""
+    for one in secrets:
+        if one.get(SECRET):
+            yield str(one[SECRET]["token"])
+
+
+def servers(secrets: Iterable[Secrets]) -> Iterator[Target]:
+    """Yield where the clusters answer."""
+    for one in secrets:
+        if one.get(SECRET):
+            place = urlsplit(one[SECRET]["server"])
+            yield Target(place.hostname or "", place.port or _PORTS.get(place.scheme, 443))
+
+
+def _cluster(said: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"server": said["server"]}
+    if said.get("authority"):
+        found["certificate-authority-data"] = base64.b64encode(str(said["authority"]).encode()).decode()
+    if said.get("verified") is False:
+        found["insecure-skip-tls-verify"] = True
+    if said.get("called"):
+        found["tls-server-name"] = said["called"]
+    return found

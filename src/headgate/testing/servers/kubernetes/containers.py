@@ -1,0 +1,97 @@
+"""Pods of a modelled cluster as containers of podman, in a store of their own.
+
+Containers of one pod share nothing, and have no network: what a cluster's machine does there is not modelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.kubernetes.state import running, status
+
+MISSING = "podman and runc run as root only; make test installs them"
+
+
+def limits() -> list[str]:
+    """Return what podman is told where not even root may raise its own limits: its defaults are above them."""
+    return ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
+
+
+class Engine:
+    """Begins and removes containers; `close` leaves nothing of them."""
+
+    def __init__(self) -> None:
+        self._place = place = Path(tempfile.mkdtemp(prefix="hg-pods-"))  # podman takes no long names
+        self.images = set[str]()
+        self._begun: dict[str, list[str]] = {}
+        """Namespace -> names of its containers."""
+        self._podman = [
+            "podman", "--root", str(place / "store"), "--runroot", str(place / "run"), "--storage-driver", "overlay",
+            "--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "none",
+        ]  # fmt: skip
+
+    def load(self, name: str, content: bytes) -> None:
+        """Make an image of a tar archive."""
+        file = self._place / "image.tar"
+        file.write_bytes(content)
+        self._run("import", "-q", str(file), name)
+        self.images.add(name)
+
+    def run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin the containers of a pod; return its status."""
+        namespace = pod["metadata"]["namespace"]
+        for one in pod["spec"]["containers"]:
+            name = self._name(namespace, one["name"])
+            environment = [f"--env={e['name']}={e.get('value', '')}" for e in one.get("env") or ()]
+            command = [*(one.get("command") or ()), *(one.get("args") or ())]
+            where = "--network=none", "--pull=never", *limits()
+            self._begun.setdefault(namespace, []).append(name)
+            self._run("run", "-d", "--name", name, *where, *environment, one["image"], *command)
+        return status("Running", dict(pod), **running())
+
+    def stop(self, namespace: str) -> None:
+        """Remove the containers of a namespace."""
+        if names := self._begun.pop(namespace, []):
+            self._run("rm", "-f", "-t", "0", *names)
+
+    def living(self) -> list[str]:
+        """Return the names of the containers that run."""
+        return self._run("ps", "--format", "{{.Names}}").split()
+
+    def command(self, namespace: str, container: str, words: Sequence[str]) -> list[str]:
+        """Return what runs a command there."""
+        return [*self._podman, "exec", "-i", self._name(namespace, container), *words]
+
+    async def log(self, namespace: str, container: str) -> bytes:
+        """Return what a container has said."""
+        words = [*self._podman, "logs", self._name(namespace, container)]
+        process = await asyncio.create_subprocess_exec(*words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+        return (await process.communicate())[0]
+
+    def close(self) -> None:
+        """Remove everything."""
+        for namespace in list(self._begun):
+            self.stop(namespace)
+        end_s = time.monotonic() + DEADLINE_S
+        while self._place.exists():  # what podman leaves behind to clean after commands may still be at it
+            subprocess.run(["umount", str(self._place / "store" / "overlay")], check=False, capture_output=True)
+            shutil.rmtree(self._place, ignore_errors=True)
+            assert time.monotonic() < end_s, f"{self._place} cannot be removed"
+
+    def _run(self, *words: str) -> str:
+        done = subprocess.run([*self._podman, *words], capture_output=True, text=True)
+        assert done.returncode == 0, f"podman {words[0]}: {done.stderr}"
+        return done.stdout
+
+    @staticmethod
+    def _name(namespace: str, container: str) -> str:
+        return f"{namespace}-{container}"

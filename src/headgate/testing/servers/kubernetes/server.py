@@ -1,0 +1,240 @@
+"""A modelled API server of Kubernetes: the calls that machines are made with, those of kubectl, and `exec`.
+
+What it knows of Kubernetes is in `state`; here are paths, tokens, mistakes and the record of what was said, which a
+judge may hold to Kubernetes' own description.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import yaml
+from aiohttp import web
+
+from headgate.testing.servers import certificates
+from headgate.testing.servers.kubernetes import discovery, execution
+from headgate.testing.servers.kubernetes.containers import Engine
+from headgate.testing.servers.kubernetes.state import KINDS, Cluster, No
+from headgate.testing.servers.program import free_ports
+
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[\w.]+))/v1(?:/namespaces/(?P<namespace>[\w.-]+))?/(?P<kind>[a-z]+)"
+    r"(?:/(?P<name>[\w.:-]+))?(?:/(?P<within>log|exec))?"
+)
+_SPACE = re.compile(r"/api/v1/namespaces(?:/(?P<name>[\w.-]+))?")
+_PROJECT = re.compile(r"/apis/project\.openshift\.io/v1/projects(?:/(?P<name>[\w.-]+))?")
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_VERBS = {"GET": "get", "POST": "create", "DELETE": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One call with its answer, as the description knows it."""
+
+    method: str
+    template: str
+    query: dict[str, str]
+    request: Any
+    status: int
+    answer: Any
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What goes wrong with the next calls whose `METHOD path` the pattern finds."""
+
+    pattern: str
+    status: int
+    times: int = 1
+    done: bool = False
+    """It is done, and only the answer is lost."""
+    headers: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+    """With one it answers as a cluster does; else as something before it that is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    template: str
+    kind: str
+    namespace: str
+    name: str
+    within: str = ""
+
+    @classmethod
+    def read(cls, path: str) -> _Call | None:
+        if found := _PROJECT.fullmatch(path):
+            return cls("", "namespaces", "", found["name"] or "")
+        if found := _SPACE.fullmatch(path):
+            return cls(
+                "/api/v1/namespaces" + ("/{name}" if found["name"] else ""), "namespaces", "", found["name"] or ""
+            )
+        found = _PATH.fullmatch(path)
+        if found is None or found["kind"] not in KINDS or KINDS[found["kind"]].group != (found["group"] or ""):
+            return None
+        base = f"/apis/{found['group']}/v1" if found["group"] else "/api/v1"
+        within = "/namespaces/{namespace}" if found["namespace"] else ""
+        last = ("/{name}" if found["name"] else "") + (f"/{found['within']}" if found["within"] else "")
+        template = f"{base}{within}/{found['kind']}{last}"
+        return cls(template, found["kind"], found["namespace"] or "", found["name"] or "", found["within"] or "")
+
+
+@dataclass(slots=True)
+class Server:
+    """Takes requests; `log` has the calls, `wrong` what the judge found."""
+
+    cluster: Cluster
+    url: str
+    place: Path
+    engine: Engine | None = None
+    judge: Callable[[Exchange], None] | None = None
+    log: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def kubeconfig(self, **user: Any) -> Path:
+        """Write one, of the admin unless a `user` is given; return where it is."""
+        path = self.place / "kubeconfig"
+        said = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "site", "preferences": {},
+            "clusters": [{"name": "one", "cluster": {"server": self.url, "certificate-authority": "ca.pem"}}],
+            "users": [{"name": "launcher", "user": user or {"token": self.cluster.admin}}],
+            "contexts": [{"name": "site", "context": {"cluster": "one", "user": "launcher"}}],
+        }  # fmt: skip
+        path.write_text(yaml.safe_dump(said))
+        (self.place / "ca.pem").write_text(self.cluster.authority)
+        return path
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer any request."""
+        method, path = request.method, request.path
+        self.log.append(f"{method} {path}")
+        trouble = next((t for t in self.troubles if t.times and re.search(t.pattern, f"{method} {path}")), None)
+        if trouble is not None:
+            trouble.times -= 1
+            if not trouble.done:
+                return self._fail(trouble)
+        answer = await self._answered(request)
+        return self._fail(trouble) if trouble is not None else answer
+
+    def _fail(self, trouble: Trouble) -> web.Response:
+        if trouble.reason:
+            told = No(trouble.status, trouble.reason, f"the server is asked too much ({trouble.reason})").told()
+            return web.json_response(told, status=trouble.status, headers=trouble.headers)
+        return web.Response(status=trouble.status, text="<html>Bad Gateway</html>", headers=trouble.headers)
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        if known := discovery.answer(request.path):
+            return web.json_response(known)
+        call, body, status = _Call.read(request.path), await request.read(), 200
+        said = None
+        try:
+            if body and request.content_type != "application/json":
+                raise No(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+            said = json.loads(body) if body else None
+            who = self._who(request)
+            if request.path == REVIEWS and request.method == "POST":
+                status, answer = 201, self._reviewed(who, said)
+            elif call is None:
+                raise No(404, "NotFound", "the server could not find the requested resource")
+            else:
+                self._allowed(who, request.method, call)
+                if call.within:
+                    return await self._stream(request, call)
+                status, answer = await asyncio.to_thread(self._done, request, call, said)
+        except No as no:
+            status, answer = no.status, no.told()
+        template = REVIEWS if request.path == REVIEWS else call.template if call else ""
+        if template:
+            self._judged(Exchange(request.method, template, dict(request.query), said, status, answer))
+        return web.json_response(answer, status=status)
+
+    def _who(self, request: web.Request) -> str:
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport else None
+        if certificate:
+            return "admin"
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        who = self.cluster.who(token) if kind == "Bearer" else ""
+        if not who:
+            raise No(401, "Unauthorized", "Unauthorized")
+        return who
+
+    def _allowed(self, who: str, method: str, call: _Call) -> None:
+        verb = "list" if method == "GET" and not call.name else _VERBS.get(method, method.lower())
+        kind = f"{call.kind}/{call.within}" if call.within else call.kind
+        if not self.cluster.may(who, verb, kind, call.namespace):
+            where = f' in the namespace "{call.namespace}"' if call.namespace else " at the cluster scope"
+            what = f'{call.kind} "{call.name}" is forbidden' if call.name else f"{call.kind} is forbidden"
+            raise No(403, "Forbidden", f'{what}: User "{who}" cannot {verb} resource "{kind}"{where}')
+
+    def _reviewed(self, who: str, said: Any) -> Any:
+        allowed = self.cluster.review(who, said["spec"].get("resourceAttributes") or {})
+        return {**said, "metadata": {}, "status": {"allowed": allowed}}
+
+    def _done(self, request: web.Request, call: _Call, said: Any) -> tuple[int, Any]:
+        cluster, query = self.cluster, request.query
+        match request.method:
+            case "GET" if call.name:
+                return 200, cluster.get(call.kind, call.namespace, call.name)
+            case "GET":
+                limit = int(query.get("limit") or 0)
+                after, selector = query.get("continue", ""), query.get("labelSelector", "")
+                return 200, cluster.all(call.kind, call.namespace, limit, after, selector)
+            case "POST" if not call.name:
+                return 201, cluster.create(call.kind, call.namespace, said)
+            case "DELETE" if call.name:
+                uid = ((said or {}).get("preconditions") or {}).get("uid", "")
+                return 200, cluster.delete(call.kind, call.namespace, call.name, uid)
+        raise No(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+    async def _stream(self, request: web.Request, call: _Call) -> web.StreamResponse:
+        pod = self.cluster.get("pods", call.namespace, call.name)
+        if self.engine is None or pod["status"]["phase"] != "Running":
+            raise No(400, "BadRequest", f"pod {call.name} does not have a host assigned")
+        container = request.query.get("container") or pod["spec"]["containers"][0]["name"]
+        if call.within == "log":
+            said = await self.engine.log(call.namespace, container)
+            return web.Response(body=said, content_type="text/plain")
+        words = [value for key, value in parse_qsl(request.query_string) if key == "command"]
+        return await execution.serve(request, self.engine.command(call.namespace, container, words))
+
+    def _judged(self, exchange: Exchange) -> None:
+        if self.judge is not None:
+            try:
+                self.judge(exchange)
+            except AssertionError as wrong:
+                self.wrong.append(f"{exchange.method} {exchange.template}: {wrong}")
+
+
+@asynccontextmanager
+async def kubernetes(place: Path, engine: Engine | None = None, *, plain: bool = False) -> AsyncIterator[Server]:
+    """Serve a cluster on 127.0.0.1, `plain` or with TLS; with an engine its pods are containers."""
+    place.mkdir(parents=True)
+    files = certificates.make(place / "certificates")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(files.authority))
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    tls.load_cert_chain(files.server)
+    cluster, (port,) = Cluster(files.authority.read_text()), free_ports(1)
+    if engine is not None:
+        cluster.images |= engine.images
+        cluster.run, cluster.stop = engine.run, engine.stop
+    server = Server(cluster, f"{'http' if plain else 'https'}://127.0.0.1:{port}", place, engine)
+    app = web.Application(client_max_size=8 << 20)
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=None if plain else tls).start()
+        yield server
+    finally:
+        await runner.cleanup()

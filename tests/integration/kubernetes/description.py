@@ -1,0 +1,66 @@
+"""What Kubernetes itself says of its calls: what the modelled cluster, its driver and kubectl are held to.
+
+`rest.json` is made by `scripts/kubernetes-description` of what Kubernetes publishes with its sources.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from headgate.testing.servers.kubernetes.server import Exchange
+
+
+@cache
+def _rest() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "rest.json").read_text())
+    return found
+
+
+@cache
+def _validator(name: str, part: str) -> jsonschema_rs.Draft202012Validator:
+    said = _rest()["refused"] if part == "refused" else _rest()["calls"][name][part]
+    return _compiled(said)
+
+
+@cache
+def _answer(name: str, status: str) -> jsonschema_rs.Draft202012Validator:
+    return _compiled(_rest()["calls"][name]["answers"][status])
+
+
+def _compiled(said: Any) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator({"$defs": _rest()["$defs"], "allOf": [said]}, validate_formats=True)
+
+
+def judge(exchange: Exchange) -> None:
+    """Raise AssertionError when Kubernetes takes no such request, or gives no such answer."""
+    name = f"{exchange.method} {exchange.template}"
+    said = _rest()["calls"].get(name)
+    assert said is not None, "there is no such call"
+    unknown = set(exchange.query) - set(said["query"])
+    assert not unknown, f"query parameters that Kubernetes does not know: {unknown}"
+    if exchange.request is not None:
+        assert said["request"] is not None, "a body where none is taken"
+        _check(_validator(name, "request"), "request", _without_null(exchange.request))
+    if exchange.status >= 400:
+        _check(_validator(name, "refused"), f"answer {exchange.status}", exchange.answer)
+        return
+    assert str(exchange.status) in said["answers"], f"Kubernetes never answers {exchange.status}"
+    _check(_answer(name, str(exchange.status)), f"answer {exchange.status}", exchange.answer)
+
+
+def _without_null(said: Any) -> Any:
+    """What is null is not there, to Kubernetes."""
+    if isinstance(said, dict):
+        return {key: _without_null(value) for key, value in said.items() if value is not None}
+    return [_without_null(one) for one in said] if isinstance(said, list) else said
+
+
+def _check(validator: jsonschema_rs.Draft202012Validator, what: str, said: Any) -> None:
+    for error in validator.iter_errors(said):
+        at = "/".join(str(one) for one in error.instance_path)
+        raise AssertionError(f"{what}: at {at or 'the top'}: {error.message[-900:]}")

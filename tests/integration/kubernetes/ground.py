@@ -1,0 +1,62 @@
+"""Nodes that tests of the driver ask for, and how they are made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import read
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Made, Making, State, Wanted
+from headgate.testing.servers.kubernetes.server import Server
+
+NODE = "6f1d2c3b4a5948478685f0e1d2c3b4a5"
+SPACE = f"np-{NODE}"
+MACHINE: dict[str, Any] = {"containers": [{"name": "main", "image": "machine:1", "command": ["sleep", "1000"]}]}
+STEPS_MAX = 30
+
+
+@dataclass(slots=True)
+class Clock:
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def driver_of(cluster: Server, clock: Clock | None = None, **more: Any) -> Kubernetes:
+    """Return a driver that reads the cluster's kubeconfig."""
+    return Kubernetes(read([cluster.kubeconfig()], ""), now_s=clock or Clock(), **more)
+
+
+def pod(spec: Mapping[str, Any] = MACHINE, node: str = NODE, **label: Any) -> Wanted:
+    """Return a node that is a pod."""
+    tags = {SYSTEM_TAG: "9f0e", NODE_TAG: node, "team": "blue & green"}
+    label = {"name": "small", "kind": "pod", "spec": spec, **label}
+    return Wanted(node, label, {"name": "any"}, {}, {"name": "site"}, tags)
+
+
+def namespace(node: str = NODE) -> Wanted:
+    """Return a node that is a namespace."""
+    return Wanted(node, {"name": "space", "kind": "namespace"}, {}, {}, {}, {SYSTEM_TAG: "9f0e", NODE_TAG: node})
+
+
+async def made(driver: Kubernetes, wanted: Wanted, state: State | None = None) -> Made:
+    """Go on until it is there."""
+    found: Making | Made = Making(state or {}, "")
+    for _ in range(STEPS_MAX):
+        found = await driver.advance(wanted, found.state)
+        if isinstance(found, Made):
+            return found
+        await asyncio.sleep(0)
+    raise AssertionError(f"it was not made: {found}")
+
+
+async def gone(driver: Kubernetes, wanted: Wanted) -> None:
+    """Go on until it is gone."""
+    for _ in range(STEPS_MAX):
+        if await driver.remove(wanted, {}):
+            return
+    raise AssertionError("it does not go")
