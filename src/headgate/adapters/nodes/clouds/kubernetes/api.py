@@ -154,7 +154,8 @@ class _Door(Http):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
-        self._cluster, self._tls = cluster, cluster.tls()
+        self._cluster = cluster
+        self._tls = cluster.tls() if cluster.server.startswith("https:") else False
 
     def made(self) -> httpx.AsyncClient:
         """Return what requests are made with."""

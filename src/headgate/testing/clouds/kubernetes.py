@@ -1,0 +1,88 @@
+"""A modelled cluster of Kubernetes, which has a few namespaces already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, User
+from headgate.adapters.nodes.clouds.kubernetes.objects import tags_of
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
+from headgate.testing.servers.faults import Asked, Fault, Faults, answers
+from headgate.testing.servers.kubernetes.server import Server, kubernetes
+from headgate.testing.servers.kubernetes.state import No
+
+SPACES = "/api/v1/namespaces"
+SPEC = {"containers": [{"name": "machine", "image": "machine:1", "command": ["sleep", "infinity"]}]}
+
+
+def refusal(status: int, reason: str, text: str, headers: Mapping[str, str] | None = None) -> Fault:
+    """Return that the cluster answers so, in its own form."""
+    return answers(status, json.dumps(No(status, reason, text).told()).encode(), headers)
+
+
+class KubernetesGround:
+    """One cluster; `machine` is a namespace, since all of a node is in one."""
+
+    machine = "namespace"
+    full = staticmethod(refusal(403, "Forbidden", "namespaces is forbidden: exceeded quota: small, limited: 3"))
+    throttled = staticmethod(refusal(429, "TooManyRequests", "Too many requests", {"retry-after": "7"}))
+    refused = staticmethod(refusal(403, "Forbidden", "namespaces is forbidden: the moon is full"))
+    away = staticmethod(refusal(500, "InternalError", "etcdserver: request timed out"))
+
+    def __init__(self, server: Server, faults: Faults) -> None:
+        self._server, self.faults = server, faults
+        self.provider: Mapping[str, Any] = {"name": "here"}
+        self.secrets = [server.cluster.admin]
+
+    def driver(self) -> Kubernetes:
+        """Return a driver that goes by the proxy."""
+        return Kubernetes(Cluster(self.faults.url, "site", User(token=self._server.cluster.admin)))
+
+    def wanted(self, node: str) -> Wanted:
+        """Return a pod."""
+        label = {"name": "small", "kind": "pod", "spec": SPEC}
+        return Wanted(node, label, {"name": "any"}, {}, self.provider, self._tags(node))
+
+    def impossible(self, node: str) -> Wanted:
+        """Return a pod without containers."""
+        label = {"name": "small", "kind": "pod", "spec": {}}
+        return Wanted(node, label, {"name": "any"}, {}, self.provider, self._tags(node))
+
+    @staticmethod
+    def _tags(node: str) -> dict[str, str]:
+        return {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"}
+
+    def makes(self, asked: Asked) -> bool:
+        """Say whether it makes a namespace."""
+        return asked.method == "POST" and asked.path == SPACES
+
+    def lists(self, asked: Asked) -> bool:
+        """Say whether it asks for namespaces: one node's is asked for by its name."""
+        return asked.method == "GET" and asked.path.startswith(SPACES) and asked.path.count("/") <= 4
+
+    async def everything(self) -> dict[str, Mapping[str, str]]:
+        """Return the namespaces that the cluster has, but for those of somebody else that was there."""
+        return {
+            name: {key: value for key, value in tags_of(thing).items() if key in (SYSTEM_TAG, NODE_TAG, "team")}
+            for (kind, _, name), thing in self._server.cluster.things.items()
+            if kind == "namespaces" and name != "default"
+        }
+
+    async def foreign(self) -> str:
+        """Make a namespace of another installation."""
+        labels = {SYSTEM_TAG: "theirs", NODE_TAG: "their-node"}
+        said = {"metadata": {"name": "np-their-node", "labels": labels}}
+        return str(self._server.cluster.create("namespaces", "", said)["metadata"]["name"])
+
+
+@asynccontextmanager
+async def kubernetes_ground(place: Path) -> AsyncIterator[KubernetesGround]:
+    """Provide a cluster behind a proxy."""
+    async with kubernetes(place, plain=True) as server, Faults(server.url).serving() as faults:
+        server.cluster.create("namespaces", "", {"metadata": {"name": "default"}})
+        yield KubernetesGround(server, faults)
