@@ -29,11 +29,13 @@ class GitConnection:
         *,
         poll_interval_s: float = 30.0,
         access: Access | None = None,
+        forget: Callable[[str], None] | None = None,
         suffix: str = "",
     ) -> None:
         """`access`: how one may talk with the server of a project; else as the user of this machine may.
+        `forget`: that is refused, so that it is to be found out anew.
         `suffix`: what comes after the name of a project."""
-        self.name, self.access, self._suffix = name, access, suffix
+        self.name, self.access, self.forget, self._suffix = name, access, forget, suffix
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)

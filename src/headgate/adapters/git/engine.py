@@ -84,7 +84,9 @@ class GitEngine:
         if known is None:
             path = self._root / f"{quote(project, safe='')}.git"
             at = self._connections[connection]
-            remote = Remote("", at.talks, partial(at.access, project) if at.access is not None else None)
+            access = partial(at.access, project) if at.access is not None else None
+            forget = partial(at.forget, project) if at.forget is not None else None
+            remote = Remote("", at.talks, access, forget)
             known = self._mirrors[project] = MirrorRepository(path, remote, self._who, self._merging)
         self._open[project] = known
         self._open.move_to_end(project)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx
 import msgspec
 
+from headgate.adapters.forges.budget import Budget
 from headgate.adapters.forges.github.account import GitHubAccount
-from headgate.adapters.forges.rest import AGAIN_S, Key, NotThere, Rejected, Rest
+from headgate.adapters.forges.rest import AGAIN_S, Answer, Denied, Heard, Key, NotThere, Rejected, Rest
 from headgate.ports.reporter import ReporterAway
 
 log = logging.getLogger("headgate.github")
 
 VERSION = "2022-11-28"
+
+
+REFUSED_S = 300.0
+"""Until somebody is asked again who refuses every token."""
+
+
+class Unauthorized(Denied):
+    """Nobody is let in with this token."""
 
 
 class Client(Rest):
@@ -27,11 +36,48 @@ class Client(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
+        self.renew: Callable[[Key], Awaitable[Key | None]] | None = None
+        """Returns another key in place of one that is refused; None: there is none."""
 
     def headers(self, key: Key) -> Mapping[str, str]:
         """See `Rest`."""
         said = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
         return {**said, "Authorization": f"Bearer {key.token}"} if key.token else said
+
+    def taken(self, answer: Heard, budget: Budget) -> Any:
+        """See `Rest`."""
+        try:
+            return super().taken(answer, budget)
+        except Denied as error:
+            if answer.status != 401:
+                raise
+            raise Unauthorized(str(error)) from error
+
+    async def _rest(
+        self, method: str, key: Key, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
+    ) -> Answer:
+        try:
+            return await super()._rest(method, key, url, said, headers, urgent=urgent)
+        except Unauthorized as error:
+            key = await self._renewed(key, error)
+        self.calls["rest"] += 1
+        try:
+            return await super()._rest(method, key, url, said, headers, urgent=urgent)
+        except Unauthorized as error:
+            raise self._away(key, error) from error
+
+    async def _renewed(self, key: Key, error: Unauthorized) -> Key:
+        """Return a key in place of one that is refused before its time.  Raise ReporterAway; of the app itself, which
+        makes its own, Unauthorized."""
+        if self.renew is None or key.who == f"app {self.account.app_id}":
+            raise error
+        fresh = await self.renew(key)
+        if fresh is None:
+            raise self._away(key, error) from error
+        return fresh
+
+    def _away(self, key: Key, error: Unauthorized) -> ReporterAway:
+        return ReporterAway(f"{self.account.host} refuses the {key.who}: {error}", REFUSED_S, alone=True)
 
     async def query(self, key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         """Return the data of a GraphQL query.  Raise as `get`; what may not be seen is None there."""
@@ -39,8 +85,15 @@ class Client(Rest):
         self.may(budget, key, urgent, project, "graphql")
         self.calls["graphql"] += 1
         body = msgspec.json.encode({"query": text, "variables": variables})
-        answer = await self.sent("POST", self.account.graphql, key, {"Content-Type": "application/json"}, body)
-        said = self.learned(answer, budget, key, project, "graphql")
+        as_json = {"Content-Type": "application/json"}
+        answer = await self.sent("POST", self.account.graphql, key, as_json, body)
+        try:
+            said = self.learned(answer, budget, key, project, "graphql")
+        except Unauthorized as refused:
+            key = await self._renewed(key, refused)
+            self.calls["graphql"] += 1
+            answer = await self.sent("POST", self.account.graphql, key, as_json, body)
+            said = self.learned(answer, budget, key, project, "graphql")
         errors = said.get("errors") or [] if isinstance(said, dict) else []
         for error in errors:
             message = str(error.get("message", ""))

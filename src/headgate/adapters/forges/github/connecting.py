@@ -27,7 +27,13 @@ def connect(given: Given) -> Connected:
     client = Client(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
     client.limits = given.limits
     tokens = Tokens(client, lambda: given.now_ms() / 1000)
-    git = GitConnection(one.name, one.git, one.canonical_hostname, access=partial(_access, one, tokens))
+    git = GitConnection(
+        one.name,
+        one.git,
+        one.canonical_hostname,
+        access=partial(_access, one, tokens),
+        forget=lambda project: tokens.forget(one.short(project)),
+    )
     forge = GitHubForge(client, tokens, given.engine, lands=said.get("land", "merge"))
     return Connected(git, forge, forge.close)
 

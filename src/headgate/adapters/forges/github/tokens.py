@@ -46,6 +46,7 @@ class Tokens:
         self._granted: dict[int, Mapping[str, str]] = {}
         """Installation -> what its app may do, as GitHub last said it."""
         self._asking: dict[str, asyncio.Lock] = {}
+        client.renew = self.anew
         self.slug = ""
         self.login = ""
         """Of the account that a personal token is of."""
@@ -122,6 +123,17 @@ class Tokens:
         installation = self._installed.pop(project, None)
         if installation is not None:
             self._tokens.pop(installation, None)
+
+    async def anew(self, key: Key) -> Key | None:
+        """Return another key of an installation in place of one that is refused; None: there is none."""
+        project = next((one for one, id in self._installed.items() if key.who == f"installation {id}"), None)
+        if project is None:
+            return None
+        known = self._tokens.get(self._installed[project])
+        if known is not None and known.key == key:
+            self._tokens.pop(self._installed[project])
+        fresh = await self.of(project)
+        return fresh if fresh != key else None
 
     async def us(self) -> tuple[str, ...]:
         """Return the accounts that Headgate writes as.  Raise ReporterAway."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,9 @@ from headgate.adapters.git.remote.reffiles import Listing, NotFiles
 
 T = TypeVar("T")
 HEADS, _HEAD = "refs/heads/", "HEAD"
+RENEW_MIN_S = 60.0
+"""Between two times that whoever may talk with the server is found out anew as it lets nobody in."""
+_NOT_LET_IN = re.compile(r"authentication failed|could not read (username|password)|returned error: 401", re.IGNORECASE)
 LISTING_LIMITS = Limits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
@@ -24,10 +28,14 @@ class Remote:
         url: str,
         talks: asyncio.Semaphore | None = None,
         access: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+        forget: Callable[[], object] | None = None,
     ) -> None:
         """`talks`: those who talk with servers of this connection at a time.  `access`: settings of git with which one
-        may, asked for with each command, as they may be good for a while only; it raises RemoteError."""
-        self.url, self._access = url, access
+        may, asked for with each command, as they may be good for a while only; it raises RemoteError.  `forget`: have
+        them found out anew, as the server refuses them."""
+        self.url, self._access, self._forget = url, access, forget
+        self._shut_s = 0.0
+        """Until when nothing better can be had, by the clock of the loop: it let nobody in with what was found anew."""
         self._talks = talks or asyncio.Semaphore(1)
         self._looking = asyncio.Lock()
         self._heads: dict[str, str] = {}
@@ -75,7 +83,28 @@ class Remote:
         """Return what git answers to a command that talks with the server.  Raises RemoteError."""
         async with self._talks:
             config = await self._access() if self._access is not None else {}
-            return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=config)
+            try:
+                return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=config)
+            except RemoteError as error:
+                fresh = await self._let_in(config) if _NOT_LET_IN.search(error.said) else config
+                if fresh == config:
+                    raise
+            try:
+                return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=fresh)
+            except RemoteError as error:
+                if _NOT_LET_IN.search(error.said):
+                    self._shut_s = asyncio.get_running_loop().time() + RENEW_MIN_S
+                raise
+
+    async def _let_in(self, refused: Mapping[str, str]) -> Mapping[str, str]:
+        """Return with which settings to try once more; the same where nothing better can be had."""
+        if self._access is None or self._forget is None:
+            return refused
+        fresh = await self._access()
+        if fresh == refused and asyncio.get_running_loop().time() >= self._shut_s:  # nobody else has found out before
+            self._forget()
+            fresh = await self._access()
+        return fresh
 
     async def _in_place(self, read: Callable[[], T]) -> T | None:
         """None: git itself must be asked, which then knows what to do or what is wrong."""

@@ -1,0 +1,135 @@
+"""A token that git is refused by the server is had anew, once, in every process that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.adapters.forges.github import connecting
+from headgate.adapters.forges.registry import Given
+from headgate.adapters.git.command import Limits, RemoteError
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.remote.refs import Remote
+from headgate.gate.work import CatAnswer, CatRequest
+from headgate.ports.reporter import ReporterAway
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.forges.github.people import GitHub
+
+from .ground import PROJECT, SECRET, Ground, ground
+from .test_telling import posting
+
+LIMITS = Limits(timeout_s=DEADLINE_S)
+REFUSED = "authentication failed|could not read username|401"
+
+
+@pytest.fixture
+async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground(hub, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def engine(here: Ground, tmp_path: Path) -> GitEngine:
+    """Provide what another process does its git work with, which looks at nothing."""
+    key = tmp_path / "app.pem"
+    key.write_text(here.hub.keys[here.app.id])
+    said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": str(key), "webhook_token": SECRET}
+    made: list[GitEngine] = []
+    given = Given("hub", said, tmp_path, lambda: made[0], lambda: int(time.time() * 1000))
+    made.append(GitEngine(tmp_path / "merger", {"hub": connecting.connect(given).git}))
+    return made[0]
+
+
+def remote(engine: GitEngine) -> Remote:
+    return engine.mirror(PROJECT, "hub").remote
+
+
+def made(here: Ground) -> int:
+    """Return how many tokens were asked for."""
+    return sum(one.template == "/app/installations/{installation_id}/access_tokens" for one in here.hub.door.log)
+
+
+def revoked(here: Ground) -> None:
+    for token in here.hub.world.tokens.values():
+        token.revoked = True
+
+
+async def test_a_merger_whose_token_is_revoked_early_goes_on_with_a_new_one(here: Ground, engine: GitEngine) -> None:
+    """Also of several that find out at the same time each goes on, with one new token."""
+    assert isinstance(answer := await engine.do(CatRequest(PROJECT, "hub")), CatAnswer) and answer.ok
+    before = made(here)
+    revoked(here)
+    head = here.ada.push(here.repository, "main", {"new.txt": "1\n"})
+    cat = CatRequest(PROJECT, "hub", paths=("new.txt",))
+    found = await asyncio.gather(engine.do(cat), *(remote(engine).refs("refs/heads/") for _ in range(5)))
+    assert isinstance(found[0], CatAnswer) and found[0].files == {"main": {"new.txt": "1\n"}}
+    assert all(refs["refs/heads/main"] == found[0].branches["main"] for refs in found[1:] if isinstance(refs, dict))
+    assert made(here) == before + 1, head
+
+
+async def test_a_token_that_ends_in_mid_clone_or_before_a_push_is_had_anew(here: Ground, engine: GitEngine) -> None:
+    await remote(engine).refs()
+    stopped = here.hub.fail("POST", "git", status=401, hangs=True)
+    cloning = asyncio.create_task(engine.do(CatRequest(PROJECT, "hub", paths=("a.txt",))))
+    async with asyncio.timeout(DEADLINE_S):
+        while stopped.times:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    revoked(here)
+    stopped.until.set()
+    answer = await cloning
+    assert isinstance(answer, CatAnswer) and answer.files == {"main": {"a.txt": "1\n"}}
+    revoked(here)
+    mirror = engine.mirror(PROJECT, "hub")
+    push = ("push", "--", mirror.remote.url, f"{answer.branches['main']}:refs/heads/other")
+    await mirror.remote.talk(*push, at=mirror.path, limits=LIMITS)
+    assert "refs/heads/other" in await mirror.remote.refs()
+
+
+async def test_where_new_tokens_are_refused_as_well_few_are_asked_for(here: Ground, engine: GitEngine) -> None:
+    await remote(engine).refs()
+    before = made(here)
+    here.hub.fail("GET", "git", status=401, times=1_000)
+    for _ in range(5):
+        with pytest.raises(RemoteError, match=f"(?i){REFUSED}"):
+            await remote(engine).refs()
+    assert made(here) == before + 1
+
+
+async def test_what_is_refused_for_another_reason_keeps_its_token(here: Ground, engine: GitEngine) -> None:
+    await remote(engine).refs()
+    before = made(here)
+    for status in (403, 404, 502):
+        here.hub.fail("GET", "git", status=status)
+        with pytest.raises(RemoteError):
+            await remote(engine).refs()
+    assert made(here) == before
+
+
+async def test_a_report_whose_token_is_revoked_early_is_told_with_a_new_one(here: Ground) -> None:
+    pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
+    told = posting(pull, "success", how={"status": "success"})
+    await here.forge.report(told)
+    revoked(here)
+    await here.forge.report(replace(told, key="again", report=replace(told.report, message="Once more.")))
+    assert "Once more." in pull.comments[-1].body and len(pull.comments) == 1
+
+
+async def test_what_no_token_is_taken_for_waits(here: Ground) -> None:
+    """Of an account as of an app whose tokens are refused at once: nothing is given up."""
+    pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
+    bot = here.hub.token("bob")
+    _, forge = here.driver("bot", app_id="", app_key="", api_token=bot)
+    here.hub.world.tokens[bot].revoked = True
+    with pytest.raises(ReporterAway, match="refuses the token of hub"):
+        await forge.report(posting(pull, "success"))
+    await forge.close()
+    here.hub.world.token_life_s = -1
+    revoked(here)
+    with pytest.raises(ReporterAway, match="refuses the installation"):
+        await here.forge.report(posting(pull, "success"))
+    assert pull.comments == []
