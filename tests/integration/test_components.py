@@ -39,6 +39,7 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Remembered
 from headgate.testing.repositories import Repositories
 from headgate.web.status import Configured, Status
+from headgate.web.waiting import awaited
 
 from .conftest import PIPELINES, TENANTS
 
@@ -142,10 +143,25 @@ class Cluster:
         return await self._start(context, merger.membership, merger.run, FunctionRunner())
 
     async def executor(
-        self, name: str, builds_max: int = 4, zone: str = "", labels: tuple[str, ...] = (), load: Load | None = None
+        self,
+        name: str,
+        builds_max: int = 4,
+        zone: str = "",
+        labels: tuple[str, ...] = (),
+        load: Load | None = None,
+        containers: bool = False,
     ) -> Part:
         context, runner = self._context(name), FunctionRunner(hold=asyncio.Event())
-        executor = Executor(context, runner, builds_max=builds_max, zone=zone, unzoned=False, labels=labels, load=load)
+        executor = Executor(
+            context,
+            runner,
+            builds_max=builds_max,
+            zone=zone,
+            unzoned=False,
+            labels=labels,
+            load=load,
+            containers=containers,
+        )
         return await self._start(context, executor.membership, executor.run, runner)
 
     async def close(self) -> None:
@@ -391,6 +407,48 @@ async def test_builds_go_to_the_zone_whose_machines_have_their_labels(tmp_path: 
         assert (await all.history.result_of("t0", "gate")).result == "SUCCESS"
         assert [spec.job.name for spec in here.runner.ran] == ["unit"]
         assert [spec.job.name for spec in far.runner.ran] == ["onarm"]
+
+
+@pytest.fixture
+def imaged(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
+    """One of the two jobs names an image, and a third does whose only program is trusted."""
+    pipelines = PIPELINES.replace("    check:\n      jobs: [unit]\n", "").replace(
+        "jobs: [unit]", "jobs: [unit, trusted]"
+    )
+    trusted = "- job: {name: trusted, run: jobs/unit, image: debian.example/debian:13}\n"
+    repositories.create("gated", {"zuul.yaml": pipelines + trusted, "jobs/unit": "#!/bin/sh\n"})
+    own = "- job: {name: boxed, run: jobs/boxed, image: debian.example/debian:13}\n- project: {gate: {jobs: [boxed]}}\n"
+    repositories.create("code/boxed", {".zuul.yaml": own, "jobs/boxed": "#!/bin/sh\n"})
+    tenants = TENANTS.replace("- config\n", "- gated\n").replace("- code/lib\n", "- code/boxed\n")
+    monkeypatch.setattr("tests.integration.test_components.TENANTS", tenants)
+    return repositories
+
+
+async def test_a_job_that_names_an_image_waits_for_an_executor_that_runs_containers(
+    tmp_path: Path, imaged: Repositories
+) -> None:
+    async with cluster(tmp_path, imaged) as all:
+        scheduler, _ = await all.scheduler("s"), await all.merger("m")
+        plain = await all.executor("e1")
+        release(plain)
+        for topic in ("left", "kept"):
+            all.repositories.propose("code/boxed", topic, {topic: "x\n"})
+            all.repositories.approve("code/boxed", topic)
+
+        def open_jobs() -> list[str]:
+            return [one.request.meta["job"] for one in plain.context.builds.open(plain.context.mirror)]
+
+        await plain.until(lambda: open_jobs() == ["boxed"] * 2)
+        wanted = "an executor that runs containers, for the image debian.example/debian:13"
+        assert set(awaited(scheduler.context).values()) == {wanted}
+        all.repositories.abandon("code/boxed", "left")
+        await plain.until(lambda: open_jobs() == ["boxed"])
+        boxes = await all.executor("e2", containers=True)
+        release(boxes)
+        assert (await all.history.result_of("kept", "gate")).result == "SUCCESS"
+        assert {spec.job.name for spec in boxes.runner.ran} >= {"boxed"}
+        assert {spec.job.name for spec in plain.runner.ran} >= {"unit", "trusted"}
+        assert "boxed" not in {spec.job.name for spec in plain.runner.ran}
 
 
 async def test_a_merger_whose_git_is_broken_rejects_nothing(

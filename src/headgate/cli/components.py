@@ -75,7 +75,7 @@ def _table(components: dict[str, list[ComponentShape]]) -> Table:
         for one in found:
             style = {"running": "" if one.accepting else "yellow", "paused": "yellow"}.get(one.state, "red")
             work = f"{one.running} of {one.places}" if one.places else ""
-            why = one.why if one.state == "running" and not one.accepting else ""
+            why = one.why if one.state == "running" and not one.accepting else "runs containers" * one.containers
             table.add_row(
                 one.name, f"{one.hostname}:{one.pid}", one.state, one.version, one.zone, work, why, style=style
             )

@@ -23,6 +23,10 @@ class JobRole(msgspec.Struct, frozen=True, omit_defaults=True):
     """The repository of the job itself: nobody asked for it."""
 
 
+ANSIBLE = (".yaml", ".yml")
+"""Ends of the names of playbooks; whatever else is run is a program."""
+
+
 class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
     """A secret one playbook may read, still encrypted; `config.secrets.revealed` opens it."""
 
@@ -58,6 +62,11 @@ class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nearest first."""
     secrets: tuple[PlaybookSecret, ...] = ()
     preserve_home_paths: tuple[str, ...] = ()
+
+    @property
+    def in_image(self) -> bool:
+        """Return whether it is what runs in the image of its job: a program of a project that is not trusted."""
+        return not self.trusted and not self.path.endswith(ANSIBLE)
 
 
 class JobDependency(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -202,6 +211,13 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     def id(self) -> str:
         """Its name within its graph."""
         return self.key or self.name
+
+    @property
+    def in_image(self) -> str:
+        """Return what is to be the image of its programs, for people; empty: none is named, or nothing would run in
+        it."""
+        books = (*self.pre_run, *self.run, *self.post_run)
+        return (self.image or self.image_file) if any(book.in_image for book in books) else ""
 
     @property
     def told(self) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Facts(msgspec.Struct, frozen=True):
     """What of its confinement this machine cannot give."""
     troubles: dict[str, Trouble] = {}
     """project -> why work on it waits."""
+    containers: bool = False
+    """Whether jobs can run in images there."""
 
 
 FACTS = Facts()

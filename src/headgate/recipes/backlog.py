@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace, merge
 from itertools import count, groupby
 from typing import NamedTuple
@@ -36,8 +36,16 @@ class Share(NamedTuple):
 class Backlog:
     """Of one queue, as one worker sees it; to be closed when it no longer looks."""
 
-    def __init__(self, requests: Requests, mirror: Mirror, turns: Iterator[int] | None = None) -> None:
-        """`turns` counts what is taken; backlogs that are looked at together share it."""
+    def __init__(
+        self,
+        requests: Requests,
+        mirror: Mirror,
+        turns: Iterator[int] | None = None,
+        able: Callable[[Open], bool] = lambda found: True,
+    ) -> None:
+        """`turns` counts what is taken; backlogs that are looked at together share it.  What the worker is not `able`
+        to do is in no line of its."""
+        self._able = able
         self.requests = requests
         self.held: Counter[str] = Counter()
         """Component -> requests it holds, but for those that take no place (paused, waiting); as of the last `look`."""
@@ -82,7 +90,7 @@ class Backlog:
         self._known[_name(found.entry.path)] = found
         if found.locked:
             self._count(found, 1)
-        else:
+        elif self._able(found):
             insort(self.lines.setdefault(_share(found), []), _place(found))
 
     def _serve(self, share: Share) -> None:
@@ -99,6 +107,8 @@ class Backlog:
             return None
         if found.locked:
             self._count(found, -1)
+            return found
+        if not self._able(found):
             return found
         share = _share(found)
         own = self.lines[share]

@@ -25,12 +25,13 @@ from headgate.ports.runner import Keeping, Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.patience import answered
-from headgate.recipes.requests import Claim, Owner, Requests
+from headgate.recipes.requests import Claim, Open, Owner, Requests
 from headgate.services.autohold import Holder
 from headgate.services.contact import Contact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.asking import Asking, NoNodes
+from headgate.services.nodes.zones import can_run
 from headgate.services.notices.naming import notice
 from headgate.services.sharing import Sharing
 from headgate.services.worker import Worker
@@ -62,11 +63,12 @@ class Executor:
         keeping: Keeping | None = None,
         held_max: int = 0,
         logs: Following | None = None,
+        containers: bool = False,
     ) -> None:
         """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
         `lacks`: what its builds do without, for people.  `beginning_max`: see `Worker`.
         `keeping`: keeps what at most `held_max` builds used that people asked to be held.
-        `logs`: has what builds write kept elsewhere.
+        `logs`: has what builds write kept elsewhere.  `containers`: whether jobs can run in images here.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._beginning_max = beginning_max
@@ -77,7 +79,12 @@ class Executor:
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
         facts = Facts(
-            places=builds_max, zone=zone, unzoned=self._unzoned, labels=tuple(sorted(labels)), lacks=tuple(lacks)
+            places=builds_max,
+            zone=zone,
+            unzoned=self._unzoned,
+            labels=tuple(sorted(labels)),
+            lacks=tuple(lacks),
+            containers=containers,
         )
         self.membership = Membership(context, "executor", facts, finishes=True)
 
@@ -101,6 +108,7 @@ class Executor:
             sharing=sharing,
             looked_at=(context.map.executor.path, context.map.components.path, context.map.wishes.path),
             beginning_max=self._beginning_max,
+            able=lambda found: can_run(self.membership.record, found),
         )
         besides = [self._tell_labels(), self._holder.run()]
         if self._zone:
@@ -144,8 +152,10 @@ class Executor:
     def _queues(self) -> list[Requests]:
         return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]
 
-    def _takes(self, record: ComponentRecord, queue: str) -> bool:
-        zone = record.data.zone
+    def _takes(self, record: ComponentRecord, found: Open) -> bool:
+        zone, queue = record.data.zone, found.queue
+        if not can_run(record, found):
+            return False
         if queue == self._context.builds.places.requests:
             return not zone or record.data.unzoned
         return queue == self._context.zone(zone).places.requests

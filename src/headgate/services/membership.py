@@ -131,7 +131,9 @@ class Membership:
                     await stop.wait()
             wait_s = min(2 * wait_s, REJOIN_MAX_S)
 
-    def _record(self) -> ComponentRecord:
+    @property
+    def record(self) -> ComponentRecord:
+        """Return what it says of itself."""
         return ComponentRecord(
             self.context.hostname,
             self.kind,
@@ -143,7 +145,7 @@ class Membership:
 
     async def _join(self, session: Session) -> None:
         """From then on the session is named after the component's entry."""
-        context, record = self.context, self._record()
+        context, record = self.context, self.record
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
@@ -186,7 +188,7 @@ class Membership:
             if entry is None:
                 raise SessionLost(f"the entry {session.name} is gone")
             record, wanted = readable(entry, ComponentRecord), self.wanted
-            now = replace(self._record(), state=STATES[wanted])
+            now = replace(self.record, state=STATES[wanted])
             if now != record:
                 put = Put(entry.path, self._place.encode(now), session.lease)
                 check = At(entry.path, entry.version)

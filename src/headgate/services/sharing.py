@@ -29,11 +29,11 @@ LOOK_AGAIN_S = 5.0
 SEEN_MAX = 10_000
 
 
-Takes = Callable[[ComponentRecord, str], bool]
-"""Whether a component of this record takes the requests of the queue at this path."""
+Takes = Callable[[ComponentRecord, Open], bool]
+"""Whether a component of this record takes a request."""
 
 
-def everybody(record: ComponentRecord, queue: str) -> bool:
+def everybody(record: ComponentRecord, found: Open) -> bool:
     return True
 
 
@@ -107,7 +107,7 @@ class Order:
 
     def delay_s(self, found: Open) -> float:
         """Seconds until it is ours to take; not more than 0: it is."""
-        peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found.queue))
+        peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found))
         mine = _rank(self.me, self.held, found)
         better = sum(_rank(path, self.held, found) < mine for path in peers)
         return self.seen.setdefault(found.request.id, self.now) + better * YIELD_S - self.now

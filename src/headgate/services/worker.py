@@ -52,10 +52,11 @@ class Worker:
         sharing: Sharing,
         looked_at: Sequence[str],
         beginning_max: int = 0,
+        able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
         """`tries_max`: how often work that raises is tried here until it has failed.  `queues`: those it takes requests
         of, asked anew each time; `looked_at`: prefixes of all that decides what it
-        takes; `owner` is written into what it takes.
+        takes; `owner` is written into what it takes.  What it is not `able` to do it leaves to others.
 
         `beginning_max`: how many pieces of work may begin at once, of one project half as many; 0: any number.  A
         beginning costs processor time: with more at once than there are processors all take longer, also those whose
@@ -63,7 +64,7 @@ class Worker:
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
-        self._looked_at, self._pace = looked_at, Pace(beginning_max)
+        self._looked_at, self._pace, self._able = looked_at, Pace(beginning_max), able
         self._running: dict[str, asyncio.Task[None]] = {}
         self._taken: dict[str, int] = {}
         """Request -> its version before we took it."""
@@ -162,7 +163,7 @@ class Worker:
         queues = self._queues()
         for requests in queues:
             if requests.places.requests not in self._backlogs:
-                self._backlogs[requests.places.requests] = Backlog(requests, self._mirror, self._turns)
+                self._backlogs[requests.places.requests] = Backlog(requests, self._mirror, self._turns, self._able)
         backlogs = [self._backlogs[requests.places.requests] for requests in queues]
         for backlog in backlogs:
             backlog.look()

@@ -203,6 +203,8 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     """How many it does at a time; 0: it does none."""
     lacks: tuple[str, ...] = ()
     """What its builds do without, for people."""
+    containers: bool = False
+    """Whether jobs can run in images there."""
 
 
 class HolderShape(msgspec.Struct, frozen=True):

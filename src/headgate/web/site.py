@@ -27,7 +27,7 @@ from headgate.ports.secrets import NoKeys, ProjectKeys
 from headgate.recipes.stream import Stream
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
-from headgate.services.nodes.zones import executors
+from headgate.services.nodes.zones import IMAGE, executors
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
@@ -164,6 +164,10 @@ class Site:
         for zone in context.zone_names():
             if zone not in there and context.zone(zone).open(context.mirror):
                 absent[f"executor of zone {zone}"] = "builds for its machines wait until one does"
+        if not any(record.data.containers for record in executors(context) if record.state == "running"):
+            wanted = (one.request.meta.get(IMAGE) for queue in context.zones() for one in queue.open(context.mirror))
+            if image := next(filter(None, wanted), None):
+                absent["executor that runs containers"] = f"builds that name an image, as {image}, wait until one does"
         self._missed = {kind: self._missed.get(kind, context.now_ms()) for kind in absent}
         return tuple(TroubleShape(f"no {kind} takes part", absent[kind], at) for kind, at in self._missed.items())
 

@@ -193,6 +193,7 @@ class Status:
                 running=held[path],
                 places=data.places,
                 lacks=data.lacks,
+                containers=data.containers,
             )
             found.setdefault(record.kind, []).append(shown)
         return found

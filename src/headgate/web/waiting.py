@@ -6,6 +6,7 @@ from headgate.gate.model import Item, Phase
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
+from headgate.services.nodes.zones import IMAGE
 
 HELD = "passed; lands once it is opened again"
 
@@ -17,7 +18,8 @@ def awaited(context: Context) -> dict[str, str]:
         whose = f"an executor of zone {zone}" if zone else "an executor"
         for open in context.zone(zone).open(mirror):
             if open.request.state == "requested":
-                found[open.request.id] = whose
+                image = open.request.meta.get(IMAGE)
+                found[open.request.id] = f"{whose} that runs containers, for the image {image}" if image else whose
     for entry in mirror.under(nodes.requests.path):
         request = readable(entry, NodeRequest)
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:

@@ -156,6 +156,10 @@ class ProcessRunner:
         for build in sorted(gone):
             await self._clear(self.root / build)
 
+    async def runs_images(self) -> bool:
+        """Return whether jobs can run in images here; where they should, say why they cannot."""
+        return await self._images.works()
+
     async def close(self) -> None:
         """Once no build runs any more."""
         await self._supply.close()

@@ -18,14 +18,12 @@ from headgate.adapters.process.context.values import JobVariables
 from headgate.adapters.work.collecting import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.base.tasks import whole
-from headgate.config.model import IncludeVars, JobRole, Playbook, ProjectFilter
+from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
 CHECKOUTS_MAX = 4
 """At a time, of one build."""
-ANSIBLE = (".yaml", ".yml")
-"""What a playbook of Ansible ends in; whatever else a job runs is a program."""
 DEFAULTS = (("master", "project default branch"), ("main", "project default branch"))
 _ROLE_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
 

@@ -303,6 +303,7 @@ async def add_executor(process: Process) -> None:
         keeping=runner,
         held_max=int(number("executor", "held_builds_max")),
         logs=uploads(settings, log_root, context, process.stack, process.servers),
+        containers=await runner.runs_images(),
     )
     process.logs = Logs(context, log_root, follow, Fleet(context))
     if (old := retention(settings, None, own=True)).own is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headgate.config.kinds.pipeline import pipeline
-from headgate.config.model import ConfigError, Pipeline
+from headgate.config.model import ANSIBLE, ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided, any_matches
@@ -52,6 +52,8 @@ class Admission:
                 made, admitted = self._pipeline(stanza, known, warnings), True
             else:
                 admitted = self._admit(stanza, known)
+                if admitted and stanza.kind == "job":
+                    warnings += _image_of_nothing(stanza)
         except Wrong as wrong:
             return Verdict(False, (stanza.source.told(wrong, stanza.line),))
         except Undecided as undecided:
@@ -208,3 +210,18 @@ class Admission:
             for job in as_list(section.get("jobs")):
                 if isinstance(job, Table):
                     self._check_attributes(next(iter(job.values())))
+
+
+def _image_of_nothing(stanza: Stanza) -> Iterator[Wrong]:
+    """Warn of an image in which nothing runs that this job names itself; those that inherit it may run something."""
+    body = stanza.body
+    if "image" not in body or "run" not in body:
+        return
+    names = [one["name"] if isinstance(one, Table) else one for one, _ in entries(body["run"], body.at("run"))]
+    if stanza.source.trusted:
+        why = "programs of config-projects run beside it, on the executor's own files"
+    elif all(name.endswith(ANSIBLE) for name in names):
+        why = "playbooks of Ansible run beside it; let a program call what it is for, or have the job a node of its own"
+    else:
+        return
+    yield Wrong(f"nothing that this job runs is run in its image: {why}", body.at("image"), MEANING, "warning")

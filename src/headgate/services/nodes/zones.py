@@ -1,4 +1,5 @@
-"""Which zone's executors are to run a job: those whose machines have its labels, whether or not one is there now."""
+"""Which executors are to run a job: those of the zone whose machines have its labels, whether or not one is there now,
+and of these those that run containers, if its programs want an image."""
 
 from __future__ import annotations
 
@@ -7,7 +8,16 @@ from collections.abc import Iterator
 from headgate.config.model import FrozenJob
 from headgate.map.records import ComponentRecord, ZoneLabels
 from headgate.recipes.codec import readable
+from headgate.recipes.requests import Open
 from headgate.services.context import Context
+
+IMAGE = "image"
+"""In what is said of a request for a build: the image that the job names for its programs."""
+
+
+def can_run(record: ComponentRecord, found: Open) -> bool:
+    """Return whether an executor has what a build needs besides machines; one that is cancelled needs nothing."""
+    return record.data.containers or IMAGE not in found.request.meta or found.request.wanted == "cancel"
 
 
 def executors(context: Context) -> list[ComponentRecord]:

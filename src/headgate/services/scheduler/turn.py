@@ -31,6 +31,7 @@ from headgate.map.records import Finished, ForPipeline
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
+from headgate.services.nodes.zones import IMAGE
 from headgate.services.reporting.postings import said, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.standings import remember, shown
@@ -131,6 +132,8 @@ class Turn:
         spec = replace(spec, repo_state=here.repo_state.path)
         parameters = here.job(spec.job.id).build(spec.build).parameters
         meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | told_of(spec.change)
+        if spec.job.in_image:
+            meta[IMAGE] = spec.job.in_image
         if spec.job.semaphores:
             meta["semaphores"] = " ".join(semaphore.name for semaphore in spec.job.semaphores)
         request = self._request(action.id, action.precedence, meta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,11 +19,13 @@ from headgate.adapters.process.containers.store import Image, NoImage, Store, Su
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import Keeper, Sink
 from headgate.adapters.process.sandbox import Sandbox
-from headgate.adapters.process.workspace import ANSIBLE, Workspace
+from headgate.adapters.process.workspace import Workspace
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh
 from headgate.base.tasks import whole
 from headgate.config.model import FrozenJob, Playbook
+
+log = logging.getLogger("headgate.images")
 
 PLACE = "container"
 """In the directory of a build."""
@@ -56,7 +59,7 @@ class Images:
         job = workspace.spec.job
         wanted = Wanted.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")
-        if not name or not any(map(_contained, _books(job))):
+        if not name or not any(book.in_image for book in _books(job)):
             if job.image or wanted:
                 said.say("Nothing runs in the image: it is for programs of projects that are not trusted")
             yield None
@@ -91,6 +94,17 @@ class Images:
             await whole(asyncio.to_thread(remove, made.parent))
         container.image = layers.on(container.image, given.key, wanted.recipe.environment)
         log.say(f"The image that is built of {wanted.name} is {given.key[:12]}")
+
+    async def works(self) -> bool:
+        """Return whether jobs can run in images here; where they should, say why they cannot."""
+        if self._supply is None:
+            return False
+        try:
+            await self._begun(self._supply)
+        except NoImage as none:
+            log.error("%s ([executor] sandbox); builds that need one are left to other executors", none)
+            return False
+        return True
 
     async def _begun(self, supply: Supply) -> Store:
         """Raises NoImage."""
@@ -141,7 +155,3 @@ class Images:
 
 def _books(job: FrozenJob) -> Iterable[Playbook]:
     return *job.pre_run, *job.run, *job.post_run
-
-
-def _contained(book: Playbook) -> bool:
-    return not book.trusted and not book.path.endswith(ANSIBLE)
