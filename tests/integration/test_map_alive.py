@@ -67,12 +67,17 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
     tenants = TENANTS.replace("- config\n", "- semaphored\n")
     witness = Witness(backend)
     lawful = LawfulBackend(witness, Laws("/zuul"), EVERYBODY)
-    jobs = {"unit": lambda spec, state: BuildOutcome(build=spec.build, result="SUCCESS", data={"much": "x" * 20_000})}
+    jobs = {
+        "unit": lambda spec, state: BuildOutcome(
+            build=spec.build, result="SUCCESS", data={"much": "x" * 20_000}, image="d@sha256:1"
+        )
+    }
     async with gate(tmp_path, repositories.hub, lawful, tenants, jobs) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         await running.history.result_of("greet", "check")
         repositories.approve("code/api", "greet")
-        await running.history.result_of("greet", "gate")
+        landed = await running.history.result_of("greet", "gate")
+        assert [build.image for build in landed.builds] == ["d@sha256:1"]
         store, stop = running.context.store, asyncio.Event()
         finger = Membership(running.context, "fingergw")
         serving = asyncio.ensure_future(finger.serve(lambda _: forever(), stop))

@@ -370,6 +370,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         log_url=checked(outcome.data).log_url or "",
         data=outcome.data,
         secret=outcome.secret,
+        image=outcome.image,
     )
     return replace(buildset, builds={**buildset.builds, job.id: ended})
 

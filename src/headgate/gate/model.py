@@ -63,6 +63,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     pre_fail: bool = False  # it runs still, and will fail
     work: str = ""
     """The same for the same job on the same code (`gate.again`); empty: that is not known."""
+    image: str = ""
+    """What its programs ran in, by name and digest."""
 
     @property
     def failed(self) -> bool:

@@ -290,6 +290,8 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     end_ms: int = 0
     log_path: str = ""
     """Where the executor keeps the log, local path."""
+    image: str = ""
+    """What its programs ran in, by name and digest."""
 
     def fit(self) -> BuildOutcome:
         """With what it says in one line, and what the job returned as `gate.returned` has it: what is not of that shape

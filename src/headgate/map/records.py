@@ -281,6 +281,8 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     attempt: int = 1
     work: str = ""
     """Of a build that passed: the same for the same job on the same code; empty: that is not known."""
+    image: str = ""
+    """What its programs ran in, by name and digest."""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -90,6 +90,8 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """Ours, of a build that is asked for by itself and has ended: what of its logs is not kept, for people."""
     nodeset: str | None = None
     error_detail: str | None = None
+    image: str | None = None
+    """Ours: what its programs ran in, by name and digest."""
     final: bool = True
     """False: it was tried again, or its buildset gave way to another one."""
     attempt: int = 1

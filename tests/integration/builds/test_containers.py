@@ -82,6 +82,7 @@ async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_p
     assert "| writes anywhere" in bench.log and "told h/code of x, PATH /usr/local/sbin:" in bench.log
     assert "| without the programs of the machine" in bench.log and "| /usr/bin/python3" in bench.log
     assert re.search(r"The image 127.0.0.1:\d+/team/tools:1 is [0-9a-f]{12}, sha256:[0-9a-f]{64}", bench.log)
+    assert re.fullmatch(r"127.0.0.1:\d+/team/tools:1@sha256:[0-9a-f]{64}", outcome.image), outcome.image
     assert (await bench.build(run=(bench.script("run", "ls /in-the-root"),), image=tools)).result == "FAILURE"
     assert "FETCHING" not in bench.log, "it is here already, and nothing of the build before is in it"
 

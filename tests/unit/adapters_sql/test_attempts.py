@@ -93,10 +93,11 @@ async def test_a_database_of_the_version_before_is_brought_up(tmp_path: Path) ->
 
 
 async def test_an_attempt_is_found_while_its_buildset_goes_on_and_stays_when_that_ends(history: SqlHistory) -> None:
-    first = build("u1", "RETRY", 3, 4, final=False, error="unreachable")
+    first = build("u1", "RETRY", 3, 4, final=False, error="unreachable", image="debian@sha256:1")
     await history.record(ended("s", 4, first, result="", message=""))
     found = await history.build("acme", "u1")
     assert found is not None and (found.result, found.final, found.error_detail) == ("RETRY", False, "unreachable")
+    assert found.image == "debian@sha256:1"
     going = await history.buildset("acme", "s")
     assert going is not None and going.result is None and going.last_build_end_time is None
     assert await history.buildsets("acme", replace(EVERY, equal={"complete": (True,)})) == []

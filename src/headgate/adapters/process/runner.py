@@ -309,7 +309,8 @@ class ProcessRunner:
                 verdict = await phases.whole()
             finally:
                 await whole(asyncio.to_thread(workspace.forget))
-        return await self._outcome(workspace, work, verdict, joblog)
+        outcome = await self._outcome(workspace, work, verdict, joblog)
+        return replace(outcome, image=boxed.told if boxed is not None else "")
 
     @asynccontextmanager
     async def _ansible(self, workspace: Workspace, joblog: JobLog) -> AsyncIterator[Environment | None]:

@@ -310,6 +310,7 @@ def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
         log_url=row["log_url"] or None,
         nodeset=row["nodeset"] or None,
         error_detail=row["error_detail"] or None,
+        image=row["image"] or None,
         final=row["final"] is not False,
         attempt=row["attempt"] or 1,
         artifacts=_known(row["artifacts"], tuple[Artifact, ...]),

@@ -65,6 +65,7 @@ BUILDS = sa.Table(
     sa.Column("final", sa.Boolean),
     sa.Column("attempt", sa.Integer),
     sa.Column("work", sa.String(64)),
+    sa.Column("image", sa.Text),
     sa.Column("number", sa.BigInteger, index=True),
 )
 HAND_ACTIONS = sa.Table(
@@ -149,13 +150,17 @@ def _numbers(connection: sa.Connection) -> None:
             number += len(uuids)
 
 
+def _images(connection: sa.Connection) -> None:
+    _add(connection, BUILDS, "image")
+
+
 def next_number(connection: sa.Connection, table: sa.Table) -> int:
     """Return the number of the next row: one at a time writes."""
     return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.number), 0))).scalar_one()) + 1
 
 
 _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
-    _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers,
+    _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers, _images,
 )  # fmt: skip
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1

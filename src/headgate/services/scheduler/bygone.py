@@ -101,6 +101,7 @@ class Bygone:
                 final=final,
                 attempt=build.attempt,
                 work=_work(build, artifacts),
+                image=build.image,
             )
             for build in map(self._known, builds)
         )
@@ -116,6 +117,7 @@ class Bygone:
                 start_ms=outcome.start_ms,
                 end_ms=outcome.end_ms,
                 log_url=checked(outcome.data).log_url or "",
+                image=outcome.image,
             )
         stopped = build.result in (None, "CANCELED") and not build.start_ms
         found = self.told.get(build.id) if stopped else None

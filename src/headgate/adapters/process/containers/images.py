@@ -40,6 +40,12 @@ class Given:
     key: str = ""
     """Of the layer that is built."""
 
+    @property
+    def told(self) -> str:
+        """Return which image it is, in one line: its name with its digest, and what was built on it."""
+        image, built = self.container.image, f" with {self.wanted.name} ({self.key[:12]})" if self.wanted else ""
+        return (image.name if "@" in image.name else f"{image.name}@{image.digest}") + built
+
 
 class Images:
     """Gives builds their containers.  What this machine has no means for is found out for the first one."""
