@@ -380,9 +380,8 @@ def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
     if build is None or build.id != answer.build or build.result is not None or build.paused:
         return buildset
     data = BuildOutcome(build.id, data=answer.data).fit().data
-    return replace(
-        buildset, builds={**buildset.builds, build.job: replace(build, paused=True, data=data, secret=answer.secret)}
-    )
+    paused = replace(build, paused=True, data=data, secret=answer.secret)
+    return replace(buildset, builds={**buildset.builds, build.job: paused})
 
 
 def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
