@@ -24,6 +24,10 @@ REFUSED_S = 300.0
 """Until somebody is asked again who refuses every token."""
 
 
+_OURS = ("installation ", "token of ")
+"""What the names of keys begin with that stand for Headgate at projects."""
+
+
 class Unauthorized(Denied):
     """Nobody is let in with this token."""
 
@@ -67,9 +71,9 @@ class Client(Rest):
             raise self._away(key, error) from error
 
     async def _renewed(self, key: Key, error: Unauthorized) -> Key:
-        """Return a key in place of one that is refused before its time.  Raise ReporterAway; of the app itself, which
-        makes its own, Unauthorized."""
-        if self.renew is None or key.who == f"app {self.account.app_id}":
+        """Return a key in place of one that is refused before its time.  Raise ReporterAway; of another key, as
+        that of the app itself, Unauthorized."""
+        if self.renew is None or not key.who.startswith(_OURS):
             raise error
         fresh = await self.renew(key)
         if fresh is None:
