@@ -18,12 +18,14 @@ const view = new Console(lines, "Log of the build");
 
 // --- the tools above the log
 const follow = el("input", { type: "checkbox", checked: true, onchange: () => { view.follow = follow.checked; if (follow.checked) view.end(); } });
-const times = el("input", { type: "checkbox", checked: true, onchange: () => { view.times = times.checked; view.grew(); } });
+const narrow = matchMedia("(max-width: 45rem)").matches;
+const times = el("input", { type: "checkbox", checked: !narrow, onchange: () => { view.times = times.checked; view.grew(); } });
 const search = el("input", { type: "search", placeholder: "Find in log", "aria-label": "Find in log", oninput: () => view.search(search.value), onkeydown: (e) => e.key === "Enter" && view.step(e.shiftKey ? -1 : 1) });
 const hits = el("span", { class: "small", role: "status" });
 const why = el("p", { class: "why", hidden: true }), steps = el("details", { class: "steps", hidden: true }), listed = el("ol", { class: "plain" });
 const all = el("button", { type: "button", onclick: () => { const shut = all.textContent === "Fold all"; all.textContent = shut ? "Unfold all" : "Fold all"; view.fold(lines.steps.map((one) => one.line), shut); } }, "Fold all");
 steps.append(el("summary", {}, "Steps"), listed);
+view.times = !narrow;
 view.onscroll = () => { follow.checked = view.follow; };
 view.onhits = (going) => { hits.textContent = view.hits.length ? `${view.here + 1} of ${view.full ? "more than " : ""}${view.hits.length}${going ? "…" : ""}` : !search.value ? "" : going ? "looking…" : "not found"; };
 const tools = el("div", { class: "tools" }, el("label", {}, follow, " Follow"), el("label", {}, times, " Times"), search, el("button", { type: "button", onclick: () => view.step(-1), "aria-label": "Previous match" }, "↑"), el("button", { type: "button", onclick: () => view.step(1), "aria-label": "Next match" }, "↓"), hits, all, el("a", { href: raw, class: "right" }, "Raw log"));

@@ -1,8 +1,40 @@
-import { api, el, facts, fetched, link, main, nav, subject, tenant, trouble } from "./page.js";
+import { api, el, facts, fetched, link, main, nav, short, subject, table, tenant, took, trouble, when, word } from "./page.js";
+import { chart, counted } from "./chart.js";
 nav("jobs", subject);
+
+const MOST = 500, LISTED = 20;
+const name = encodeURIComponent(subject), base = `/t/${encodeURIComponent(tenant)}`;
+const chosen = new URLSearchParams(location.search);
+
+// What its builds say of it: of all, or of one project, branch or pipeline.
+async function lately() {
+  const query = new URLSearchParams({ job_name: subject, limit: MOST });
+  for (const key of ["project", "branch", "pipeline"]) if (chosen.get(key)) query.set(key, chosen.get(key));
+  const [times, health] = await Promise.all([fetched(`${api}/build-times?${query}`), fetched(`${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`)]);
+  const builds = times.map((b) => ({ ...b, at: b.end_time, seconds: b.duration, name: `${short(b.project)} ${b.branch ?? b.ref}`, go: () => location.assign(`${base}/build/${b.uuid}`) }));
+  const kinds = [["Project", (b) => short(b.project), "project"], ["Branch", (b) => b.branch ?? b.ref, "branch"], ["Pipeline", (b) => b.pipeline, "pipeline"], ["Nodes", (b) => b.nodeset ?? "", ""]];
+  const only = [...chosen].filter(([key]) => ["project", "branch", "pipeline"].includes(key));
+  const sum = (key) => health.reduce((all, one) => all + one[key], 0);
+  const part = (some, all) => (some ? `${some} of ${all} (${Math.round(100 * some / all)} %)` : "");
+  return [el("h2", {}, "Is it slow, is it flaky?"),
+    only.length ? el("p", {}, `Only of ${only.map(([key, value]) => `${key} ${value}`).join(", ")}. `, el("a", { href: location.pathname }, "Of all")) : "",
+    facts([["Failed", part(sum("failed"), sum("builds"))], ["Flaky", part(sum("flaky"), sum("trees")) && `${part(sum("flaky"), sum("trees"))} states of the code on which it failed passed later`], ["Tried again", sum("retried") ? String(sum("retried")) : ""], ["For nothing", sum("seconds_lost") ? `${took(sum("seconds_lost") * 1000)} of ${took(sum("seconds") * 1000)}` : ""]]),
+    chart(builds, `How long the last ${builds.length} builds took`),
+    ...kinds.flatMap(([title, key, filter]) => {
+      const rows = counted(builds, key);
+      return rows.length > 1 || title === "Project" ? [table([title, "Builds", "Did not pass", "Median", "95 of 100"], rows.map(([first, ...rest]) => [filter && first ? el("a", { href: `?${new URLSearchParams([...chosen.entries(), [filter, first]])}` }, first) : first || "none", ...rest]), "No build has ended yet.")] : [];
+    }),
+    el("h2", {}, "Builds"), table(["Result", "Project", "Branch", "Pipeline", "Took", "Ended"], times.slice(0, LISTED).map((b) => [el("a", { href: `${base}/build/${b.uuid}` }, word(b.result)), short(b.project), b.branch ?? b.ref, b.pipeline, b.duration === null ? "" : took(b.duration * 1000), when(b.end_time)]), "No build has ended yet."),
+    el("p", {}, el("a", { href: `${base}/builds?job_name=${name}` }, "All builds of this job"))];
+}
+
 try {
-  const found = await fetched(`${api}/job/${subject.split("/").map(encodeURIComponent).join("/")}`);
-  main.append(el("h1", {}, subject), el("p", {}, el("a", { href: `/t/${encodeURIComponent(tenant)}/builds?job_name=${encodeURIComponent(subject)}` }, "Builds of this job")));
-  for (const v of found) main.append(el("section", { class: "card" }, facts([["Written in", `${v.source_context.project} ${v.source_context.branch} ${v.source_context.path}:${v.source_context.line}`],
+  main.append(el("h1", {}, subject));
+  const history = el("section", {}), written = el("section", {}, el("h2", {}, "How it is written"));
+  main.append(history, written);
+  const [variants, past] = await Promise.allSettled([fetched(`${api}/job/${subject.split("/").map(encodeURIComponent).join("/")}`), lately()]);
+  if (past.status === "fulfilled") history.append(...past.value.filter(Boolean)); else if (variants.status === "fulfilled") trouble(past.reason);
+  if (variants.status === "rejected") throw variants.reason;
+  for (const v of variants.value) written.append(el("section", { class: "card" }, facts([["Written in", `${v.source_context.project} ${v.source_context.branch} ${v.source_context.path}:${v.source_context.line}`],
     ["Parent", v.parent ? link("job", v.parent, v.parent) : ""], ["Branches", (v.branches ?? []).join(", ")]]), el("pre", {}, JSON.stringify(v.body, null, 2))));
 } catch (error) { trouble(error); }

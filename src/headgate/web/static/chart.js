@@ -1,0 +1,43 @@
+// How long things took, one point each, over time. What is drawn is also there as a table.
+import { el, instant, look, took } from "./page.js";
+import uPlot from "./uPlot.js";
+
+document.head.append(el("link", { rel: "stylesheet", href: "/static/uPlot.css" }));
+const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// points: { at, seconds, result, name, go }, in any order; `go` is called for the point that is clicked.
+export function chart(points, label) {
+  const sorted = points.filter((one) => one.at && one.seconds !== null).map((one) => ({ ...one, x: instant(one.at) / 1000 })).sort((a, b) => a.x - b.x);
+  const told = el("p", { class: "small", role: "status" }, "Point at a mark to see which it is; a click opens it."), holder = el("div", { class: "chart", role: "img", "aria-label": label });
+  if (sorted.length < 2) return el("p", { class: "empty" }, "There are too few to draw.");
+  const kinds = [["good", "--good", "passed"], ["bad", "--bad", "did not pass"]];
+  const of = (kind) => sorted.map((one) => ((look(one.result) === "good") === (kind === "good") ? one.seconds : null));
+  const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") }, font: "12px system-ui" };
+  const options = {
+    width: 600, height: 220, legend: { show: false }, cursor: { drag: { x: true, y: false }, points: { size: 9 } },
+    scales: { y: { range: (_, __, most) => [0, most * 1.08 || 1] } },
+    axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map((s) => (s % 1 ? `${s.toFixed(1)}s` : took(s * 1000))) }],
+    series: [{}, ...kinds.map(([, colour, name]) => ({ label: name, stroke: style(colour), paths: () => null, points: { show: true, size: name === "passed" ? 5 : 7, fill: style(colour) } }))],
+    hooks: { setCursor: [(plot) => {
+      const one = sorted[plot.cursor.idx];
+      if (one) told.textContent = `${one.name}: ${one.result}, ${took(one.seconds * 1000)}, ${instant(one.at).toLocaleString()}`;
+    }] },
+  };
+  const plot = new uPlot(options, [sorted.map((one) => one.x), ...kinds.map(([kind]) => of(kind))], holder);
+  plot.over.addEventListener("click", () => { const one = sorted[plot.cursor.idx]; if (one && plot.cursor.left >= 0) one.go(); });
+  new ResizeObserver(() => holder.clientWidth && plot.setSize({ width: holder.clientWidth, height: 220 })).observe(holder);
+  return el("div", {}, holder, told);
+}
+
+// The part of sorted numbers that lies below; undefined of none.
+export const quantile = (sorted, part) => sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))];
+
+// Rows of what is counted apart: [name, how many, how many did not pass, median and 95th of a hundred in seconds].
+export function counted(found, key) {
+  const apart = new Map();
+  for (const one of found) apart.set(key(one), [...(apart.get(key(one)) ?? []), one]);
+  return [...apart].sort((a, b) => b[1].length - a[1].length).map(([name, some]) => {
+    const times = some.filter((one) => one.seconds !== null).map((one) => one.seconds).sort((a, b) => a - b), failed = some.filter((one) => look(one.result) === "bad").length;
+    return [name, String(some.length), failed ? `${failed} (${Math.round(100 * failed / some.length)} %)` : "", times.length ? took(quantile(times, .5) * 1000) : "", times.length ? took(quantile(times, .95) * 1000) : ""];
+  });
+}
