@@ -45,6 +45,8 @@ TASKS = {
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
     "services/queueing/sharing.py": "lanes end with the sharing that took them",
     "services/worker.py": "claims end with their worker",
+    "services/nodes/made/errands.py": "steps of machines end with the making",
+    "services/nodes/made/maker.py": "what it waits for ends with the wait",
     "services/nodes/probing.py": "probes end with the probing",
     "services/nodes/launcher.py": "preparing and cleaning end with the term of the launcher",
     "store/sqlite.py": "one writer at a time",
@@ -72,6 +74,7 @@ TASKS = {
     "testing/forges/github/mail.py": "the postman ends with the forge",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/peers/accepting.py": "connections on their way in end with who accepts them",
+    "testing/nodes/making.py": "what a simulation runs ends with it",
     "web/serve.py": "the server ends with its caller",
     "queue/leasing.py": "a lease is worked under for as long as there is something to do",
 }

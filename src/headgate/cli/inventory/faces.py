@@ -30,9 +30,11 @@ from headgate.services.inventory.leasing import Leasing
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.finding import expression
 from headgate.services.nodes.launcher import Launcher
+from headgate.services.nodes.made.maker import Making
 from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
+from headgate.store.types import At
 from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
 from headgate.web.inventory.server import serve, v1_parts
@@ -102,8 +104,14 @@ async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) 
         await backend.close()
 
 
-async def make_launcher(settings: Settings, context: Context, inventory: Inventory, tenants: Tenants) -> Launcher:
-    """Raises UserError for a label that is none."""
+async def make_launcher(
+    settings: Settings,
+    context: Context,
+    inventory: Inventory,
+    tenants: Tenants,
+    making: Callable[[At], Making] | None = None,
+) -> Launcher:
+    """Return what gives machines to builds; `making`: what makes some.  Raise UserError for a label that is none."""
     for tenant in tenants().values():
         for name, label in tenant.labels.items():
             try:
@@ -114,7 +122,7 @@ async def make_launcher(settings: Settings, context: Context, inventory: Invento
     ssh = SshProvider(learns=settings.get("launcher", "host_keys") == "learn")
     providers: dict[str, Provider] = {STATIC: ssh, LOCAL: LocalProvider()}
     interval_s = settings.number("launcher", "probe_interval")
-    return Launcher(context, inventory, tenants, providers, probe_interval_s=interval_s)
+    return Launcher(context, inventory, tenants, providers, probe_interval_s=interval_s, making=making)
 
 
 def make_inventory(settings: Settings, store: Store) -> Inventory:

@@ -29,6 +29,7 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
+from headgate.cli.clouds import cloud_names
 from headgate.cli.forges import connected
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.jobs import runner_settings
@@ -315,16 +316,18 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     """With the inventory, as the settings say; `always`, or if they say something of one, or a tenant has labels."""
     settings, context = process.settings, process.context
     serving = "inventory" in settings.values
-    launching = always or any(tenant.labels for tenant in process.tenants().values())
+    launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
     if not serving and not launching:
         return
     from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
+    from headgate.cli.running.making import make_making
 
     process.serves_inventory = serving
     if serving:
         process.servers.append(serve_inventory(settings, process.inventory, process.stop))
     if launching:
-        launcher = await make_launcher(settings, context, process.inventory, process.tenants)
+        making = make_making(settings, context, process.tenants, process.keys, process.stack)
+        launcher = await make_launcher(settings, context, process.inventory, process.tenants, making)
         process.join(Membership(context, "launcher"), launcher.run)
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.machines import FlatProvider
+from headgate.gate.returned.sealed import Sealed
 from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
+from headgate.map.inventory.made import Installation, MadePlace, OrderPlace, TenantProviders, WaitPlace
 from headgate.map.tree import Dir, each, place
 
 
@@ -66,6 +67,10 @@ class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     request: str
     hosts: dict[str, dict[str, Any]] = {}
     error: str = ""
+    resources: dict[str, dict[str, Any]] = {}
+    """Node -> what jobs see of it in `zuul.resources`, also of what is no host.  JSON."""
+    secrets: dict[str, Sealed] = {}
+    """Node -> what only its build may read."""
 
 
 class RequestPlace(Dir):
@@ -92,24 +97,14 @@ class AnswerPlace(Dir):
     record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher, scheduler", own=True)
 
 
-class ProviderPlace(Dir):
-    """One provider."""
-
-    record = place(
-        FlatProvider, "What machines are made there, as the tenant's configuration says it.", by="scheduler", own=True
-    )
-
-
-class TenantProviders(Dir):
-    """Of one tenant."""
-
-    provider = each(ProviderPlace, key="provider", bare=True)
-
-
 class Nodes(Dir):
     """Machines for builds."""
 
+    installation = place(Installation, "The tag of everything that is ours in clouds; made once.", by="launcher")
+    made = each(MadePlace, key="node uuid")
+    orders = each(OrderPlace, key="node uuid")
     providers = each(TenantProviders, key="tenant", under="locks/tenant/<tenant>")
+    waits = each(WaitPlace, key="request")
     answers = each(AnswerPlace, key="request")
     claims = each(ClaimPlace, key="machine uuid")
     requests = each(RequestPlace, key="request")

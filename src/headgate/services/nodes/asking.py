@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import unless
+from headgate.config.machines import FlatProvider
 from headgate.config.model import Nodeset
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildSpec
@@ -18,6 +19,7 @@ from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.recipes.codec import encode
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
+from headgate.services.nodes.made.seen import providers
 from headgate.store.store import Session
 from headgate.store.types import Delete, Put, StoreError
 
@@ -54,7 +56,8 @@ class Asking:
     ) -> AsyncIterator[BuildSpec | None]:
         """The build with its hosts; None when it was cancelled before it had them.  Raises NoNodes."""
         tenant = self._tenants().get(spec.tenant)
-        if tenant is None or not tenant.labels or not spec.job.nodeset.nodes:
+        made = providers(self._context.map, self._context.mirror).get(spec.tenant, [])
+        if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or _has(made, spec)):
             yield spec
             return
         wrong = []
@@ -65,7 +68,7 @@ class Asking:
                     yield None
                     return
                 if not answer.error:
-                    yield replace(spec, job=replace(spec.job, nodeset=nodeset), hosts=answer.hosts)
+                    yield _ready(spec, nodeset, answer)
                     return
                 wrong.append(answer.error)
         raise NoNodes("; ".join(wrong))
@@ -106,3 +109,25 @@ class Asking:
                 while (entry := mirror.get(address.path)) is None:
                     await own.moved(own.moves)
         return address.decode(entry.value)
+
+
+def _has(made: Sequence[FlatProvider], spec: BuildSpec) -> bool:
+    """Does any of its labels mean a machine that is made?"""
+    every = (node.label for one in (spec.job.nodeset, *spec.job.nodeset_alternatives) for node in one.nodes)
+    return any(one.label(label) is not None for label in every for one in made)
+
+
+def _ready(spec: BuildSpec, nodeset: Nodeset, answer: NodeAnswer) -> BuildSpec:
+    """Return the build with its machines; nodes that are no hosts are in `zuul.resources` alone."""
+    if not answer.resources and not answer.secrets and len(answer.hosts) == sum(len(one.name) for one in nodeset.nodes):
+        return replace(spec, job=replace(spec.job, nodeset=nodeset), hosts=answer.hosts)
+    nodes = (replace(one, name=tuple(name for name in one.name if name in answer.hosts)) for one in nodeset.nodes)
+    groups = (replace(one, nodes=tuple(name for name in one.nodes if name in answer.hosts)) for one in nodeset.groups)
+    hosts = replace(nodeset, nodes=tuple(one for one in nodes if one.name), groups=tuple(groups))
+    return replace(
+        spec,
+        job=replace(spec.job, nodeset=hosts),
+        hosts=answer.hosts,
+        zuul={**spec.zuul, "resources": answer.resources},
+        node_secrets=answer.secrets,
+    )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
+from headgate.config.machines import FlatProvider
 from headgate.inventory.leases import CLEANING, Lease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
@@ -30,6 +31,8 @@ from headgate.services.inventory.pool import Book, Pool
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.assigning import Assigned, Assigning, Refusal
 from headgate.services.nodes.finding import KINDS, LAUNCHER, Finding
+from headgate.services.nodes.made.maker import Making
+from headgate.services.nodes.made.seen import is_made, providers
 from headgate.services.nodes.probing import Probing
 from headgate.services.nodes.slots import keep_slots
 from headgate.services.nodes.standing import Standing, Waiting, standing
@@ -58,10 +61,12 @@ class Launcher:
         providers: Mapping[str, Provider],
         *,
         probe_interval_s: float = 60.0,
+        making: Callable[[At], Making] | None = None,
     ) -> None:
-        """`providers` by their type; `probe_interval_s`: of machines that do not say it, 0: these are not probed."""
+        """`providers` by their type; `probe_interval_s`: of machines that do not say it, 0: these are not probed;
+        `making`: what makes machines, given the guard under which it does."""
         self.context, self.inventory, self.tenants, self.providers = context, inventory, tenants, providers
-        self._probe_interval_s = probe_interval_s
+        self._probe_interval_s, self._making = probe_interval_s, making
 
     async def run(self, session: Session) -> None:
         known = {one.code for one in await self.inventory.admin.provider_types()}
@@ -74,8 +79,13 @@ class Launcher:
             async def probed(_: Session) -> None:
                 await Probing(self.inventory, self.providers, self._probe_interval_s, term.taken, guard).run()
 
-            probing = tended(self.context, "the probes of machines", probed, session)
-            await run_until(asyncio.Event(), term.run(), probing)
+            async def made(_: Session) -> None:
+                if self._making is not None:
+                    await self._making(guard).run()
+
+            works = {"the probes of machines": probed, "the making of machines": made}
+            beside = [tended(self.context, what, run, session) for what, run in works.items()]
+            await run_until(asyncio.Event(), term.run(), *beside)
 
 
 class Term:
@@ -142,12 +152,13 @@ class Term:
             asked = one.request if isinstance(one, Waiting) else one
             return level(asked.precedence, asked.asked_ms, now_ms), asked.asked_ms
 
+        made = providers(self._context.map, self._context.mirror)
         lines: list[Sequence[Waiting | Lease]] = [now.waiting, self._book.line(now_ms)]
         for waiting in heapq.merge(*lines, key=place):
             if isinstance(waiting, Lease):
                 await self._lease(waiting, assigning)
                 continue
-            if waiting.claimed or waiting.cleaning:
+            if waiting.claimed or waiting.cleaning or self._is_made(waiting, made):
                 continue
             match await assigning.assign(waiting):
                 case Assigned(claims, checks):
@@ -156,6 +167,11 @@ class Term:
                     await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 case _:
                     pass
+
+    def _is_made(self, waiting: Waiting, made: Mapping[str, list[FlatProvider]]) -> bool:
+        """Does it want machines that are made, which is not done here?"""
+        tenant = self._launcher.tenants().get(waiting.request.tenant)
+        return tenant is not None and is_made(waiting.request, tenant.labels, made.get(tenant.name, []))
 
     async def _lease(self, lease: Lease, assigning: Assigning) -> None:
         """Give a person one of the machines that builds have, too."""

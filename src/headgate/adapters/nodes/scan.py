@@ -1,0 +1,62 @@
+"""The keys that a machine has: what answers first is believed, and held to that from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.base.pipes import TooMuch, spoken
+from headgate.base.texts import line
+from headgate.ports.provider import Unusable
+
+SCAN_MAX_S = 20.0
+ANSWER_S = 10
+"""For each connection."""
+OUTPUT_MAX_BYTES = 100_000
+KEYS_MAX = 16
+_KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
+"""What a key looks like, behind the name of its host."""
+
+
+class Scanner:
+    """Asks with `ssh-keyscan`, a few at a time."""
+
+    def __init__(self, program: str = "ssh-keyscan", scans_max: int = 50) -> None:
+        self._program, self._places = program, asyncio.Semaphore(scans_max)
+
+    async def __call__(self, host: Mapping[str, Any]) -> str:
+        """Return the keys, one a line.  Raise Unusable."""
+        where, port = str(host.get("ansible_host", "")), str(host.get("ansible_port") or 22)
+        if not where or where.startswith("-") or not port.isdecimal():
+            raise Unusable(f"{where!r} port {port} cannot be asked for its keys")
+        async with self._places:
+            said = await self._run("-T", str(ANSWER_S), "-p", port, "--", where)
+        found = [text.partition(" ")[2].strip() for text in said.splitlines() if not text.startswith("#")]
+        keys = sorted({key for key in found if _KEY.fullmatch(key)})[:KEYS_MAX]
+        if not keys:
+            raise Unusable(f"{where} port {port}: nothing there says what its ssh keys are")
+        return "\n".join(keys)
+
+    async def _run(self, *words: str) -> str:
+        """Return what it said.  Raise Unusable."""
+        try:
+            process = await asyncio.create_subprocess_exec(self._program, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        except OSError as error:
+            raise Unusable(
+                f"{self._program} cannot be run: {line(error.strerror or '')}; install openssh-client"
+            ) from error
+        try:
+            async with asyncio.timeout(SCAN_MAX_S):
+                said, _ = await spoken(process, b"", OUTPUT_MAX_BYTES)
+        except TimeoutError as error:
+            raise Unusable(f"{words[-1]} did not answer in {SCAN_MAX_S:.0f} s") from error
+        except TooMuch as error:
+            raise Unusable(f"{words[-1]} said more than {OUTPUT_MAX_BYTES} bytes") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return said.decode(errors="replace")

@@ -1,0 +1,44 @@
+"""What makes machines, as the settings name clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from headgate.adapters.nodes.scan import Scanner
+from headgate.cli.clouds import cloud, cloud_names, rate
+from headgate.cli.settings import Settings
+from headgate.gate.returned.sealed import Sealed
+from headgate.ports.secrets import SecretError, Secrets
+from headgate.services.context import Context
+from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.made.accounts import Account
+from headgate.services.nodes.made.maker import Making
+from headgate.store.types import At
+
+NODES = ("headgate", "nodes")
+"""The connection and the project, of nobody else, whose key seals what only a machine's build may read."""
+
+
+def make_making(
+    settings: Settings, context: Context, tenants: Tenants, keys: Secrets | None, stack: AsyncExitStack
+) -> Callable[[At], Making] | None:
+    """Return what makes machines in the clouds of the settings; None where there are none.  Raise UserError."""
+    names = cloud_names(settings)
+    if not names:
+        return None
+    clouds = {name: cloud(settings, name) for name in names}
+    for one in clouds.values():
+        stack.push_async_callback(one.close)
+    scan = Scanner()
+
+    async def seal(plain: bytes) -> Sealed:
+        if keys is None:
+            raise SecretError("a machine has a secret that cannot be kept: set [keystore] password")
+        return await keys.sealed(*NODES, plain)
+
+    def making(guard: At) -> Making:
+        accounts = {name: Account(name, one, rate(settings, name)) for name, one in clouds.items()}
+        return Making(context, tenants, accounts, scan, seal, guard)
+
+    return making

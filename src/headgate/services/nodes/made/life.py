@@ -1,0 +1,275 @@
+"""The life of one machine: each step asks its cloud once, and is recorded before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.config.machines import FlatProvider
+from headgate.gate.returned.sealed import Sealed
+from headgate.map.inventory.made import ENDING, MadeNode, NodeWait
+from headgate.ports.cloud import Away, Failed, Made, Making, OverQuota
+from headgate.ports.provider import HOST_KEY_VARIABLE, Unusable
+from headgate.ports.secrets import SecretError
+from headgate.services.context import Context
+from headgate.services.nodes.made.accounts import WHY_MAX, Account, wanted_of
+from headgate.store.store import GuardLost
+from headgate.store.types import At, Conflict, Op
+
+log = logging.getLogger("headgate.launcher")
+
+POLL_S = 2.0
+"""Between two looks at a machine that is being made or taken away."""
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 5.0, 300.0
+"""How long a label that could not be made at a provider is not tried there: twice as long each time."""
+FULL_S = 20.0
+"""How long nothing is made at a provider after its cloud said that there is no room."""
+REMOVAL_MAX_S = 120.0
+TRIED_MAX = 12
+"""Failures that are told of one request."""
+SCANNED = ("ssh", "network_cli")
+"""Connections of which keys are scanned."""
+Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
+"""Return the keys of a host, one a line.  Raise Unusable."""
+Seal = Callable[[bytes], Awaitable[Sealed]]
+"""Raise SecretError."""
+Change = Callable[[MadeNode], MadeNode | None]
+
+
+class Backoff:
+    """Labels that could not be made, and providers without room: what is not tried for a while, and why."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, str], tuple[float, float, str]] = {}
+        """(provider, label or nothing) -> until when, how long that was, why."""
+
+    def failed(self, provider: str, label: str, why: str) -> None:
+        key, now_s = (provider, label), asyncio.get_running_loop().time()
+        _, length_s, _ = self._until.get(key, (0.0, BACKOFF_FIRST_S / 2, ""))
+        length_s = min(2 * length_s, BACKOFF_MAX_S)
+        self._until[key] = now_s + length_s, length_s, why
+
+    def full(self, provider: str, why: str) -> None:
+        self._until[provider, ""] = asyncio.get_running_loop().time() + FULL_S, FULL_S, why
+
+    def well(self, provider: str, label: str) -> None:
+        self._until.pop((provider, label), None)
+        self._until.pop((provider, ""), None)
+
+    def why(self, provider: str, label: str) -> str:
+        """Return why a label is not made there now; empty: it may be."""
+        now_s, short = asyncio.get_running_loop().time(), provider.rpartition("/")[2]
+        for key in ((provider, ""), (provider, label)):
+            until_s, _, why = self._until.get(key, (0.0, 0.0, ""))
+            if until_s > now_s:
+                return f"provider {short}: {why}"
+        return ""
+
+    def ends_s(self) -> list[float]:
+        """Return when which may be tried again, in the loop's time."""
+        return [until_s for until_s, _, _ in self._until.values()]
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where machines are written down: under the launcher's lock, and never over what somebody else wrote."""
+
+    context: Context
+    guard: At
+
+    def node(self, id: str) -> tuple[MadeNode, At] | None:
+        place = self.context.map.nodes.made(id).record
+        entry = self.context.mirror.get(place.path)
+        return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
+
+    async def change(self, id: str, change: Change, more: Callable[[MadeNode], Sequence[Op]] = lambda _: ()) -> None:
+        """Write what a machine is now, as it stands when it is written; None: it is gone.  Raise StoreError."""
+        place = self.context.map.nodes.made(id).record
+        while (found := self.node(id)) is not None:
+            node, at = found
+            now = change(node)
+            if now == node:
+                return
+            if now is not None and now.state != node.state:
+                now = replace(now, since_ms=self.context.now_ms())
+            ops = [place.put(now) if now is not None else place.delete(), *more(node)]
+            if await self.commit([at], ops):
+                return
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> bool:
+        """Return False when something was not as it was read; the mirror shows it by then, or soon."""
+        try:
+            written = await self.context.store.commit(checks, ops, guards=[self.guard])
+        except GuardLost:
+            raise
+        except Conflict as conflict:
+            await asyncio.sleep(0.01)
+            log.debug("%s", conflict)
+            return False
+        for op, entry in zip(ops, written, strict=True):
+            if entry is not None:
+                await self.context.mirror.reached(entry.path, entry.version)
+            elif not hasattr(op, "value"):
+                await self.context.mirror.gone(op.path)
+        return True
+
+
+@dataclass(slots=True)
+class Life:
+    """What is done with machines, one step at a time."""
+
+    desk: Desk
+    accounts: Mapping[str, Account]
+    backoff: Backoff
+    scan: Scan
+    seal: Seal
+    provider: Callable[[str], FlatProvider | None]
+    """By its canonical name, as it is configured now."""
+
+    async def step(self, id: str) -> float:
+        """Take the next step of a machine; return after how long another one is due."""
+        found = self.desk.node(id)
+        if found is None:
+            return 0.0
+        node, _ = found
+        account = self.accounts.get(node.connection)
+        if account is None:
+            await self._waits(id, f"the connection {node.connection} is not in this launcher's settings")
+            return 60.0
+        try:
+            if node.state in ENDING:
+                return await self._remove(account, node)
+            if node.external_id:
+                return await self._reach(node)
+            return await self._make(account, node)
+        except Away as away:
+            await self._waits(id, str(away)[:WHY_MAX])
+            return max(POLL_S, away.after_s)
+        except OverQuota as over:
+            self.backoff.full(node.provider, f"its cloud has no room: {str(over)[:WHY_MAX]}")
+            await self._failed(node, str(over), counts=False)
+        except (Failed, SecretError) as failed:
+            self.backoff.failed(node.provider, node.label, str(failed)[:WHY_MAX])
+            await self._failed(node, str(failed), counts=True)
+        return 0.0
+
+    async def _make(self, account: Account, node: MadeNode) -> float:
+        """Raise Failed, OverQuota, Away, SecretError."""
+        now_ms = self.desk.context.now_ms()
+        if not node.begun_ms:
+            await self.desk.change(node.id, lambda one: replace(one, state="building", begun_ms=now_ms))
+        provider = self.provider(node.provider)
+        limit_s = provider.launch_timeout_s if provider is not None else 0
+        if limit_s and node.begun_ms and now_ms - node.begun_ms > 1000 * limit_s:
+            raise Failed(f"it was not there after {limit_s} s: {node.why}")
+        made = await account.ask(lambda: account.cloud.advance(wanted_of(node), node.driver))
+        if isinstance(made, Making):
+            state, why = dict(made.state), made.why[:WHY_MAX]
+            await self.desk.change(node.id, lambda one: replace(one, driver=state, why=why))
+            return POLL_S
+        secrets = await self.seal(msgspec.json.encode(dict(made.secrets))) if made.secrets else None
+        await self.desk.change(node.id, lambda one: _there(one, made, secrets, self.desk.context.now_ms()))
+        return 0.0
+
+    async def _reach(self, node: MadeNode) -> float:
+        """Learn the keys of a machine that is there; raise Failed once it takes too long."""
+        host, keys = node.host, ""
+        if host is not None and _is_scanned(node):
+            try:
+                keys = await self.scan(host)
+            except Unusable as error:
+                limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
+                if self.desk.context.now_ms() - node.since_ms > 1000 * limit_s:
+                    raise Failed(f"it was not reached within {limit_s} s: {why}") from error
+                await self._waits(node.id, why)
+                return POLL_S
+
+        def ready(one: MadeNode) -> MadeNode:
+            if one.state != "building":
+                return one
+            known = {**one.host, HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
+            return replace(one, state="ready", host=known, why="")
+
+        self.backoff.well(node.provider, node.label)
+        await self.desk.change(node.id, ready)
+        return 0.0
+
+    async def _remove(self, account: Account, node: MadeNode) -> float:
+        """Raise Away; whatever else happens, it is tried again until nothing is left."""
+        try:
+            gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
+        except (Failed, OverQuota) as error:
+            await self._waits(node.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
+            past_s = (self.desk.context.now_ms() - node.since_ms) / 1000
+            return min(max(POLL_S, past_s), REMOVAL_MAX_S)
+        if gone:
+            order = self.desk.context.map.nodes.orders(node.id).record
+            present = self.desk.context.mirror.get(order.path) is not None
+            await self.desk.change(node.id, lambda _: None, lambda _: [order.delete()] if present else [])
+            return 0.0
+        return POLL_S
+
+    async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
+        """It is taken away, and its request is told; `counts`: as an attempt there."""
+        log.warning("machine %s of %s: %s", node.id, node.provider, why)
+        short = node.provider.rpartition("/")[2]
+        told = f"{node.label} at {short}: {why[:WHY_MAX]}"
+
+        def more(one: MadeNode) -> list[Op]:
+            if not one.request or not counts:
+                return []
+            place = self.desk.context.map.nodes.waits(one.request).record
+            entry = self.desk.context.mirror.get(place.path)
+            wait = place.decode(entry.value) if entry is not None else NodeWait(one.request)
+            failed = {name: dict(of) for name, of in wait.failed.items()}
+            of = failed.setdefault(one.node, {})
+            of[one.provider] = of.get(one.provider, 0) + 1
+            return [place.put(replace(wait, failed=failed, tried=(*wait.tried, told)[-TRIED_MAX:]))]
+
+        await self.desk.change(
+            node.id, lambda one: replace(one, state="failed", request="", node="", build="", why=why[:WHY_MAX]), more
+        )
+
+    async def _waits(self, id: str, why: str) -> None:
+        await self.desk.change(id, lambda one: replace(one, why=why))
+
+
+def _there(node: MadeNode, made: Made, secrets: Sealed | None, now_ms: int) -> MadeNode:
+    """Return a machine that its cloud says is there; `since_ms` counts from now for who scans it."""
+    return replace(
+        node,
+        external_id=made.external_id or node.id,
+        driver=dict(made.state),
+        host=_host(node, made.host),
+        about=dict(made.about),
+        resources=dict(made.resources),
+        secrets=secrets,
+        since_ms=now_ms,
+        why="it is there, and is being reached" if made.host is not None else "",
+    )
+
+
+def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return Ansible's variables, with what the image says where the driver says nothing."""
+    if host is None:
+        return None
+    image = node.said["image"]
+    said = {
+        "ansible_connection": image.get("connection-type"),
+        "ansible_port": image.get("connection-port"),
+        "ansible_user": image.get("username"),
+        "ansible_python_interpreter": image.get("python-path"),
+        "ansible_shell_type": image.get("shell-type"),
+    }
+    return {**{key: value for key, value in said.items() if value}, **host}
+
+
+def _is_scanned(node: MadeNode) -> bool:
+    host = node.host or {}
+    return host.get("ansible_connection", "ssh") in SCANNED and node.said["label"].get("host-key-checking", True)

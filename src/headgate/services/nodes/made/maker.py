@@ -1,0 +1,368 @@
+"""Makes machines: compares what is asked for with what there is, and takes away what nobody wants.
+
+Everything it knows is in the store, written before a cloud is asked for anything: so whoever follows it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.base.ids import fresh
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.map.inventory.made import ENDING, FREE, Installation, MadeNode, NodeWait
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Amounts, Away, Failed, OverQuota, Wanted
+from headgate.services.context import Context
+from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.made.accounts import HUNT_S, Account, Hunting, region_of
+from headgate.services.nodes.made.asked import Site
+from headgate.services.nodes.made.choosing import Choosing, Later, Make, Never, Plan
+from headgate.services.nodes.made.errands import Errands
+from headgate.services.nodes.made.fate import Fate, given_back
+from headgate.services.nodes.made.life import Backoff, Desk, Life, Scan, Seal
+from headgate.services.nodes.made.seen import Seen, is_made, seen
+from headgate.services.nodes.standing import Standing, Waiting, standing
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.launcher")
+
+IDLE_S = 600.0
+"""A machine that nobody wants, beyond those to be kept ready, is taken away after so long."""
+LOOK_S = 30.0
+"""After so long it is looked again, whatever happens."""
+_WORD = re.compile(r"\{(\w+)\}")
+
+
+class Making:
+    """`run` it under the launcher's lock."""
+
+    def __init__(
+        self,
+        context: Context,
+        tenants: Tenants,
+        accounts: Mapping[str, Account],
+        scan: Scan,
+        seal: Seal,
+        guard: At,
+    ) -> None:
+        self._context, self._tenants, self._accounts = context, tenants, accounts
+        self._desk, self._backoff, self._hunting = Desk(context, guard), Backoff(), Hunting(accounts)
+        self._life = Life(self._desk, accounts, self._backoff, scan, seal, self._provider)
+        self._errands = Errands()
+        self._system = ""
+        self._seen = Seen({}, {}, {}, {}, {})
+        self._fate = Fate(self._seen, Standing(frozenset(), (), {}, ()), 0)
+
+    async def run(self) -> None:
+        """Until cancelled.  Raise GuardLost, StoreError."""
+        self._system = await self._installation()
+        map = self._context.map
+        prefixes = (map.nodes.path, map.hold_requests.path)
+        try:
+            with self._context.mirror.part(*prefixes) as part:
+                while True:
+                    moves = part.moves
+                    await self._look()
+                    ends_s = [*self._backoff.ends_s(), *(one.back_s for one in self._accounts.values())]
+                    await self._errands.wait(asyncio.ensure_future(part.moved(moves)), ends_s, LOOK_S)
+        finally:
+            await self._errands.end()
+
+    async def _installation(self) -> str:
+        place = self._context.map.nodes.installation
+        while True:
+            entry = await self._context.store.get(place.path)
+            if entry is not None:
+                return place.decode(entry.value).id
+            await self._desk.commit([At(place.path, None)], [place.put(Installation(fresh()))])
+
+    def _provider(self, name: str) -> FlatProvider | None:
+        return self._seen.every.get(name)
+
+    # --- one look
+
+    async def _look(self) -> None:
+        self._errands.ended()
+        now = standing(self._context.map, self._context.mirror, self._context.now_ms())
+        self._seen = seen(self._context.map, self._context.mirror)
+        fate = Fate(self._seen, now, self._context.now_ms())
+        for node in list(self._seen.nodes.values()):
+            await self._follow(node, fate)
+        places = self._context.map.nodes
+        stale: list[Op] = [places.waits(id).record.delete() for id in self._seen.waits.keys() - now.requests]
+        stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
+        for op in stale:
+            await self._desk.commit([], [op])
+        self._seen = seen(self._context.map, self._context.mirror)
+        self._fate = Fate(self._seen, now, self._context.now_ms())
+        await self._serve(now)
+        self._steps()
+        self._hunt()
+
+    async def _follow(self, node: MadeNode, fate: Fate) -> None:
+        """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
+        wanted = fate.of(node)
+        if wanted != node:
+            await self._desk.change(node.id, lambda one: wanted if one == node else one)
+        order = self._seen.orders.get(node.id)
+        if order is not None and not wanted.request and wanted.state in (order.state, *ENDING):
+            await self._desk.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
+
+    # --- requests
+
+    async def _serve(self, now: Standing) -> None:
+        """In order; whoever has all of its machines is answered."""
+        choosing = Choosing(self._site(now))
+        for waiting in now.waiting:
+            request = waiting.request
+            tenant = self._tenants().get(request.tenant)
+            known = self._seen.providers.get(request.tenant, [])
+            if tenant is None or waiting.claimed or not is_made(request, tenant.labels, known):
+                continue
+            own = {node.node: node for node in self._seen.nodes.values() if node.request == request.id}
+            if len(own) == len(request.nodes):
+                if all(node.state == "ready" for node in own.values()):
+                    await self._hand_over(waiting, own)
+                else:
+                    await self._explain(waiting, "; ".join(_progress(node) for node in own.values()))
+                continue
+            mixed = sorted({label for _, label in request.nodes} & tenant.labels.keys())
+            match choosing.serve(request, self._seen.waits.get(request.id)):
+                case _ if mixed:
+                    await self._never(waiting, f"{', '.join(mixed)}: machines of the inventory and machines that are "
+                                               "made cannot be in one nodeset")  # fmt: skip
+                case Never(why):
+                    await self._never(waiting, why)
+                case Plan() as plan:
+                    await self._give(waiting, plan)
+                case Later(why, idle):
+                    await self._explain(waiting, why)
+                    for node in idle:
+                        await self._outdate(node, "others wait for its room")
+        await self._keep_ready(choosing)
+
+    def _whole(self, request: NodeRequest) -> bool:
+        """Has it as many machines as it asked for, whether they are there or not?"""
+        return sum(node.request == request.id for node in self._seen.nodes.values()) == len(request.nodes)
+
+    def _site(self, now: Standing) -> Site:
+        tenants = self._tenants()
+        held = [one.claim for one in now.claims.values() if one.claim.state != "cleaning"]
+        return Site(
+            providers=self._seen.providers,
+            nodes=list(self._seen.nodes.values()),
+            uses=self._uses,
+            account=self._room,
+            closed=self._closed,
+            place=lambda node: (node.connection, region_of(node.said["provider"])),
+            place_of=lambda one: (one.connection, region_of(one.said)),
+            most_of_project=lambda name: tenants[name].max_nodes_per_project if name in tenants else -1,
+            line=[one.request.id for one in now.waiting if not self._whole(one.request)],
+            expired=self._fate.expired,
+            claimed=Counter((claim.tenant, claim.project) for claim in held),
+        )
+
+    def _uses(self, provider: FlatProvider, label: FlatLabel) -> Amounts | str | None:
+        found = self._hunting.uses(provider.name, label.digest)
+        if found is None and provider.connection in self._accounts:
+            wanted = Wanted("", label.label, label.image, label.flavor, provider.said)
+            learn = partial(self._hunting.learn, provider.connection, provider.name, label.digest, wanted)
+            self._errands.begin(f"uses {provider.name} {label.digest}", provider.connection, learn)
+        return found
+
+    def _room(self, provider: FlatProvider) -> tuple[Amounts, Amounts]:
+        place = self._hunting.place(provider.connection, provider.said)
+        return place.limits, place.others
+
+    def _closed(self, provider: FlatProvider, label: str) -> str:
+        account = self._accounts.get(provider.connection)
+        if account is None:
+            return f"the connection {provider.connection} is not in the launcher's settings"
+        return account.away or self._backoff.why(provider.name, label)
+
+    async def _give(self, waiting: Waiting, plan: Plan) -> None:
+        """All of it, or nothing."""
+        request, at = waiting.request, self._seen.at
+        checks, ops = [waiting.at], list[Op]()
+        for node in plan.leave:
+            checks.append(at[node.id])
+            ops.append(self._put(given_back(node)))
+        for node, name in plan.take:
+            checks.append(at[node.id])
+            ops.append(self._put(_given(node, request, name)))
+        for make in plan.make:
+            node = self._new(make, request.tenant, request)
+            ops.append(self._put(_given(node, request, make.node)))
+        await self._desk.commit(checks, ops)
+
+    def _put(self, node: MadeNode) -> Op:
+        return self._context.map.nodes.made(node.id).record.put(node)
+
+    def _new(self, make: Make, tenant: str, request: NodeRequest | None = None) -> MadeNode:
+        id, now_ms = fresh(), self._context.now_ms()
+        words = {
+            "tenant_name": tenant,
+            "request_id": request.id if request else "",
+            "job_name": request.job if request else "",
+            "job_uuid": request.build if request else "",
+            "labels": ",".join(label for _, label in request.nodes) if request else make.label.name,
+        }
+        own = {
+            name: _WORD.sub(lambda found: words.get(found[1], ""), str(text))
+            for name, text in make.label.label.get("tags", {}).items()
+        }
+        said = {"label": make.label.label, "image": make.label.image, "flavor": make.label.flavor}
+        return MadeNode(
+            id=id,
+            provider=make.provider.name,
+            connection=make.provider.connection,
+            label=make.label.name,
+            said={**said, "provider": make.provider.said},
+            digest=make.label.digest,
+            tags={**own, SYSTEM_TAG: self._system, NODE_TAG: id},
+            uses=dict(make.uses),
+            tenant=tenant,
+            asked_ms=now_ms,
+            since_ms=now_ms,
+        )
+
+    async def _hand_over(self, waiting: Waiting, own: Mapping[str, MadeNode]) -> None:
+        request, nodes = waiting.request, self._context.map.nodes
+        answer = NodeAnswer(
+            request.id,
+            hosts={name: _told(node) for name, node in own.items() if node.host is not None},
+            resources={name: node.resources for name, node in own.items() if node.resources},
+            secrets={name: node.secrets for name, node in own.items() if node.secrets is not None},
+        )
+        ops: list[Op] = [nodes.answers(request.id).record.put(answer)]
+        now_ms = self._context.now_ms()
+        ops += [self._put(replace(node, state="in-use", since_ms=now_ms, why="")) for node in own.values()]
+        if request.id in self._seen.waits:
+            ops.append(nodes.waits(request.id).record.delete())
+        await self._desk.commit([waiting.at, *(self._seen.at[node.id] for node in own.values())], ops)
+
+    async def _never(self, waiting: Waiting, why: str) -> None:
+        answer = self._context.map.nodes.answers(waiting.request.id).record
+        await self._desk.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
+
+    async def _explain(self, waiting: Waiting, why: str) -> None:
+        """Write why it waits, where that has changed."""
+        id, now_ms = waiting.request.id, self._context.now_ms()
+        place, known = self._context.map.nodes.waits(id).record, self._seen.waits.get(id)
+        if known is None or known.why != why:
+            wait = replace(known or NodeWait(id), why=why, since_ms=now_ms)
+            entry = self._context.mirror.get(place.path)
+            as_read = At(place.path, entry.version if entry is not None else None)
+            await self._desk.commit([waiting.at, as_read], [place.put(wait)])
+
+    async def _outdate(self, node: MadeNode, why: str) -> None:
+        def change(one: MadeNode) -> MadeNode:
+            same = one.request == node.request and one.state in FREE
+            return replace(given_back(one), state="outdated", why=why) if same else one
+
+        await self._desk.change(node.id, change)
+
+    # --- machines that are kept ready
+
+    async def _keep_ready(self, choosing: Choosing) -> None:
+        """Make what is lacking of them; take away what nobody has wanted for long."""
+        kept = set[str]()
+        self._seen = seen(self._context.map, self._context.mirror)
+        for tenant, providers in sorted(self._seen.providers.items()):
+            for name, (label, most) in sorted(_pools(providers).items()):
+                names = {one.name for one in providers if one.label(name) is not None}
+                free = [one for one in self._free_of(label, providers) if one.provider in names]
+                kept.update(node.id for node in free[:most])
+                for _ in range(most - len(free)):
+                    able = sorted((one for one in providers if one.name in names), key=lambda one: one.name)
+                    made = next((m for one in able if (m := self._one_more(choosing, one, name)) is not None), None)
+                    if made is None:
+                        break
+                    await self._desk.commit([], [self._put(self._new(made, tenant))])
+        now_ms = self._context.now_ms()
+        for node in self._seen.nodes.values():
+            idle = not node.request and node.state == "ready" and now_ms - node.since_ms >= 1000 * IDLE_S
+            if idle and node.id not in kept:
+                await self._outdate(node, "nobody has wanted it for long")
+
+    def _one_more(self, choosing: Choosing, provider: FlatProvider, name: str) -> Make | None:
+        label = provider.label(name)
+        return choosing.more(provider, label) if label is not None else None
+
+    def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
+        """Return machines of a label that are nobody's, the best first."""
+        digests = {one.name: label.digest for one in providers if (label := one.label(name)) is not None}
+        found = [
+            node
+            for node in self._seen.nodes.values()
+            if not node.request
+            and node.state in FREE
+            and node.label == name
+            and digests.get(node.provider) == node.digest
+            and not self._fate.expired(node)
+        ]
+        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+
+    # --- what takes a while
+
+    def _steps(self) -> None:
+        """Begin the next step of every machine that has one and is due."""
+        known = {f"node {id}" for id in self._seen.nodes}
+        self._errands.forget(lambda key: key.startswith("node ") and key not in known)
+        for node in sorted(self._seen.nodes.values(), key=lambda one: (one.state not in ENDING, one.asked_ms, one.id)):
+            moving = node.state in ENDING or node.state in ("requested", "building")
+            if moving:
+                self._errands.begin(f"node {node.id}", node.connection, partial(self._life.step, node.id))
+
+    def _hunt(self) -> None:
+        """Look at each account that machines are, or may be, made in."""
+        said = {(one.connection, region_of(one.said)): one.said for one in self._seen.every.values()}
+        for node in self._seen.nodes.values():
+            said.setdefault((node.connection, region_of(node.said["provider"])), node.said["provider"])
+        for (connection, region), provider in said.items():
+            key = f"hunt {connection} {region}"
+            if connection in self._accounts:
+                self._errands.begin(key, connection, partial(self._hunted, connection, provider))
+
+    async def _hunted(self, connection: str, said: Mapping[str, Any]) -> float:
+        try:
+            self._hunting.forget()
+            await self._hunting.look(connection, said, self._system, self._known)
+        except (Away, Failed, OverQuota) as error:
+            log.warning("connection %s: it cannot be looked at as a whole: %s", connection, error)
+        return HUNT_S
+
+    def _known(self) -> set[str]:
+        """Return the machines that are written down, now."""
+        under = self._context.mirror.under(self._context.map.nodes.made.path)
+        return {entry.path.rpartition("/")[2] for entry in under}
+
+
+def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:
+    return replace(
+        node, request=request.id, node=name, build=request.build, tenant=request.tenant, project=request.project
+    )
+
+
+def _progress(node: MadeNode) -> str:
+    short = node.provider.rpartition("/")[2]
+    return f"{node.node} is {node.state} at {short}" + (f": {node.why}" if node.why else "")
+
+
+def _told(node: MadeNode) -> dict[str, Any]:
+    """Return the variables of a host, for its build."""
+    known = {"label": node.label, "provider": node.provider, "external_id": node.external_id}
+    return {**(node.host or {}), "headgate_machine": node.id, "nodepool": {**node.about, **known}}
+
+
+def _pools(providers: Sequence[FlatProvider]) -> dict[str, tuple[str, int]]:
+    """Return label -> (its name, how many are kept ready)."""
+    return {one.name: (one.name, one.min_ready) for of in providers for one in of.labels if one.min_ready}

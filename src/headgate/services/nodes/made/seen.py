@@ -1,0 +1,72 @@
+"""What the store says of machines that are made, at one look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headgate.config.machines import FlatProvider
+from headgate.map.inventory.made import MadeNode, NodeOrder, NodeWait
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.places import Map
+from headgate.map.tree import Address, Undecodable, unescape
+from headgate.recipes.mirror import Mirror
+from headgate.store.types import At
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What cannot be read is as if it were not there; the map's check tells of it."""
+
+    providers: dict[str, list[FlatProvider]]
+    """Tenant -> its providers."""
+    nodes: dict[str, MadeNode]
+    at: dict[str, At]
+    """Node -> as it was read."""
+    waits: dict[str, NodeWait]
+    orders: dict[str, NodeOrder]
+
+    @property
+    def every(self) -> dict[str, FlatProvider]:
+        """Return all providers, by name."""
+        return {one.name: one for several in self.providers.values() for one in several}
+
+
+def seen(map: Map, mirror: Mirror) -> Seen:
+    """Return what there is now."""
+    nodes, at = {}, {}
+    for path, version, node in _read(mirror, map.nodes.made.path, MadeNode):
+        nodes[node.id] = node
+        at[node.id] = At(path, version)
+    waits = {wait.request: wait for _, _, wait in _read(mirror, map.nodes.waits.path, NodeWait)}
+    orders = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.orders.path, NodeOrder)}
+    return Seen(providers(map, mirror), nodes, at, waits, orders)
+
+
+def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
+    """Return what tenants say of where machines are made."""
+    found: dict[str, list[FlatProvider]] = {}
+    root = map.nodes.providers.path
+    for tenant in mirror.names(root):
+        of = [one for _, _, one in _read(mirror, f"{root}/{tenant}", FlatProvider)]
+        if of:
+            found[unescape(tenant)] = sorted(of, key=lambda one: one.name)
+    return found
+
+
+def is_made(request: NodeRequest, labels: Mapping[str, object], known: list[FlatProvider]) -> bool:
+    """Does a request ask for machines that are made?  Labels of the inventory come first, whoever has them, too."""
+    return any(label not in labels and any(one.label(label) is not None for one in known) for _, label in request.nodes)
+
+
+def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, int, R]]:
+    for entry in mirror.under(path):
+        if entry.path == path:
+            continue
+        try:
+            yield entry.path, entry.version, Address(entry.path, type).decode(entry.value)
+        except Undecodable:
+            continue

@@ -1,0 +1,149 @@
+"""A cloud that is a model: it is slow, fails, forgets to answer, lists late, throttles, loses machines."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.ports.cloud import (
+    NODE_TAG,
+    SYSTEM_TAG,
+    Amounts,
+    Away,
+    Failed,
+    Made,
+    Making,
+    OverQuota,
+    Resource,
+    State,
+    Wanted,
+)
+
+
+@dataclass(slots=True)
+class Instance:
+    """A machine in the account."""
+
+    id: str
+    tags: dict[str, str]
+    ready_s: float
+    listed_s: float
+    """From then on lists show it."""
+    broken: bool = False
+
+
+@dataclass(slots=True)
+class Troubles:
+    """How often what goes wrong."""
+
+    lost: float = 0.0
+    """It is done, and nobody is told."""
+    away: float = 0.0
+    throttled: float = 0.0
+    broken: float = 0.0
+    """A machine that comes up in error."""
+    refused: float = 0.0
+    late_s: float = 0.0
+    """What is new is not listed for so long, at most."""
+    slow_s: float = 1.0
+    """A call takes so long, at most."""
+
+
+@dataclass(slots=True)
+class Sky:
+    """See `ports.cloud.Cloud`.  One account; machines are `instances`."""
+
+    chance: random.Random
+    troubles: Troubles
+    most: int = 5
+    others: int = 0
+    """Machines in the account that are not ours."""
+    name: str = "i"
+    instances: dict[str, Instance] = field(default_factory=dict)
+    made: int = 0
+    calls: int = 0
+
+    async def uses(self, wanted: Wanted) -> Amounts:
+        """Return what one takes."""
+        await self._call()
+        if "flavor" in wanted.flavor:
+            raise Failed(f"there is no flavor {wanted.flavor['flavor']}")
+        return {"instances": 1}
+
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        """Make it, or look how far it is; a machine of this node that is there already is taken."""
+        await self._call()
+        now_s = asyncio.get_running_loop().time()
+        own = next((one for one in self.instances.values() if one.tags[NODE_TAG] == wanted.node), None)
+        if own is None and state:
+            raise Failed("the machine is gone")
+        if own is None:
+            if self.chance.random() < self.troubles.refused:
+                raise Failed("no host was found for it")
+            if len(self.instances) + self.others >= self.most:
+                raise OverQuota("instances")
+            self.made += 1
+            own = Instance(
+                f"{self.name}-{self.made}",
+                dict(wanted.tags),
+                now_s + self.chance.random() * 60,
+                now_s + self.chance.random() * self.troubles.late_s,
+                self.chance.random() < self.troubles.broken,
+            )
+            self.instances[own.id] = own
+        self._lose()
+        if now_s < own.ready_s:
+            return Making({"id": own.id}, "the instance is pending")
+        if own.broken:
+            raise Failed("the instance is in error")
+        return Made(own.id, {"id": own.id}, {"ansible_host": own.id, "ansible_connection": "ssh"}, {"az": "one"})
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        """Delete what is known of, or listed."""
+        await self._call()
+        now_s = asyncio.get_running_loop().time()
+        for one in list(self.instances.values()):
+            listed = one.tags[NODE_TAG] == wanted.node and one.listed_s <= now_s
+            if listed or one.id == state.get("id"):
+                del self.instances[one.id]
+                self._lose()
+                return False
+        return True
+
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return what is listed by now."""
+        await self._call()
+        now_s = asyncio.get_running_loop().time()
+        listed = [one for one in self.instances.values() if one.listed_s <= now_s]
+        strange = [Resource(f"s-{number}", "instance", {}, {"instances": 1}) for number in range(self.others)]
+        return [Resource(one.id, "instance", one.tags, {"instances": 1}) for one in listed] + strange
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Delete what nobody needs; nobody deletes what is not ours."""
+        await self._call()
+        assert resource.tags.get(SYSTEM_TAG), "not ours"
+        self.instances.pop(resource.id, None)
+
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        """Return how many there may be."""
+        await self._call()
+        return {"instances": self.most}
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    async def _call(self) -> None:
+        self.calls += 1
+        await asyncio.sleep(self.chance.random() * self.troubles.slow_s)
+        if self.chance.random() < self.troubles.away:
+            raise Away("no answer")
+        if self.chance.random() < self.troubles.throttled:
+            raise Away("slower, please", 5.0)
+
+    def _lose(self) -> None:
+        """Do as asked, and tell nobody."""
+        if self.chance.random() < self.troubles.lost:
+            raise Away("the answer was lost")
