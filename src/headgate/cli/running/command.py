@@ -20,7 +20,6 @@ from headgate.cli.running.components import (
     Process,
     add_everything,
     add_executor,
-    add_launcher,
     add_merger,
     add_monitor,
     add_scheduler,
@@ -28,6 +27,7 @@ from headgate.cli.running.components import (
     process,
 )
 from headgate.cli.running.fingering import add_fingergw
+from headgate.cli.running.launching import add_launcher
 from headgate.cli.running.logs import set_up
 from headgate.cli.settings import Settings, find, read
 from headgate.services.formats import TooOld

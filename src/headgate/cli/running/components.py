@@ -29,7 +29,6 @@ from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
-from headgate.cli.clouds import cloud_names
 from headgate.cli.forges import connected
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.jobs import runner_settings
@@ -41,6 +40,7 @@ from headgate.cli.running.entry import access_of
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.front import front, serves_queues
 from headgate.cli.running.keeping import kept_logs, pruned, remote, retention, uploads
+from headgate.cli.running.launching import add_launcher
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
 from headgate.cli.running.tracing import traces
@@ -310,25 +310,6 @@ async def add_executor(process: Process) -> None:
     if (old := retention(settings, None, own=True)).own is not None:
         process.servers.append(pruned(old, context))
     process.join(executor.membership, executor.run)
-
-
-async def add_launcher(process: Process, *, always: bool = True) -> None:
-    """With the inventory, as the settings say; `always`, or if they say something of one, or a tenant has labels."""
-    settings, context = process.settings, process.context
-    serving = "inventory" in settings.values
-    launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
-    if not serving and not launching:
-        return
-    from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
-    from headgate.cli.running.making import make_making
-
-    process.serves_inventory = serving
-    if serving:
-        process.servers.append(serve_inventory(settings, process.inventory, process.stop))
-    if launching:
-        making = make_making(settings, context, process.tenants, process.keys, process.stack)
-        launcher = await make_launcher(settings, context, process.inventory, process.tenants, making)
-        process.join(Membership(context, "launcher"), launcher.run)
 
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:

@@ -1,9 +1,10 @@
-"""What makes machines, as the settings name clouds."""
+"""Who gives machines to builds, and makes them in the clouds that the settings name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from headgate.adapters.nodes.scan import Scanner
 from headgate.cli.clouds import cloud, cloud_names, rate
@@ -11,16 +12,38 @@ from headgate.cli.settings import Settings
 from headgate.gate.returned.sealed import Sealed
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.services.context import Context
+from headgate.services.membership import Membership
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.made.accounts import Account
 from headgate.services.nodes.made.maker import Making
 from headgate.store.types import At
 
+if TYPE_CHECKING:
+    from headgate.cli.running.components import Process
+
 NODES = ("headgate", "nodes")
 """The connection and the project, of nobody else, whose key seals what only a machine's build may read."""
 
 
-def make_making(
+async def add_launcher(process: Process, *, always: bool = True) -> None:
+    """With the inventory, as the settings say; `always`, or if they say something of one, or a tenant has labels."""
+    settings, context = process.settings, process.context
+    serving = "inventory" in settings.values
+    launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
+    if not serving and not launching:
+        return
+    from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
+
+    process.serves_inventory = serving
+    if serving:
+        process.servers.append(serve_inventory(settings, process.inventory, process.stop))
+    if launching:
+        making = _making(settings, context, process.tenants, process.keys, process.stack)
+        launcher = await make_launcher(settings, context, process.inventory, process.tenants, making)
+        process.join(Membership(context, "launcher"), launcher.run)
+
+
+def _making(
     settings: Settings, context: Context, tenants: Tenants, keys: Secrets | None, stack: AsyncExitStack
 ) -> Callable[[At], Making] | None:
     """Return what makes machines in the clouds of the settings; None where there are none.  Raise UserError."""
