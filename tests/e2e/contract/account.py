@@ -1,4 +1,7 @@
-"""Another user of this machine, as nodes have one: made where root runs the tests, else it is this one."""
+"""Another user of this machine, as nodes have one: made where root runs the tests, else it is this one.
+
+Beside it is one that it may become through sudo, and nobody else: what a killed run leaves of the two opens nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM_PYTHON = "/usr/bin:/usr/local/bin"
+RULES = Path("/etc/sudoers.d")
+RULE = "hg-node-"
+"""Begins the names of our users and of the files with what they may."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """`python` is one that this user may run."""
+    """`python` is one that this user may run; `becomes` whom they may become; empty: nobody, as there is no sudo."""
 
     name: str
     home: Path
     python: str
+    becomes: str = ""
 
     def let_in(self, public_key: str) -> None:
         """Add a line to who may log in as this user."""
@@ -39,16 +46,44 @@ def account(root: Path) -> Iterator[Account | None]:
     if os.geteuid() != 0 or not shutil.which("useradd") or not sys.platform.startswith("linux") or not python:
         yield None
         return
-    name, home = f"hg-node-{os.getpid()}", root / "home"
+    name, home = f"{RULE}{os.getpid()}", root / "home"
+    with ExitStack() as stack:
+        stack.enter_context(_user(name, home))
+        yield Account(name, home, python, stack.enter_context(_other(name, root / "other")))
+
+
+@contextmanager
+def _user(name: str, home: Path) -> Iterator[None]:
     words = ["useradd", "--create-home", "--home-dir", str(home), "--shell", "/bin/sh", "--password", "*", name]
     subprocess.run(words, check=True, capture_output=True)
     try:
         _tidy(name)
-        yield Account(name, home, python)
+        yield
     finally:
         _tidy(name)
         subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def _other(name: str, home: Path) -> Iterator[str]:
+    """The name of one that `name` may become; empty without sudo."""
+    if not shutil.which("sudo") or not RULES.is_dir():
+        yield ""
+        return
+    for left in RULES.glob(f"{RULE}*"):
+        if not Path("/proc", left.name.removeprefix(RULE)).exists():
+            left.unlink(missing_ok=True)
+    other, rule = f"{name}-b", RULES / name
+    with _user(other, home):
+        home.chmod(0o700)
+        rule.touch(mode=0o440)
+        rule.write_text(f"{name} ALL=({other}) NOPASSWD: ALL\n")
+        try:
+            subprocess.run(["visudo", "--check", "--quiet", "--file", str(rule)], check=True, capture_output=True)
+            yield other
+        finally:
+            rule.unlink()
 
 
 def _tidy(name: str) -> None:

@@ -117,6 +117,33 @@ async def test_become_works_on_a_machine_and_says_why_it_does_not_here(stage: St
         assert outcome.result == "FAILURE" and "become does not work here: on the executor itself" in stage.log
 
 
+THROUGH_SUDO = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - {{name: itself, command: id -un}}
+    - name: the other
+      command: sh -c 'id -un; touch "$HOME/made"'
+      become: true
+      become_user: "{other}"
+    - {{name: what it made, stat: {{path: "{home}/made"}}, become: true, become_user: "{other}", register: made}}
+    - {{name: whose it is, assert: {{that: made.stat.pw_name == "{other}"}}}}
+    - {{name: again itself, command: "cat {home}/made", register: hidden, failed_when: hidden.rc == 0}}
+    - {{name: nobody else, command: id -un, become: true, become_user: root, ignore_errors: true}}
+"""
+
+
+async def test_an_account_without_rights_becomes_another_one_and_none_that_it_may_not(far: Stage) -> None:
+    if far.user is None or not far.user.becomes:
+        pytest.skip("needs root to make accounts, and Debian's package sudo")
+    other, home = far.user.becomes, far.user.home.parent / "other"
+    text = THROUGH_SUDO.format(other=other, home=home)
+    await far.build(run=(far.book("become.yaml", text),))
+    assert f"one | {far.user.name}\n" in far.log and f"one | {other}\n" in far.log, far.log
+    assert "one | root" not in far.log and "sudo password" in far.log, far.log
+    assert "become does not work here" not in far.log
+
+
 def event(**said: Any) -> str:
     return json.dumps(said)
 
