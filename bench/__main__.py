@@ -25,6 +25,8 @@ from bench.store import items as store_items
 from bench.store import raw, single_steps
 from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
+from bench.viewers import VIEWERS
+from bench.viewers import measure as viewers
 from headgate.testing.measure import cost_of_item
 from headgate.testing.stores.wire import REFERENCE as STEPS
 
@@ -127,6 +129,19 @@ def growth() -> Table:
     return table
 
 
+def looked_on() -> Table:
+    found, title = (
+        viewers(),
+        f"A gate that {VIEWERS:,} people look on at: medians of runs with them and without, in turn",
+    )
+    table = Table("viewers", "wall s", "CPU s of the gate", "more CPU", "aim", title=title)
+    bare = found[0]
+    for count, cost in found.items():
+        more = f"{cost.cpu_s / bare.cpu_s - 1:+.1%}" if count else ""
+        table.add_row(f"{count:,}", f"{cost.wall_s:.1f}", f"{cost.cpu_s:.2f}", more, "10%" if count else "")
+    return table
+
+
 def components() -> Table:
     title = "CPU seconds a change, each component a process of its own, on etcd"
     table = Table("changes x 5 jobs", *COMPONENTS, title=title)
@@ -185,6 +200,7 @@ if __name__ == "__main__":
     console.print(walls())
     console.print(attacks())
     console.print(growth())
+    console.print(looked_on())
     console.print(components())
     console.print(items())
     console.print(on_servers())

@@ -282,6 +282,22 @@ async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: 
     assert not login.returning and (await visitor.logs_in()).status_code == 303
 
 
+async def test_who_logs_out_is_shown_nothing_more_by_a_stream_that_is_open(visitor: Visitor) -> None:
+    assert (await visitor.logs_in()).status_code == 303
+    csrf, porter = await visitor.csrf(), visitor.site.audience.porter
+    looking = asyncio.ensure_future(visitor.browser.get("/api/tenant/example/events"))
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            await asyncio.sleep(0.01)
+            if porter.pid:
+                break
+        assert not looking.done(), "it goes on"
+        headers = {"Origin": HERE, "X-Headgate-CSRF": csrf}
+        assert (await visitor.browser.post("/logout", json={}, headers=headers)).status_code == 200
+        assert (await looking).status_code == 200
+    assert (await visitor.browser.get("/api/tenant/example/events")).status_code == 401
+
+
 async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     kept, csrf, context = visitor.cookie, await visitor.csrf(), visitor.site.context

@@ -75,6 +75,8 @@ TASKS = {
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
     "web/peers/accepting.py": "connections on their way in end with who accepts them",
     "testing/nodes/making.py": "what a simulation runs ends with it",
+    "web/viewers/audience.py": "who shows a tenant ends with the last who looks on",
+    "web/viewers/documents.py": "one compression, shared by all who ask",
     "web/serve.py": "the server ends with its caller",
     "queue/leasing.py": "a lease is worked under for as long as there is something to do",
 }

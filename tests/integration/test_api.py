@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,24 @@ async def test_status_has_an_etag(client: Client) -> None:
     assert names == ["check", "gate"]
     again = await client.get(f"{TENANT}/status", headers={"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 304
+
+
+async def test_files_of_pages_are_kept_by_browsers_until_there_is_another_edition(client: Client) -> None:
+    page = (await client.get("/t/example/status")).text
+    (script,) = re.findall(r'src="(/static/\w+/status\.js)"', page)
+    first = await client.get(script)
+    assert first.headers["content-encoding"] == "gzip" and "EventSource" in first.text
+    assert first.headers["cache-control"] == "public, max-age=31536000, immutable"
+    beside = script.replace("status.js", "page.js")
+    assert './page.js"' in first.text and (await client.get(beside)).headers["cache-control"].endswith("immutable")
+    plain = await client.get("/static/status.js", headers={"Accept-Encoding": "identity"})
+    assert plain.text == first.text and "content-encoding" not in plain.headers
+    for path in ("/static/status.js", "/static/000000000000/status.js"):
+        answer = await client.get(path)
+        assert answer.headers["cache-control"] == "no-cache", "a page of another edition asks each time"
+        again = await client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    assert (await client.get("/static/none.js")).status_code == 404
 
 
 @pytest.mark.parametrize(

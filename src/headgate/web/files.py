@@ -2,12 +2,68 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from litestar import Response
+from litestar.exceptions import NotFoundException
+
+from headgate.web.manners import matches, takes_gzip
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+FOR_EVER = "public, max-age=31536000, immutable"
+"""An address that names the edition never has another content."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One of them, as it is sent."""
+
+    kind: str
+    body: bytes
+    packed: bytes
+    tag: str
+
+
+@cache
+def files() -> dict[str, File]:
+    """Return all of them by name, as they were when the first was asked for."""
+    found = dict[str, File]()
+    for path in sorted(STATIC.iterdir()):
+        if path.suffix in TYPES:
+            body = path.read_bytes()
+            packed, tag = gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest()[:24]
+            found[path.name] = File(f"{TYPES[path.suffix]}; charset=utf-8", body, packed, f'W/"{tag}"')
+    return found
+
+
+@cache
+def edition() -> str:
+    """Return what tells these files, all together, from those of another version."""
+    return hashlib.sha256("".join(one.tag for one in files().values()).encode()).hexdigest()[:12]
 
 
 def document(script: str, title: str) -> str:
     """Return the document of a page."""
-    return (STATIC / "page.html").read_text().replace("{title}", title).replace("{script}", script)
+    text = (STATIC / "page.html").read_text().replace("{title}", title).replace("{script}", script)
+    return text.replace('"/static/', f'"/static/{edition()}/')
+
+
+def static_file(name: str, asked_edition: str, accepted: str, known: str) -> Response[bytes | None]:
+    """Answer a request for a file: of an edition, or, for an empty one, as it is now.  Modules name each other
+    relatively, so that a page has all of one edition; after an upgrade, pages that are open get the files that there
+    are.  Raise 404."""
+    file = files().get(name)
+    if file is None:
+        raise NotFoundException(f"there is no {name}")
+    kept = FOR_EVER if asked_edition == edition() else "no-cache"
+    headers = {"Cache-Control": kept, "ETag": file.tag, "Vary": "Accept-Encoding"}
+    if matches(known, file.tag):
+        return Response(None, status_code=304, headers=headers)
+    if takes_gzip(accepted):
+        return Response(file.packed, media_type=file.kind, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(file.body, media_type=file.kind, headers=headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import re
 
 from headgate.web.peers.requests import App, Message, Receive, Send
 
@@ -40,10 +41,7 @@ class _Answer:
         self._api = scope["path"].startswith("/api")
         asked = {name: value.decode("latin-1") for name, value in scope["headers"]}
         self._known = asked.get(b"if-none-match", "")
-        self._gzip = any(
-            one.split(";")[0].strip().lower() == "gzip" and "q=0" not in one.replace(" ", "").replace("q=0.", "")
-            for one in asked.get(b"accept-encoding", "").split(",")
-        )
+        self._gzip = takes_gzip(asked.get(b"accept-encoding", ""))
         self._start: Message | None = None
         self._own = b"private, no-cache" if b"cookie" in asked else b"no-cache"
         self._over = False
@@ -79,13 +77,13 @@ class _Answer:
             if b"etag" not in known:
                 known[b"etag"] = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:24].encode()
                 headers.append((b"etag", known[b"etag"]))
-            if _matches(self._known, known[b"etag"].decode("latin-1")):
+            if matches(self._known, known[b"etag"].decode("latin-1")):
                 gone = (b"content-length", b"content-type")
                 return {**start, "status": 304, "headers": [h for h in headers if h[0] not in gone]}, b""
         if len(body) >= COMPRESSED_MIN_BYTES and known.get(b"content-type", b"").startswith(TEXTS):
             headers.append((b"vary", b"Accept-Encoding"))
             if self._gzip and b"content-encoding" not in known:
-                body = await _compressed(body)
+                body = await compressed(body)
                 headers = [h for h in headers if h[0] != b"content-length"]
                 headers += [(b"content-encoding", b"gzip"), (b"content-length", b"%d" % len(body))]
         return {**start, "headers": headers}, body
@@ -100,13 +98,23 @@ def _added(headers: Headers, known: dict[bytes, bytes], own: bytes) -> dict[byte
     return dict(headers)
 
 
-def _matches(known: str, tag: str) -> bool:
-    """Return whether the client has the answer, as far as entity tags tell: weakly."""
-    bare = tag.removeprefix("W/")
-    return any(one.strip() == "*" or one.strip().removeprefix("W/") == bare for one in known.split(",") if one)
-
-
-async def _compressed(body: bytes) -> bytes:
+async def compressed(body: bytes) -> bytes:
+    """Return a body as gzip."""
     if len(body) < THREAD_MIN_BYTES:
         return gzip.compress(body, LEVEL, mtime=0)
     return await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
+
+
+def takes_gzip(said: str) -> bool:
+    """Return whether who sends this header Accept-Encoding reads gzip."""
+    for one in said.lower().split(","):
+        name, _, weight = one.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None
+    return False
+
+
+def matches(known: str, tag: str) -> bool:
+    """Return whether the client has the answer, as far as entity tags tell: weakly."""
+    bare = tag.removeprefix("W/")
+    return any(one.strip() == "*" or one.strip().removeprefix("W/") == bare for one in known.split(",") if one)

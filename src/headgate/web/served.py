@@ -18,6 +18,7 @@ from litestar.response import Stream
 from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
 from headgate.adapters.logs.reading import Content
 from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.web.manners import takes_gzip
 from headgate.web.peers.requests import STRICT_POLICY
 
 CHUNK_SIZE_BYTES = 262_144
@@ -46,7 +47,7 @@ async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answe
         about["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
     tag = f'"{content.tag}"' if content.tag else ""
     wanted = None if asked.get("if-range", tag) != tag else _range(asked.get("range", ""), content.size_bytes)
-    gzips = packs and wanted is None and _takes_gzip(asked.get("accept-encoding", ""))
+    gzips = packs and wanted is None and takes_gzip(asked.get("accept-encoding", ""))
     if tag:
         about["ETag"] = f'{tag[:-1]}-gzip"' if gzips else tag
     if tag and about["ETag"] in re.split(r",\s*", asked.get("if-none-match", "").replace("W/", "")):
@@ -164,11 +165,3 @@ def _range(said: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
         return None
     start, end = int(first), min(size_bytes, int(last) + 1 if last else size_bytes)
     return (start, end) if start < end else ()
-
-
-def _takes_gzip(said: str) -> bool:
-    for one in said.lower().split(","):
-        name, _, weight = one.partition(";")
-        if name.strip() in ("gzip", "*"):
-            return re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None
-    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,8 @@ from headgate.web.logfiles import Follow
 from headgate.web.remote import RemoteLogs
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
 from headgate.web.status import Configured, Status
+from headgate.web.viewers.audience import Audience
+from headgate.web.viewers.documents import Documents
 from headgate.web.vitals import Vitals
 
 E = TypeVar("E")
@@ -66,7 +69,12 @@ NEEDED = (
 HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
 
-@dataclass(frozen=True, slots=True)
+CHEAP_S, REST, REST_MAX_S = 0.001, 50, 2.0
+"""A status that took longer to make is shown for this many times as long, whatever happens meanwhile: however often it
+is asked for, it costs a fiftieth of the loop."""
+
+
+@dataclass(slots=True)
 class Shot:
     """The status of a tenant as it was seen: equal tags, equal status."""
 
@@ -76,6 +84,10 @@ class Shot:
     layouts: Layouts
     loaded: bool
     away: tuple[TroubleShape, ...]
+    cost_s: float
+    """Of the processor."""
+    until_s: float = 0.0
+    """Until when it is shown, by the clock of the process."""
 
 
 @dataclass(slots=True)
@@ -110,6 +122,8 @@ class Site:
     """Of forges, that are being read."""
     logs: BuildLogs = field(init=False)
     status: Status = field(init=False)
+    audience: Audience = field(init=False)
+    documents: Documents = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
     _missed: dict[str, int] = field(default_factory=dict)
@@ -119,6 +133,9 @@ class Site:
         self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.kept)
         self.status = Status(self.context, self.tenants)
         self._estimates = Estimates(self.history, self.context.now_ms)
+        self.documents = Documents(self.context.now_ms)
+        mirror = self.context.mirror
+        self.audience = Audience(self.shot, self._still, mirror.moved, self.context.now_ms)
 
     def tenant(self, name: str) -> Configured:
         """Raises 404."""
@@ -136,13 +153,19 @@ class Site:
         same = known is not None and (known.moves, known.loaded, known.away) == (moves, loaded, self.away)
         if known is not None and same and known.layouts is layouts:
             return known
+        if known is not None and time.monotonic() < known.until_s and known.loaded == loaded:
+            return known
+        began_s = time.thread_time()
         away, status = self.away, self.status.of(tenant, self._estimates.of)
+        cost_s = time.thread_time() - began_s
         everybodys = self.troubles()
         if await self._estimates.learn():
             status = self.status.of(tenant, self._estimates.of)
         status = replace(status, troubles=(*everybodys, *status.troubles))
         tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
-        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
+        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away, cost_s)
+        cheap = known is None or min(cost_s, known.cost_s) < CHEAP_S
+        found.until_s = time.monotonic() + (0.0 if cheap else min(REST_MAX_S, REST * cost_s))
         return found
 
     def troubles(self) -> tuple[TroubleShape, ...]:
@@ -228,6 +251,10 @@ class Site:
         if bearer is None:
             raise self.access.refused(401, f"{what} is shown only to who brings a bearer token")
         raise self.access.refused(403, f"the bearer of this token may not read {what}")
+
+    def _still(self, tenant: str, bearer: Bearer | None) -> bool:
+        """Return whether who looks on at a tenant may go on.  Raise 404."""
+        return self.access.still(bearer, self.tenant(tenant).tenant, self.context.now_ms())
 
     def _may_read(self, tenant: str | None, bearer: Bearer | None) -> bool:
         if tenant is None:

@@ -19,7 +19,7 @@ from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Queue
 from headgate.gate.report import failing_reasons
 from headgate.map.kept.layouts import layout_at
-from headgate.map.kept.state import Loaded, load
+from headgate.map.kept.state import KnownItem, Loaded, load
 from headgate.map.records import SemaphoreRecord
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
@@ -72,8 +72,8 @@ class Status:
 
     context: Context
     tenants: Mapping[str, Configured]
-    _states: dict[str, tuple[tuple[int, ...], Loaded]] = field(default_factory=dict)
-    """Pipeline path -> versions of its entries, and the state they say."""
+    _states: dict[str, tuple[tuple[int, ...], Loaded, dict[str, KnownItem]]] = field(default_factory=dict)
+    """Pipeline path -> versions of its entries, the state they say, and its items as they were read."""
     _known: dict[tuple[str, ...], Standings] = field(default_factory=dict)
     """By connections."""
 
@@ -136,7 +136,8 @@ class Status:
         versions = tuple(entry.version for entry in entries)
         known = self._states.get(place.path)
         if known is None or known[0] != versions:
-            known = self._states[place.path] = (versions, load(place, entries))
+            items = known[2] if known else {}
+            known = self._states[place.path] = (versions, load(place, entries, items), items)
         return known[1]
 
     def builds(self, tenant: str) -> Iterator[tuple[str, Item, Build]]:
@@ -326,6 +327,18 @@ def _ahead(queue: Queue) -> dict[str, str]:
 def timed(status: StatusShape, now_ms: int) -> StatusShape:
     """With what is true at this moment only: how long jobs have run, and how long they may still."""
 
+    def queue(one: QueueShape) -> QueueShape:
+        return replace(one, heads=tuple(tuple(timed_item(i, now_ms) for i in head) for head in one.heads))
+
+    return replace(
+        status,
+        pipelines=tuple(replace(p, change_queues=tuple(queue(q) for q in p.change_queues)) for p in status.pipelines),
+    )
+
+
+def timed_item(item: ItemShape, now_ms: int) -> ItemShape:
+    """Return an item as `timed` does."""
+
     def job(one: JobShape) -> JobShape:
         if not one.running or one.start_time is None:
             return one
@@ -333,17 +346,8 @@ def timed(status: StatusShape, now_ms: int) -> StatusShape:
         left = None if one.estimated_time is None else max(0, int(one.estimated_time * 1000) - elapsed)
         return replace(one, elapsed_time=elapsed, remaining_time=left)
 
-    def item(one: ItemShape) -> ItemShape:
-        jobs = tuple(job(j) for j in one.jobs)
-        return replace(one, jobs=jobs, remaining_time=remaining_ms(jobs))
-
-    def queue(one: QueueShape) -> QueueShape:
-        return replace(one, heads=tuple(tuple(item(i) for i in head) for head in one.heads))
-
-    return replace(
-        status,
-        pipelines=tuple(replace(p, change_queues=tuple(queue(q) for q in p.change_queues)) for p in status.pipelines),
-    )
+    jobs = tuple(job(j) for j in item.jobs)
+    return replace(item, jobs=jobs, remaining_time=remaining_ms(jobs))
 
 
 def remaining_ms(jobs: tuple[JobShape, ...]) -> int | None:

@@ -11,7 +11,7 @@ from headgate.gate.actions import Cancel, Land
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
-from headgate.map.kept.state import garbage, load, writes
+from headgate.map.kept.state import KnownItem, garbage, load, writes
 from headgate.map.places import Map
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
@@ -222,3 +222,36 @@ def test_of_two_attempts_that_a_dying_writer_left_the_later_counts(later: str) -
     left = [*stored(first), Entry(B1.job("unit").build(later).record.path, encode(again), 2, 2)]
     buildset = load(PLACE, left).state.queues[0].items[0].buildset
     assert buildset is not None and buildset.builds["unit"] == again
+
+
+async def test_items_whose_records_are_as_they_were_are_not_read_again() -> None:
+    store, before, first = Store(MemoryBackend()), State(), state()
+    one, two = first.queues[0].items
+    moved = replace(first.queues[0], items=(two,))
+    assert one.buildset is not None
+    failed = replace(one.buildset.builds["unit"], result="FAILURE")
+    other = replace(one, buildset=replace(one.buildset, builds={"unit": failed}))
+    known: dict[str, KnownItem] = {}
+    seen = []
+    for items in ((one, two), (one, two), (other, two), (other,), (other, two), ()):
+        after = replace(first, queues=(replace(moved, items=items),))
+        await write(store, before, after)
+        entries = await store.list(PLACE.path)
+        loaded, before = load(PLACE, entries, known), after
+        assert loaded == load(PLACE, entries) and loaded.state == after
+        assert set(known) == {item.id for item in items}
+        seen.append({item.id: item for _, item in loaded.state.items()})
+    assert seen[0]["i1"] is seen[1]["i1"] and seen[1]["i2"] is seen[2]["i2"], "they are the same objects"
+
+
+async def test_an_item_that_is_damaged_is_named_each_time_it_is_looked_at() -> None:
+    store, known = Store(MemoryBackend()), dict[str, KnownItem]()
+    await write(store, State(), state())
+    path = PLACE.item("i1").buildset("b1").job("unit").record.path
+    for garbage_ in (None, b"garbage", b"garbage", b"other garbage"):
+        if garbage_ is not None:
+            await store.commit([], [Put(path, garbage_)])
+        entries = await store.list(PLACE.path)
+        loaded = load(PLACE, entries, known)
+        assert loaded == load(PLACE, entries)
+        assert [one.path for one in loaded.damaged] == [path] * (garbage_ is not None)

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 from litestar import Response
 from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
-from litestar.response import File, ServerSentEvent, Stream
+from litestar.response import File, Stream
 
 from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
@@ -92,14 +92,18 @@ def _route(route: Any, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]
     if body := _collected(route.opt.get("body", hints.get("data")), shapes):
         yield f"- Body: {body}."
     if methods != ["websocket"]:
-        yield f"- Answer: {_answer(hints.get('return'), shapes)}."
+        yield f"- Answer: {_answer(route, hints.get('return'), shapes)}."
 
 
-def _answer(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # any annotation
+def _answer(
+    route: HTTPRouteHandler | WebsocketRouteHandler,
+    hint: Any,  # any annotation
+    shapes: dict[str, type[msgspec.Struct]],
+) -> str:
+    if route.opt.get("answers") == ("text/event-stream",):
+        return "server-sent events"
     if {File, Stream}.intersection((hint, *get_args(hint))):
         return "text"
-    if hint is ServerSentEvent:
-        return "server-sent events"
     if get_origin(hint) is Response:
         (hint,) = get_args(hint)
     return {str: "text", bytes: "text"}.get(hint) or _collected(hint, shapes) or "JSON"

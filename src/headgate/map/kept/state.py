@@ -213,11 +213,13 @@ class _Entries:
             raise Undecodable(address.path, MISSING)
         return found
 
-    def items(self, place: PipelinePlace) -> list[str]:
-        """The ids of all items that have a record."""
-        prefix = f"{place.item('').path.rpartition('/')[0]}/"
-        names = (entry.path.removeprefix(prefix) for entry in self.all if entry.path.startswith(prefix))
-        return [unescape(name) for name in names if "/" not in name]
+    def items(self, place: PipelinePlace) -> dict[str, list[Entry]]:
+        """Return the entries of each item that has any, by its id."""
+        prefix, found = f"{place.item('').path.rpartition('/')[0]}/", dict[str, list[Entry]]()
+        for entry in self.all:
+            if entry.path.startswith(prefix):
+                found.setdefault(entry.path[len(prefix) :].partition("/")[0], []).append(entry)
+        return {unescape(name): entries for name, entries in found.items()}
 
 
 class Damaged(NamedTuple):
@@ -236,16 +238,26 @@ class Loaded(NamedTuple):
     damaged: tuple[Damaged, ...]
 
 
-def load(place: PipelinePlace, entries: Iterable[Entry]) -> Loaded:
+class KnownItem(NamedTuple):
+    """What the records of an item said, and their versions."""
+
+    versions: tuple[int, ...]
+    item: Item | None
+    damaged: tuple[Damaged, ...]
+
+
+def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownItem] | None = None) -> Loaded:
     """The state the records under `place` say, and what is damaged of them.  What no record points to is not part of
-    it; but when the record that may have pointed to it is damaged, it is named."""
-    loading = _Loading(place, _Entries(entries))
+    it; but when the record that may have pointed to it is damaged, it is named.  `known`: items by id as they were
+    loaded before, which are not read again unless their records have changed; it is kept up."""
+    loading = _Loading(place, _Entries(entries), known if known is not None else {})
     return Loaded(loading.state(), tuple(loading.damaged))
 
 
 class _Loading:
-    def __init__(self, place: PipelinePlace, found: _Entries) -> None:
-        self._place, self._found = place, found
+    def __init__(self, place: PipelinePlace, found: _Entries, known: dict[str, KnownItem]) -> None:
+        self._place, self._found, self._known = place, found, known
+        self._of_items = found.items(place)
         self._seen: set[str] = set()
         """Items that a queue has."""
         self.damaged: list[Damaged] = []
@@ -268,20 +280,23 @@ class _Loading:
             queues.append(QUEUE.value(queue, id=id, items=tuple(item for item in items if item is not None)))
         if torn:
             self._name_the_lost()
+        for gone in self._known.keys() - self._seen:
+            del self._known[gone]
         return PIPELINE.value(record, queues=tuple(queues))
 
     def _name_the_lost(self) -> None:
         """Items whose queue is not known any more."""
-        for id in self._found.items(self._place):
-            record = self._record(id) if id not in self._seen else None
+        for id, entries in self._of_items.items():
+            there = any(entry.path == self._place.item(id).record.path for entry in entries)
+            record = self._record(id, self._found) if there and id not in self._seen else None
             if record is not None and record.live:
                 path = self._place.item(id).record.path
                 self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
 
-    def _record(self, id: str) -> Any:  # of the form ITEM
+    def _record(self, id: str, found: _Entries) -> Any:  # of the form ITEM
         """None: it is damaged."""
         try:
-            return self._found.need(self._place.item(id).record)
+            return found.need(self._place.item(id).record)
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why))
             return None
@@ -291,48 +306,64 @@ class _Loading:
             self.damaged.append(Damaged(self._place.item(id).record.path, "it is in its queue, or in two, twice"))
             return None
         self._seen.add(id)
-        record = self._record(id)
+        entries = self._of_items.get(id, [])
+        versions = tuple(entry.version for entry in entries)
+        known = self._known.get(id)
+        if known is None or known.versions != versions:
+            before, self.damaged = self.damaged, []
+            item = self._read(id, _Entries(entries))
+            known = self._known[id] = KnownItem(versions, item, tuple(self.damaged))
+            self.damaged = before
+        self.damaged += known.damaged
+        return known.item
+
+    def _read(self, id: str, found: _Entries) -> Item | None:
+        """Return an item that `found` are the records of."""
+        record = self._record(id, found)
         if record is None:
             return None
         buildset, epilogue = None, record.epilogue
         try:
             if record.buildset:
-                found = self._found.need(self._place.item(id).buildset(record.buildset).record)
-                buildset = self._buildset(id, record.buildset, found, (record.change, *record.others)[-1])
-                epilogue = epilogue or (found.apart is None and _was_epilogue(record))
+                own = found.need(self._place.item(id).buildset(record.buildset).record)
+                here = self._place.item(id).buildset(record.buildset)
+                buildset = _buildset_of(found, here, record.buildset, own, (record.change, *record.others)[-1])
+                epilogue = epilogue or (own.apart is None and _was_epilogue(record))
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why, id))
         return replace(ITEM.value(record, id=id, buildset=buildset), epilogue=epilogue)
 
-    def _buildset(self, item: str, id: str, record: Any, change: Change) -> BuildSet:  # of the form BUILDSET
-        """Raises Undecodable: for what is missing or another's, too."""
-        found, here = self._found, self._place.item(item).buildset(id)
-        graph, builds = self._graph(here, record), dict[str, Build]()
-        for job in graph.jobs if graph is not None else ():
-            if (build := found.build(here.job(job.id), job.id)) is not None:
-                builds[job.id] = build
-        apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
-        state = found.blob(here.repo_state, needed="state" in apart)
-        proposed = found.blob(here.proposed, needed="proposed" in apart)
-        own = {state.landed, *(one.commit for one in state.chain[-1:])} if state is not None else {change.commit}
-        if change.is_change and change.commit not in own:
-            raise Undecodable(here.repo_state.path, "it is of another change")
-        files = proposed.files if proposed is not None else {}
-        return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)
 
-    def _graph(self, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # as above
-        """None: it is not frozen yet."""
-        if record.jobs is None:
-            return None
-        jobs = tuple(self._job(here.job(name), name) for name in record.jobs)
-        reporters = tuple(self._job(here.job(name), name) for name in record.reporters)
-        return GRAPH.value(record, jobs=jobs, reporters=reporters)
+def _buildset_of(found: _Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
+    """Raises Undecodable: for what is missing or another's, too."""
+    graph, builds = _graph(found, here, record), dict[str, Build]()
+    for job in graph.jobs if graph is not None else ():
+        if (build := found.build(here.job(job.id), job.id)) is not None:
+            builds[job.id] = build
+    apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
+    state = found.blob(here.repo_state, needed="state" in apart)
+    proposed = found.blob(here.proposed, needed="proposed" in apart)
+    own = {state.landed, *(one.commit for one in state.chain[-1:])} if state is not None else {change.commit}
+    if change.is_change and change.commit not in own:
+        raise Undecodable(here.repo_state.path, "it is of another change")
+    files = proposed.files if proposed is not None else {}
+    return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)
 
-    def _job(self, here: JobPlace, name: str) -> FrozenJob:
-        job = self._found.need(here.record)
-        if job.id != name:
-            raise Undecodable(here.record.path, f"it is the job {job.id}")
-        return job
+
+def _graph(found: _Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
+    """None: it is not frozen yet."""
+    if record.jobs is None:
+        return None
+    jobs = tuple(_job(found, here.job(name), name) for name in record.jobs)
+    reporters = tuple(_job(found, here.job(name), name) for name in record.reporters)
+    return GRAPH.value(record, jobs=jobs, reporters=reporters)
+
+
+def _job(found: _Entries, here: JobPlace, name: str) -> FrozenJob:
+    job = found.need(here.record)
+    if job.id != name:
+        raise Undecodable(here.record.path, f"it is the job {job.id}")
+    return job
 
 
 def _was_epilogue(record: Any) -> bool:  # of the form ITEM

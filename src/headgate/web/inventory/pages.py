@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from litestar import MediaType, Response, get
+from typing import Any
+
+from litestar import MediaType, Request, Response, get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
-from headgate.web.files import STATIC, TYPES, document
+from headgate.web.files import document, static_file
 
 FILES = ("inventory.js", "page.js", "style.css", "icon.svg")
 """What the page needs, also where no gate is served."""
@@ -19,13 +21,15 @@ async def inventory_page() -> Response[str]:
     return Response(text, media_type=MediaType.HTML, headers={"Cache-Control": "no-cache"})
 
 
-@get("/static/{name:str}", include_in_schema=False)
-async def inventory_file(name: FromPath[str]) -> Response[bytes]:
+@get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
+async def inventory_file(
+    request: Request[Any, Any, Any], name: FromPath[str], edition: FromPath[str] = ""
+) -> Response[bytes | None]:
+    """One of the files that the page is made of."""
+    asked = request.headers
     if name not in FILES:
         raise NotFoundException(f"there is no {name}")
-    file = STATIC / name
-    kind = f"{TYPES[file.suffix]}; charset=utf-8"
-    return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+    return static_file(name, edition, asked.get("accept-encoding", ""), asked.get("if-none-match", ""))
 
 
 PAGES = (inventory_page, inventory_file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from asyncio import BaseTransport
 from typing import Any, cast
@@ -15,6 +16,8 @@ CLIENT_CERTIFICATE = "client_certificate"
 """In the state of a request: the certificate its client showed and that was verified, PEM as bytes."""
 DOOR = "door"
 """In the state of the application: the server's."""
+HANDOVER = "headgate.handover"
+"""Among the extensions of a request: takes the connection over whose answer has begun, see `HttpProtocol.let_go`."""
 URL_MAX_BYTES = 8_192
 HEAD_MAX_BYTES = 32_768
 HEADERS_MAX = 100
@@ -59,6 +62,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {HANDOVER: cast(Any, self.let_go)}
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -105,6 +109,20 @@ class HttpProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._place.until_s = FOREVER
+
+    def let_go(self) -> socket.socket | None:
+        """Return the connection, on which the next bytes are a chunk of the body, and forget it.  None: it cannot be
+        had, as its bytes are not those of a plain socket, or something else is to be sent or answered on it."""
+        cycle, transport = self.cycle, self.transport
+        tls = transport.get_extra_info("ssl_object") is not None
+        busy = self.pipeline or transport.get_write_buffer_size() or transport.is_closing()
+        going_on = cycle.response_started and not (cycle.response_complete or cycle.disconnected or cycle.more_body)
+        if tls or busy or not going_on or not cycle.chunked_encoding:
+            return None
+        own: socket.socket = transport.get_extra_info("socket").dup()
+        cycle.disconnected = True
+        transport.abort()
+        return own
 
     def _refuse(self, status: int, why: str) -> None:
         self._status, self._why = status, why

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar, cast
 
 from headgate.web.peers.door import peer_of
 from headgate.web.peers.requests import App, Message, Receive, Send
+
+T = TypeVar("T")
 
 SHARE_BESIDE, SHARE_ALONE = 0.25, 0.9
 """Of the processor's time: beside a gate in the same process, and where there is none."""
@@ -98,24 +100,24 @@ class Paced:
             await send({"type": "http.response.start", "status": 503, "headers": headers})
             await send({"type": "http.response.body", "body": BUSY})
             return
-        await _Measured(self._app(scope, receive, send), self._turns.spent)
+        await Measured(self._app(scope, receive, send), self._turns.spent)
 
 
-class _Measured:
+class Measured(Generic[T]):
     """Runs a coroutine, and tells of each of its steps what it took of the processor."""
 
-    def __init__(self, work: Any, spent: Callable[[float], None]) -> None:  # Any: ASGI says Awaitable
-        self._work: Coroutine[Any, Any, None] = work
+    def __init__(self, work: Awaitable[T], spent: Callable[[float], None]) -> None:
+        self._work = cast(Coroutine[Any, Any, T], work)  # ASGI says Awaitable
         self._spent = spent
 
-    def __await__(self) -> Generator[Any, None, None]:
+    def __await__(self) -> Generator[Any, None, T]:
         thrown: BaseException | None = None
         while True:
             began = time.thread_time()
             try:
                 waits = self._work.send(None) if thrown is None else self._work.throw(thrown)
-            except StopIteration:
-                return
+            except StopIteration as ended:
+                return cast(T, ended.value)
             finally:
                 self._spent(time.thread_time() - began)
             thrown = None

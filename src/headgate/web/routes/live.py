@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
-import msgspec
-from litestar import Response, get
+from litestar import MediaType, Response, get
 from litestar.datastructures import State
 from litestar.params import FromPath
-from litestar.response import ServerSentEvent, ServerSentEventMessage
+from litestar.response import Stream
 
 from headgate.gate.change import Change, is_called
+from headgate.web.manners import matches, takes_gzip
+from headgate.web.peers.door import peer_of
+from headgate.web.peers.protocols import HANDOVER
 from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
@@ -23,14 +24,7 @@ from headgate.web.shapes import (
     TroubleShape,
 )
 from headgate.web.site import HttpRequest, Site, must_read, site_of
-from headgate.web.status import timed
-
-EVENT_INTERVAL_S = 0.1
-"""Between two pushes of the status to one page, at least."""
-LOOK_INTERVAL_S = 3.0
-"""Whether the store can be reached is looked at; nothing is asked of it."""
-PING_INTERVAL_S = 45.0
-"""Between two signs of life to a page that nothing happens to: proxies close what is silent for a minute."""
+from headgate.web.status import timed_item
 
 
 @get("/health")
@@ -77,13 +71,17 @@ async def connections(state: State, request: HttpRequest) -> list[ConnectionShap
 
 @get("/api/tenant/{tenant:str}/status")
 async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[StatusShape | None]:
-    """The queues.  The entity tag changes when something happens, not as time goes by."""
+    """The queues.  The entity tag changes when something happens, not as time goes by: times are as old as a second."""
     site = site_of(state)
+    gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     shot = await site.shot(tenant)
-    headers = {"ETag": f'"{shot.tag}"', "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == headers["ETag"]:
+    headers = {"ETag": f'W/"{shot.tag}"', "Cache-Control": "no-cache", "Vary": "Authorization, Cookie, Accept-Encoding"}
+    if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
         return Response(None, status_code=304, headers=headers)
-    return Response(timed(shot.status, site.context.now_ms()), headers=headers)
+    if gzip:
+        headers["Content-Encoding"] = "gzip"
+    body: Any = await site.documents.of(tenant, shot, gzip=gzip)
+    return Response(body, media_type=MediaType.JSON, headers=headers)
 
 
 @get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
@@ -92,9 +90,8 @@ async def status_change(state: State, tenant: FromPath[str], rest: FromPath[str]
     or commit."""
     site, said = site_of(state), rest.strip("/")
     meant = {c.key for c in _changes(site, tenant) if said in (c.ref, c.commit) or is_called(c, said)}
-    whole = timed((await site.shot(tenant)).status, site.context.now_ms())
-    items = (i for p in whole.pipelines for q in p.change_queues for head in q.heads for i in head)
-    return [item for item in items if any(ref.key in meant for ref in item.refs)]
+    now_ms = site.context.now_ms()
+    return [timed_item(i, now_ms) for _, i in await site.items(tenant) if any(ref.key in meant for ref in i.refs)]
 
 
 def _changes(site: Site, tenant: str) -> Iterator[Change]:
@@ -105,52 +102,18 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
 
 
 @get("/api/tenant/{tenant:str}/events", raises=[], opt={"answers": ("text/event-stream",)})
-async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> ServerSentEvent:
+async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> Stream:
     """The queues as server-sent events: `status` has the queues with ids of items, and those items that changed."""
     site = site_of(state)
     site.tenant(tenant)
-    bearer = site.access.reader(request)
-
-    async def moves() -> AsyncIterator[ServerSentEventMessage]:
-        sent: dict[str, ItemShape] = {}
-        mirror, tag, silent_s = site.context.mirror, "", 0.0
-        while True:
-            seen = mirror.moves
-            if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
-                return
-            shot = await site.shot(tenant)
-            if shot.tag != tag:
-                tag, before, silent_s = shot.tag, sent, 0.0
-                body, sent = difference(shot.status, before, site.context.now_ms())
-                yield ServerSentEventMessage(event="status", data=body.decode())
-            try:
-                async with asyncio.timeout(LOOK_INTERVAL_S):
-                    await mirror.moved(seen)
-            except TimeoutError:
-                silent_s += LOOK_INTERVAL_S
-            if silent_s >= PING_INTERVAL_S:
-                silent_s = 0.0
-                yield ServerSentEventMessage(comment="still here")
-            await asyncio.sleep(EVENT_INTERVAL_S)
-
-    return ServerSentEvent(moves())
-
-
-def difference(status: StatusShape, sent: dict[str, ItemShape], now_ms: int) -> tuple[bytes, dict[str, ItemShape]]:
-    """The status with ids in place of items, and beside it those items that are not as they were sent; and what a
-    page then has.  `now` tells a page whose clock is wrong."""
-    items: dict[str, ItemShape] = {}
-    pipelines = []
-    for pipeline in status.pipelines:
-        queues = []
-        for queue in pipeline.change_queues:
-            items |= {item.id: item for head in queue.heads for item in head}
-            heads = [[item.id for item in head] for head in queue.heads]
-            queues.append({**msgspec.structs.asdict(queue), "heads": heads})
-        pipelines.append({**msgspec.structs.asdict(pipeline), "change_queues": queues})
-    fresh = {id: item for id, item in items.items() if sent.get(id) != item}
-    shown = {**msgspec.structs.asdict(status), "pipelines": pipelines}
-    return msgspec.json.encode({"now": now_ms, "status": shown, "items": fresh}), items
+    gzip = takes_gzip(request.headers.get("accept-encoding", ""))
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Vary": "Authorization, Cookie, Accept-Encoding"}
+    if gzip:
+        headers["Content-Encoding"] = "gzip"
+    take = cast(Any, request.scope.get("extensions") or {}).get(HANDOVER)
+    peer = peer_of(request.client.host if request.client else "")
+    body = site.audience.stream(tenant, site.access.reader(request), peer, take, gzip=gzip)
+    return Stream(body, media_type="text/event-stream", headers=headers)
 
 
 @get("/api/tenant/{tenant:str}/semaphores")

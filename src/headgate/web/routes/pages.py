@@ -10,7 +10,7 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from litestar.response import Redirect
 
-from headgate.web.files import STATIC, TYPES, document
+from headgate.web.files import document, static_file
 from headgate.web.site import OPEN, HttpRequest, site_of
 
 PAGES = {
@@ -75,14 +75,11 @@ def page(script: str, title: str, status: int = 200) -> Response[str]:
     return Response(document(script, title), status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
 
 
-@get("/static/{name:str}", include_in_schema=False)
-async def static(name: FromPath[str]) -> Response[bytes]:
-    file = (STATIC / name).resolve()
-    if file.parent != STATIC.resolve() or file.suffix not in TYPES or not file.is_file():
-        raise NotFoundException(f"there is no {name}")
-    return Response(
-        file.read_bytes(), media_type=f"{TYPES[file.suffix]}; charset=utf-8", headers={"Cache-Control": "no-cache"}
-    )
+@get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
+async def static(request: HttpRequest, name: FromPath[str], edition: FromPath[str] = "") -> Response[bytes | None]:
+    """One of the files that pages are made of."""
+    asked = request.headers
+    return static_file(name, edition, asked.get("accept-encoding", ""), asked.get("if-none-match", ""))
 
 
 ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)

@@ -1,0 +1,127 @@
+"""What it costs a gate that a thousand people look on: the same gate with them and without, in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.gate import EIGHT, Running, landed, page
+
+VIEWERS = 1_000
+POLLING = 10
+"""One of so many asks for the status every five seconds instead, as the reference's dashboard does."""
+POLL_INTERVAL_S = 5.0
+COMING = 20
+"""So many come at once."""
+CHANGES, JOBS, ROUNDS = 40, 5, 3
+STREAM = b"GET /api/tenant/bench/events HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
+STATUS = (
+    b"GET /api/tenant/bench/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept-Encoding: gzip\r\n\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one run: until all have landed, and of the processor, by the gate without its children."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@contextlib.contextmanager
+def watched(port: int, viewers: int) -> Iterator[None]:
+    """Have so many look on meanwhile, from a program that gives way to everybody."""
+    if not viewers:
+        yield
+        return
+    words = ["nice", "-n", "19", sys.executable, "-m", "bench.viewers", str(port), str(viewers)]
+    program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None, "it has a pipe"
+        assert program.stdout.readline() == "there\n", "the viewers did not come"
+        yield
+        assert program.poll() is None, "those who look on have gone"
+    finally:
+        program.terminate()
+        program.wait(30)
+
+
+def once(viewers: int) -> Cost:
+    """A gate of changes approved at once, with so many who look on from before the first."""
+    with tempfile.TemporaryDirectory() as name:
+        running = Running(Path(name), JOBS, EIGHT)
+        try:
+            found = re.search(r"pages are at http://\S+:(\d+)", running.log.read_text())
+            assert found, "the log names the address"
+            before = running.repositories.head("code")
+            for n in range(CHANGES):
+                running.repositories.propose("code", f"t{n}", page(n))
+            with watched(int(found[1]), viewers):
+                cpu_s, began_s = running.cpu_s, time.monotonic()
+                for n in range(CHANGES):
+                    running.repositories.approve("code", f"t{n}")
+                landed(running.repositories, CHANGES, before)
+                return Cost(time.monotonic() - began_s, running.cpu_s - cpu_s)
+        finally:
+            running.stop()
+
+
+def measure() -> dict[int, Cost]:
+    """Return the medians, by the number of viewers; runs with and without take turns."""
+    found: dict[int, list[Cost]] = {0: [], VIEWERS: []}
+    for _ in range(ROUNDS):
+        for viewers, costs in found.items():
+            costs.append(once(viewers))
+    return {
+        viewers: Cost(statistics.median(c.wall_s for c in costs), statistics.median(c.cpu_s for c in costs))
+        for viewers, costs in found.items()
+    }
+
+
+def look_on(port: int, viewers: int) -> None:
+    """Be those who look on: read and forget."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    selector, heard, come = selectors.DefaultSelector(), set[int](), 0
+    streams, every_s, next_s = viewers - viewers // POLLING, POLL_INTERVAL_S * POLLING / viewers, 0.0
+
+    def ask(what: bytes) -> None:
+        there = socket.create_connection(("127.0.0.1", port))
+        there.sendall(what)
+        there.setblocking(False)
+        selector.register(there, selectors.EVENT_READ, what)
+
+    while True:
+        while come < streams and come - len(heard) < COMING:
+            ask(STREAM)
+            come += 1
+        for key, _ in selector.select(every_s):
+            assert isinstance(key.fileobj, socket.socket), "they are sockets"
+            if key.fileobj.recv(1 << 20):
+                heard.update({key.fd} if key.data == STREAM else ())
+            elif key.data == STREAM:
+                raise SystemExit("a viewer was let go")
+            else:
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+        if not next_s and len(heard) == streams:
+            next_s = time.monotonic()
+            print("there", flush=True)
+        while next_s and time.monotonic() >= next_s:
+            ask(STATUS)
+            next_s = max(next_s + every_s, time.monotonic() - 1)
+
+
+if __name__ == "__main__":
+    look_on(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,197 @@
+"""Who looks on at which tenant, and may: what a tenant's viewers are shown is made once, when something has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+from litestar.exceptions import HTTPException
+
+from headgate.web.access import Bearer
+from headgate.web.peers.turns import Measured
+from headgate.web.shapes import ItemShape, StatusShape
+from headgate.web.viewers.porter import Porter
+
+log = logging.getLogger("headgate.web")
+
+REST_MIN_S = 0.1
+"""Between two looks at a tenant, at least."""
+REST = 40
+"""After a look, rest this many times as long as it took of the processor: it costs the gate that part at most."""
+REST_MAX_S = 2.0
+LOOK_INTERVAL_S = 3.0
+"""Whether the store can be reached, and who may still look on, is looked at; nothing is asked of the store."""
+RIGHTS_INTERVAL_S = 1.0
+RELAYED_BYTES = 65_536
+
+
+class Shown(Protocol):
+    """What there is to see, as far as it is known without time."""
+
+    @property
+    def status(self) -> StatusShape: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def moves(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Scene:
+    """A tenant that somebody looks on at."""
+
+    number: int
+    viewers: dict[int, Bearer | None] = field(default_factory=dict)
+    feeding: asyncio.Task[None] | None = None
+    tag: str = ""
+    """Of what was told last."""
+    cost_s: float = 0.0
+    checked_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Audience:
+    """`shot`: the state of a tenant, made anew when something has changed.  `may`: whether who began to look on may
+    go on.  `moved`: wait until anything has changed more often than that."""
+
+    shot: Callable[[str], Awaitable[Shown]]
+    may: Callable[[str, Bearer | None], bool]
+    moved: Callable[[int], Awaitable[Any]]
+    now_ms: Callable[[], int]
+    porter: Porter = field(init=False)
+    _scenes: dict[str, Scene] = field(default_factory=dict)
+    _tenant_of: dict[int, str] = field(default_factory=dict)
+    """Viewer -> tenant."""
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.porter = Porter(self._gone, self._lost)
+
+    def stream(
+        self,
+        tenant: str,
+        bearer: Bearer | None,
+        peer: str,
+        take: Callable[[], socket.socket | None] | None,
+        *,
+        gzip: bool,
+    ) -> AsyncGenerator[bytes, None]:
+        """Return the body of an answer that goes on for ever.  `take` has the connection, so that it need not pass
+        through here.  Raise 503 when too many come at once."""
+        if self.porter.full:
+            raise HTTPException("too many come at once; try again in a moment", status_code=503)
+        return self._stream(tenant, bearer, peer, take, gzip=gzip)
+
+    async def _stream(
+        self,
+        tenant: str,
+        bearer: Bearer | None,
+        peer: str,
+        take: Callable[[], socket.socket | None] | None,
+        *,
+        gzip: bool,
+    ) -> AsyncGenerator[bytes, None]:
+        yield b""  # the head goes before the connection
+        own = take() if take is not None else None
+        if own is not None:
+            self._enter(tenant, bearer, own, peer, gzip=gzip, chunked=True)
+            return
+        ours, its = socket.socketpair()
+        with ours:
+            ours.setblocking(False)
+            self._enter(tenant, bearer, its, peer, gzip=gzip, chunked=False)
+            while said := await asyncio.get_running_loop().sock_recv(ours, RELAYED_BYTES):
+                yield said
+
+    def _enter(
+        self, tenant: str, bearer: Bearer | None, there: socket.socket, peer: str, *, gzip: bool, chunked: bool
+    ) -> None:
+        scene = self._scenes.get(tenant)
+        if scene is None:
+            scene = self._scenes[tenant] = Scene(next(self._numbers))
+        viewer = next(self._numbers)
+        scene.viewers[viewer], self._tenant_of[viewer] = bearer, tenant
+        if scene.feeding is None:
+            scene.feeding = asyncio.get_running_loop().create_task(self._feed(tenant, scene))
+        try:
+            self.porter.enter(viewer, scene.number, there, peer, gzip=gzip, chunked=chunked)
+        except OSError as error:
+            log.error("nobody can look on just now: %s", error)
+            there.close()
+            self._gone(viewer)
+
+    async def _feed(self, tenant: str, scene: Scene) -> None:
+        """Show a tenant to its viewers as long as it has any."""
+
+        def spent(seconds: float) -> None:
+            scene.cost_s += seconds
+
+        try:
+            while scene.viewers:
+                scene.cost_s = 0.0
+                seen = await Measured(self._look(tenant, scene), spent)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_INTERVAL_S):
+                        await self.moved(seen)
+                await asyncio.sleep(min(REST_MAX_S, max(REST_MIN_S, REST * scene.cost_s)))
+        except HTTPException as error:  # the tenant is no more
+            log.info("nobody looks on at tenant %s any more: %s", tenant, error.detail)
+        finally:
+            self._end(tenant, scene)
+
+    async def _look(self, tenant: str, scene: Scene) -> int:
+        """Tell what there is to see, if it is not what was told last; return how often anything had changed by then."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - scene.checked_s >= RIGHTS_INTERVAL_S:
+            scene.checked_s = now_s
+            for viewer, bearer in list(scene.viewers.items()):
+                if not self.may(tenant, bearer):
+                    self.porter.leave(viewer)
+        shot = await self.shot(tenant)
+        if shot.tag != scene.tag:
+            scene.tag = shot.tag
+            self.porter.tell(scene.number, self.now_ms(), *parts(shot.status))
+        return shot.moves
+
+    def _gone(self, viewer: int) -> None:
+        scene = self._scenes.get(self._tenant_of.pop(viewer, ""))
+        if scene is not None:
+            scene.viewers.pop(viewer, None)
+
+    def _lost(self) -> None:
+        for scene in self._scenes.values():
+            scene.viewers.clear()
+            scene.tag = ""
+        self._tenant_of.clear()
+
+    def _end(self, tenant: str, scene: Scene) -> None:
+        if self._scenes.get(tenant) is scene:
+            del self._scenes[tenant]
+        for viewer in scene.viewers:
+            self._tenant_of.pop(viewer, None)
+        self.porter.close_scene(scene.number)
+        if not self._scenes:
+            self.porter.close()
+
+
+def parts(status: StatusShape) -> tuple[bytes, dict[bytes, bytes]]:
+    """Return the status with ids in place of items, and the items by their ids, as JSON."""
+    items: dict[str, ItemShape] = {}
+    pipelines = []
+    for pipeline in status.pipelines:
+        queues = []
+        for queue in pipeline.change_queues:
+            items |= {item.id: item for head in queue.heads for item in head}
+            heads = [[item.id for item in head] for head in queue.heads]
+            queues.append({**msgspec.structs.asdict(queue), "heads": heads})
+        pipelines.append({**msgspec.structs.asdict(pipeline), "change_queues": queues})
+    encode = msgspec.json.encode
+    text = encode({**msgspec.structs.asdict(status), "pipelines": pipelines})
+    return text, {encode(id): encode(item) for id, item in items.items()}

@@ -1,0 +1,46 @@
+"""The status of a tenant as one document: made once for all who ask within a second, in each form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.web.manners import compressed
+from headgate.web.status import timed
+from headgate.web.viewers.audience import Shown
+
+AGE_MAX_MS = 1_000
+"""How long ago the times in a document may be true."""
+
+
+@dataclass(slots=True)
+class Document:
+    """`made_ms`: by the clock of its times."""
+
+    tag: str
+    made_ms: int
+    text: bytes
+    packing: asyncio.Future[bytes] | None = None
+
+
+@dataclass(slots=True)
+class Documents:
+    """The latest document of each tenant."""
+
+    now_ms: Callable[[], int]
+    _latest: dict[str, Document] = field(default_factory=dict)
+
+    async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
+        """Return the document that says what is shown."""
+        now_ms, found = self.now_ms(), self._latest.get(tenant)
+        if found is None or found.tag != shown.tag or not 0 <= now_ms - found.made_ms < AGE_MAX_MS:
+            text = msgspec.json.encode(timed(shown.status, now_ms))
+            found = self._latest[tenant] = Document(shown.tag, now_ms, text)
+        if not gzip:
+            return found.text
+        if found.packing is None:
+            found.packing = asyncio.ensure_future(compressed(found.text))
+        return await asyncio.shield(found.packing)

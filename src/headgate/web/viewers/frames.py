@@ -1,0 +1,97 @@
+"""What viewers are sent: encoded, compressed and framed once, however many there are.
+
+Only the standard library: the process that hands it out has nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+LEVEL = 6
+WHOLE_MAX_S = 1.0
+"""How old what newcomers are shown may be: it says what time it is."""
+GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+"""How a stream of gzip begins.  What follows are blocks of deflate that know nothing of each other, so whoever joins
+later is sent the same bytes; it never ends, so it has no checksum."""
+STILL_HERE = b": still here\r\n\r\n"
+_SIZE = struct.Struct(">I")
+
+
+def packed(parts: Sequence[bytes]) -> bytes:
+    """Return parts as one text, each after its size."""
+    return b"".join(piece for part in parts for piece in (_SIZE.pack(len(part)), part))
+
+
+def unpacked(text: bytes) -> list[bytes]:
+    """Return the parts that `packed` was given."""
+    parts, at = list[bytes](), 0
+    while at < len(text):
+        (size,) = _SIZE.unpack_from(text, at)
+        parts.append(text[at + _SIZE.size : at + _SIZE.size + size])
+        at += _SIZE.size + size
+    return parts
+
+
+class Frame:
+    """Something that several viewers are sent, in each form when the first of them needs it."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._forms: dict[tuple[bool, bool], bytes] = {}
+
+    def form(self, *, gzip: bool, chunked: bool) -> bytes:
+        """Return the bytes; `chunked`: as HTTP has them where nobody knows how long the answer is."""
+        if (gzip, chunked) not in self._forms:
+            plain = deflated(self._text) if gzip else self._text
+            self._forms[gzip, chunked] = b"%x\r\n%b\r\n" % (len(plain), plain) if chunked else plain
+        return self._forms[gzip, chunked]
+
+
+def deflated(text: bytes) -> bytes:
+    """Return blocks of deflate that refer to nothing before them, and that nothing after them refers to."""
+    packing = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packing.compress(text) + packing.flush(zlib.Z_FULL_FLUSH)
+
+
+@dataclass(slots=True)
+class Scene:
+    """What there is to see: a text around items that change one by one, each of which has a name."""
+
+    clock_s: Callable[[], float] = time.monotonic
+    number: int = 0
+    """Of the state that is seen; 0: nothing yet."""
+    change: Frame = field(default_factory=lambda: Frame(b""))
+    """What turns the state before into this one."""
+    _text: bytes = b""
+    _items: dict[bytes, bytes] = field(default_factory=dict)
+    _at: tuple[int, float] = (0, 0.0)
+    """When this state was told, milliseconds since the epoch, and by the clock."""
+    _whole: tuple[float, Frame] | None = None
+    """When it was made, by the clock."""
+
+    def told(self, now_ms: int, text: bytes, items: dict[bytes, bytes]) -> bool:
+        """Take up the latest state; False: it is as it was."""
+        fresh = {name: item for name, item in items.items() if self._items.get(name) != item}
+        if self.number and text == self._text and not fresh and len(items) == len(self._items):
+            return False
+        self._text, self._items, self._at = text, items, (now_ms, self.clock_s())
+        self.number, self._whole = self.number + 1, None
+        self.change = self._frame(fresh)
+        return True
+
+    def whole(self) -> Frame:
+        """Return all of it, for who comes now or has missed something."""
+        now_s = self.clock_s()
+        if self._whole is None or now_s - self._whole[0] > WHOLE_MAX_S:
+            self._whole = (now_s, self._frame(self._items))
+        return self._whole[1]
+
+    def _frame(self, items: dict[bytes, bytes]) -> Frame:
+        at_ms, at_s = self._at
+        now_ms = at_ms + int((self.clock_s() - at_s) * 1_000)
+        said = b",".join(b"%b:%b" % one for one in items.items())
+        return Frame(b'event: status\r\ndata: {"now":%d,"status":%b,"items":{%b}}\r\n\r\n' % (now_ms, self._text, said))

@@ -1,0 +1,290 @@
+"""The process that viewers look on from: it has their connections, and sends all of them the same bytes.
+
+Whoever reads slowly holds one frame and is then shown what there is by then; whoever reads nothing is let go.  It knows
+nothing but what it is told, serves nobody else, and ends with whoever began it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from headgate.web.viewers.frames import GZIP_HEAD, STILL_HERE, Frame, Scene, unpacked
+
+HEAD = struct.Struct(">BIQ")
+"""Of each message: what it is, which scene or viewer it is about, and the size of what follows."""
+ENTER, LEAVE, TELL, CLOSE = 1, 2, 3, 4
+GONE = struct.Struct(">I")
+"""The other way: a viewer that is gone."""
+GZIP, CHUNKED = 1, 2
+"""Of who enters."""
+
+VIEWERS_MAX = 10_000
+PEER_SHARE = 2
+"""One peer has at most half of the places."""
+SPARE_DESCRIPTORS = 64
+HELD_MAX_BYTES = 64_000_000
+"""What those who read slowly may hold all together."""
+SEND_BUFFER_BYTES = 262_144
+"""What the kernel may hold for one viewer."""
+STALL_MAX_S = 30.0
+"""To read one frame."""
+SWEEP_INTERVAL_S = 1.0
+PING_INTERVAL_S = 45.0
+"""Between two signs of life where nothing happens: proxies close what is silent for a minute."""
+REST = 4
+"""After handing out, rest this many times as long as it took, and at least"""
+REST_MIN_S = 0.1
+NICENESS = 5
+READ_BYTES = 65_536
+
+
+@dataclass(slots=True, eq=False)
+class Viewer:
+    """One connection.  `number`: of the state it was sent last."""
+
+    id: int
+    peer: str
+    scene: int
+    there: socket.socket
+    gzip: bool
+    chunked: bool
+    number: int = 0
+    sending: bytes = b""
+    at: int = 0
+    since_s: float = 0.0
+    """When what is being sent was begun."""
+    slow: bool = False
+    """It has not taken all of that at once."""
+
+
+@dataclass(slots=True)
+class Hall:
+    """All viewers of all scenes."""
+
+    door: socket.socket
+    viewers_max: int
+    scenes: dict[int, Scene] = field(default_factory=dict)
+    viewers: dict[int, Viewer] = field(default_factory=dict)
+    _of_peer: dict[str, dict[int, None]] = field(default_factory=dict)
+    """Those of each peer, the oldest first."""
+    _selector: selectors.DefaultSelector = field(default_factory=selectors.DefaultSelector)
+    _heard: bytearray = field(default_factory=bytearray)
+    _fds: deque[int] = field(default_factory=deque)
+    _fresh: set[int] = field(default_factory=set)
+    """Scenes that have changed since they were last handed out."""
+    _held: dict[int, list[int]] = field(default_factory=dict)
+    """Identity of bytes that are being sent slowly -> their size, and how many hold them."""
+    _gone: bytearray = field(default_factory=bytearray)
+    _next_s: float = 0.0
+    _swept_s: float = 0.0
+    _spoke_s: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        """Go on until the door is closed."""
+        self.door.setblocking(False)
+        self._selector.register(self.door, selectors.EVENT_READ)
+        while True:
+            for key, mask in self._selector.select(self._until_s()):
+                if key.data is None:
+                    if not self._hear():
+                        return
+                    continue
+                viewer: Viewer = key.data
+                if viewer.id in self.viewers and mask & selectors.EVENT_READ:
+                    self._read(viewer)
+                if viewer.id in self.viewers and mask & selectors.EVENT_WRITE:
+                    self._go_on(viewer)
+            self._hand_out()
+            self._sweep()
+            self._tell_of_gone()
+
+    def _until_s(self) -> float:
+        return min(1.0, max(0.0, self._next_s - time.monotonic())) if self._fresh else 1.0
+
+    # --- what we are told
+
+    def _hear(self) -> bool:
+        """False: nobody is there any more."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                said, fds, _, _ = socket.recv_fds(self.door, 1 << 20, 16)
+                self._fds.extend(fds)
+                if not said:
+                    return False
+                self._heard += said
+                self._heed()
+        return True
+
+    def _heed(self) -> None:
+        while len(self._heard) >= HEAD.size:
+            what, about, size = HEAD.unpack_from(self._heard)
+            if len(self._heard) < HEAD.size + size:
+                return
+            body = bytes(self._heard[HEAD.size : HEAD.size + size])
+            del self._heard[: HEAD.size + size]
+            if what == ENTER:
+                self._enter(about, body)
+            elif what == LEAVE and about in self.viewers:
+                self._leave(self.viewers[about])
+            elif what == CLOSE:
+                self._close(about)
+            elif what == TELL:
+                now_ms, text, *items = unpacked(body)
+                scene = self.scenes.setdefault(about, Scene())
+                if scene.told(int(now_ms), text, dict(zip(items[::2], items[1::2], strict=True))):
+                    self._fresh.add(about)
+
+    def _enter(self, id: int, body: bytes) -> None:
+        scene, flags, peer = unpacked(body)
+        there = socket.socket(fileno=self._fds.popleft())
+        there.setblocking(False)
+        with contextlib.suppress(OSError):
+            there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        viewer = Viewer(id, peer.decode(), int(scene), there, bool(flags[0] & GZIP), bool(flags[0] & CHUNKED))
+        self._make_room(viewer.peer)
+        self.viewers[id] = viewer
+        self._of_peer.setdefault(viewer.peer, {})[id] = None
+        self._selector.register(there, selectors.EVENT_READ, viewer)
+        if viewer.gzip:
+            begin = GZIP_HEAD
+            self._send(viewer, b"%x\r\n%b\r\n" % (len(begin), begin) if viewer.chunked else begin)
+        if id in self.viewers:
+            self._show(viewer)
+
+    def _close(self, scene: int) -> None:
+        """End a scene, and have whoever is still there leave."""
+        self.scenes.pop(scene, None)
+        for viewer in [one for one in self.viewers.values() if one.scene == scene]:
+            self._leave(viewer)
+
+    def _make_room(self, peer: str) -> None:
+        """Have the oldest of a peer with too many leave."""
+        if len(self._of_peer.get(peer, ())) >= max(1, self.viewers_max // PEER_SHARE):
+            self._leave(self.viewers[next(iter(self._of_peer[peer]))])
+        elif len(self.viewers) >= self.viewers_max:
+            most = max(self._of_peer, key=lambda one: len(self._of_peer[one]))
+            self._leave(self.viewers[next(iter(self._of_peer[most]))])
+
+    # --- what viewers are shown
+
+    def _hand_out(self) -> None:
+        began_s = time.monotonic()
+        if self._fresh and began_s >= self._next_s:
+            fresh, self._fresh = self._fresh, set()
+            for viewer in list(self.viewers.values()):
+                if viewer.scene in fresh and viewer.id in self.viewers:
+                    self._show(viewer)
+            self._spoke_s = time.monotonic()
+            self._next_s = self._spoke_s + max(REST_MIN_S, REST * (self._spoke_s - began_s))
+        elif began_s - self._spoke_s >= PING_INTERVAL_S:
+            ping, self._spoke_s = Frame(STILL_HERE), began_s
+            for viewer in list(self.viewers.values()):
+                if viewer.id in self.viewers and not viewer.sending:
+                    self._send(viewer, ping.form(gzip=viewer.gzip, chunked=viewer.chunked))
+
+    def _show(self, viewer: Viewer) -> None:
+        """Send what is new to a viewer, unless it is still reading something."""
+        scene = self.scenes.get(viewer.scene)
+        if scene is None or viewer.sending or viewer.number == scene.number:
+            return
+        frame = scene.change if viewer.number and viewer.number == scene.number - 1 else scene.whole()
+        viewer.number = scene.number
+        self._send(viewer, frame.form(gzip=viewer.gzip, chunked=viewer.chunked))
+
+    def _send(self, viewer: Viewer, what: bytes) -> None:
+        viewer.sending, viewer.at, viewer.since_s = what, 0, time.monotonic()
+        if not self._push(viewer) or not viewer.sending:
+            return
+        viewer.slow = True
+        held = self._held.setdefault(id(what), [len(what), 0])
+        held[1] += 1
+        self._selector.modify(viewer.there, selectors.EVENT_READ | selectors.EVENT_WRITE, viewer)
+        while sum(size for size, _ in self._held.values()) > HELD_MAX_BYTES:
+            self._leave(min((one for one in self.viewers.values() if one.sending), key=lambda one: one.since_s))
+
+    def _push(self, viewer: Viewer) -> bool:
+        """False: the viewer is gone."""
+        try:
+            sent = viewer.there.send(memoryview(viewer.sending)[viewer.at :])
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._leave(viewer)
+            return False
+        viewer.at += sent
+        if viewer.at == len(viewer.sending):
+            self._release(viewer)
+        return True
+
+    def _go_on(self, viewer: Viewer) -> None:
+        """Send more to who reads slowly; what there is by then, once it has all of that."""
+        if self._push(viewer) and not viewer.sending:
+            self._selector.modify(viewer.there, selectors.EVENT_READ, viewer)
+            self._show(viewer)
+
+    def _release(self, viewer: Viewer) -> None:
+        if viewer.slow:
+            held = self._held[id(viewer.sending)]
+            held[1] -= 1
+            if not held[1]:
+                del self._held[id(viewer.sending)]
+        viewer.sending, viewer.at, viewer.slow = b"", 0, False
+
+    # --- who leaves
+
+    def _read(self, viewer: Viewer) -> None:
+        """Notice that a viewer has gone; it has nothing to say."""
+        try:
+            if viewer.there.recv(READ_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._leave(viewer)
+
+    def _sweep(self) -> None:
+        """Let go of who does not read, once a second."""
+        now_s = time.monotonic()
+        if now_s - self._swept_s < SWEEP_INTERVAL_S:
+            return
+        self._swept_s = now_s
+        for viewer in [one for one in self.viewers.values() if one.sending and one.since_s < now_s - STALL_MAX_S]:
+            self._leave(viewer)
+
+    def _leave(self, viewer: Viewer) -> None:
+        if self.viewers.pop(viewer.id, None) is None:
+            return
+        of_peer = self._of_peer[viewer.peer]
+        del of_peer[viewer.id]
+        if not of_peer:
+            del self._of_peer[viewer.peer]
+        if viewer.sending:
+            self._release(viewer)
+        self._selector.unregister(viewer.there)
+        viewer.there.close()
+        self._gone += GONE.pack(viewer.id)
+
+    def _tell_of_gone(self) -> None:
+        """Say who is gone, as far as whoever began us listens."""
+        with contextlib.suppress(OSError):
+            while self._gone:
+                del self._gone[: self.door.send(self._gone)]
+
+
+def main() -> None:
+    """Serve at the descriptor that the last argument names."""
+    os.nice(NICENESS)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    room = VIEWERS_MAX if most == resource.RLIM_INFINITY else most - SPARE_DESCRIPTORS
+    Hall(socket.socket(fileno=int(sys.argv[-1])), max(2, min(VIEWERS_MAX, room))).run()

@@ -1,0 +1,165 @@
+"""Leads viewers to the process that they look on from, and tells it what there is to see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from headgate.web.viewers.frames import packed
+from headgate.web.viewers.hall import CHUNKED, CLOSE, ENTER, GONE, GZIP, HEAD, LEAVE, TELL
+
+log = logging.getLogger("headgate.web")
+
+ENTERING_MAX = 500
+"""Viewers that wait to be let in; more are refused."""
+ENDED_MAX_S = 5.0
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.viewers import hall; hall.main()"
+
+
+class Porter:
+    """The process is there while anybody looks on.  It is never waited for: of what it has not taken yet, only the
+    latest is kept."""
+
+    def __init__(self, gone: Callable[[int], None], lost: Callable[[], None]) -> None:
+        """`gone` is told of a viewer that has left, `lost` that the process is no more and all of them have."""
+        self._gone, self._lost = gone, lost
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._words: deque[tuple[bytes, socket.socket | None]] = deque()
+        self._states: dict[int, bytes] = {}
+        self._sending = memoryview(b"")
+        self._heard = b""
+
+    @property
+    def pid(self) -> int:
+        """Return that of the process; 0: there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def full(self) -> bool:
+        return len(self._words) >= ENTERING_MAX
+
+    def enter(self, viewer: int, scene: int, there: socket.socket, peer: str, *, gzip: bool, chunked: bool) -> None:
+        """Hand a connection over; it is closed here.  Raises OSError."""
+        self._begin()
+        flags = bytes([GZIP * gzip | CHUNKED * chunked])
+        self._say(ENTER, viewer, packed([b"%d" % scene, flags, peer.encode()]), there)
+
+    def leave(self, viewer: int) -> None:
+        """Have a viewer let go."""
+        self._say(LEAVE, viewer)
+
+    def close_scene(self, scene: int) -> None:
+        """Have a scene end."""
+        self._states.pop(scene, None)
+        self._say(CLOSE, scene)
+
+    def tell(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> None:
+        """Say what there is to see."""
+        body = packed([b"%d" % now_ms, text, *(part for one in items.items() for part in one)])
+        self._states[scene] = HEAD.pack(TELL, scene, len(body)) + body
+        self._pump()
+
+    def close(self) -> None:
+        """End the process, and with it the connections of all viewers."""
+        if self._socket is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._socket)
+            loop.remove_writer(self._socket)
+            self._socket.close()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.kill()
+                self._process.wait(ENDED_MAX_S)
+        for _, there in self._words:
+            if there is not None:
+                there.close()
+        self._socket = self._process = None
+        self._words.clear()
+        self._states.clear()
+        self._sending, self._heard = memoryview(b""), b""
+
+    def _begin(self) -> None:
+        if self._socket is not None:
+            return
+        ours, its = socket.socketpair()
+        with its, contextlib.ExitStack() as undone:
+            undone.callback(ours.close)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                start_new_session=True,
+            )
+            undone.pop_all()
+        ours.setblocking(False)
+        self._socket = ours
+        asyncio.get_running_loop().add_reader(self._socket, self._hear)
+
+    def _say(self, what: int, about: int, body: bytes = b"", there: socket.socket | None = None) -> None:
+        self._words.append((HEAD.pack(what, about, len(body)) + body, there))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what can be sent without waiting."""
+        if self._socket is None:
+            self._words.clear()
+            self._states.clear()
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            while self._sending or self._words or self._states:
+                self._send_more(self._socket)
+        except BlockingIOError:
+            loop.add_writer(self._socket, self._pump)
+            return
+        except OSError as error:
+            self._end(str(error))
+            return
+        loop.remove_writer(self._socket)
+
+    def _send_more(self, control: socket.socket) -> None:
+        """Raises OSError; BlockingIOError when it must be waited for."""
+        if self._sending:
+            self._sending = self._sending[control.send(self._sending) :]
+        elif self._words:
+            word, there = self._words[0]
+            sent = control.send(word) if there is None else socket.send_fds(control, [word], [there.fileno()])
+            self._words.popleft()
+            self._sending = memoryview(word)[sent:]
+            if there is not None:
+                there.close()
+        else:
+            scene = next(iter(self._states))
+            self._sending = memoryview(self._states.pop(scene))
+
+    def _hear(self) -> None:
+        assert self._socket is not None, "it is read from"
+        try:
+            said = self._socket.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        if not said:
+            self._end("it ended")
+            return
+        self._heard += said
+        whole = len(self._heard) - len(self._heard) % GONE.size
+        for (viewer,) in GONE.iter_unpack(self._heard[:whole]):
+            self._gone(viewer)
+        self._heard = self._heard[whole:]
+
+    def _end(self, why: str) -> None:
+        log.warning("the process of those who look on is begun anew for the next of them: %s", why)
+        self.close()
+        self._lost()

@@ -1,0 +1,281 @@
+"""Many look on at once: each sees what there is, whenever they come and however they read, and the gate knows none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import zlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from headgate.gate.model import State
+from headgate.map.kept.forms import PIPELINE
+from headgate.testing.deadline import DEADLINE_S
+from headgate.web.app import create_app
+from headgate.web.serve import serve
+from headgate.web.viewers.frames import Scene
+from headgate.web.viewers.porter import Porter
+from tests.e2e.crowd import crowded
+
+from .test_tls import certificate
+
+LARGE = b'"' + b"x" * 500_000 + b'"'
+
+
+@dataclass(slots=True)
+class Page:
+    """What a page makes of a stream, as its script does."""
+
+    there: socket.socket
+    gzip: bool = False
+    chunked: bool = False
+    status: Any = None
+    items: dict[str, Any] = field(default_factory=dict)
+    frames: int = 0
+    read_bytes: int = 0
+    _raw: bytes = b""
+    _text: bytearray = field(default_factory=bytearray)
+    _unpacking: Any = field(default_factory=lambda: zlib.decompressobj(16 + zlib.MAX_WBITS))
+
+    async def until(self, seen: Callable[[], bool]) -> None:
+        """Read until it is so."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not seen():
+                said = await asyncio.get_running_loop().sock_recv(self.there, 1 << 16)
+                assert said, "the stream has ended"
+                self.read_bytes += len(said)
+                self._take(said)
+
+    async def ends(self) -> None:
+        """Read until there is no more."""
+        async with asyncio.timeout(DEADLINE_S):
+            while await asyncio.get_running_loop().sock_recv(self.there, 1 << 20):
+                pass
+
+    def _take(self, said: bytes) -> None:
+        self._raw += said
+        while self.chunked and b"\r\n" in self._raw:
+            size = int(self._raw.partition(b"\r\n")[0], 16)
+            begin = self._raw.index(b"\r\n") + 2
+            if len(self._raw) < begin + size + 2:
+                return
+            assert self._raw[begin + size : begin + size + 2] == b"\r\n"
+            self._unpack(self._raw[begin : begin + size])
+            self._raw = self._raw[begin + size + 2 :]
+        if not self.chunked:
+            self._unpack(self._raw)
+            self._raw = b""
+
+    def _unpack(self, body: bytes) -> None:
+        plain = self._unpacking.decompress(body) if self.gzip else body
+        ended = b"\r\n\r\n" in self._text[-3:] + plain
+        self._text += plain
+        while ended and b"\r\n\r\n" in self._text:
+            block, _, rest = self._text.partition(b"\r\n\r\n")
+            self._text = bytearray(rest)
+            if block.startswith(b":"):
+                continue
+            told = json.loads(block.removeprefix(b"event: status\r\ndata: "))
+            self.frames += 1
+            self.status = told["status"]
+            self.items |= told["items"]
+            self.items = {name: self.items[name] for name in self.heads(self.status)}
+
+    def heads(self, status: Any) -> list[str]:
+        """Return the names of the items that there are."""
+        return list(status["heads"])
+
+
+async def became(so: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if so():
+                return
+            await asyncio.sleep(0.01)
+
+
+class Seen:
+    """The other side: a porter, and who is gone."""
+
+    def __init__(self) -> None:
+        self.gone, self.lost, self.count = set[int](), 0, 0
+        self.porter = Porter(self.gone.add, self._loses)
+
+    def _loses(self) -> None:
+        self.lost += 1
+
+    def comes(self, *, gzip: bool = False, chunked: bool = False, peer: str = "a") -> Page:
+        ours, its = socket.socketpair()
+        ours.setblocking(False)
+        self.count += 1
+        self.porter.enter(self.count, 7, its, peer, gzip=gzip, chunked=chunked)
+        return Page(ours, gzip, chunked)
+
+    def tells(self, number: int, items: dict[str, bytes]) -> None:
+        text = json.dumps({"number": number, "heads": list(items)}).encode()
+        self.porter.tell(7, 1, text, {json.dumps(name).encode(): item for name, item in items.items()})
+
+
+@pytest.fixture
+async def seen() -> AsyncIterator[Seen]:
+    made = Seen()
+    yield made
+    made.porter.close()
+
+
+async def test_each_page_shows_what_there_is_whenever_it_comes_and_however_it_reads(seen: Seen) -> None:
+    chance = random.Random(7)
+    pages, items = [seen.comes()], dict[str, bytes]()
+    for number in range(1, 60):
+        items = {name: item for name, item in items.items() if chance.random() > 0.1}
+        items |= {f"i{chance.randrange(30)}": b"%d" % chance.randrange(5) for _ in range(3)}
+        seen.tells(number, items)
+        if chance.random() < 0.2:
+            pages.append(seen.comes(gzip=chance.random() < 0.5, chunked=chance.random() < 0.5))
+        page = chance.choice(pages)
+        if chance.random() < 0.3:
+            now = number
+            await page.until(lambda page=page, now=now: page.status is not None and page.status["number"] >= now)
+    for page in pages:
+        await page.until(lambda page=page: page.status is not None and page.status["number"] == 59)
+        assert page.items == {name: int(item) for name, item in items.items()}
+    assert len({(page.gzip, page.chunked) for page in pages}) == 4, "in every form"
+
+
+async def test_who_reads_nothing_costs_little_and_is_shown_what_there_is_then(seen: Seen) -> None:
+    quick, slow = seen.comes(), [seen.comes() for _ in range(10)]
+    seen.tells(0, {})
+    await quick.until(lambda: quick.status is not None)
+    process = psutil.Process(seen.porter.pid)
+    before = process.memory_info().rss
+    for number in range(1, 30):
+        seen.tells(number, {"large": LARGE[:-9] + b'%08d"' % number})
+        await quick.until(lambda number=number: quick.status["number"] == number)
+    assert process.memory_info().rss - before < 30_000_000, "they have a state each at most, and share it"
+    for page in slow:
+        await page.until(lambda page=page: page.status is not None and page.status["number"] == 29)
+        assert page.items == quick.items and page.frames <= 4, "not what was in between"
+
+
+async def test_the_process_goes_and_comes_with_those_who_look_on(seen: Seen) -> None:
+    page = seen.comes()
+    seen.tells(1, {"a": b"1"})
+    await page.until(lambda: page.items == {"a": 1})
+    os.kill(seen.porter.pid, signal.SIGKILL)
+    await page.ends()
+    await became(lambda: seen.lost == 1)
+    again = seen.comes()
+    seen.tells(2, {"b": b"2"})
+    await again.until(lambda: again.items == {"b": 2})
+    seen.porter.leave(2)
+    await again.ends()
+    await became(lambda: seen.gone == {2})
+
+
+async def test_a_process_that_stands_still_is_not_waited_for_and_told_the_latest(seen: Seen) -> None:
+    page = seen.comes()
+    seen.tells(0, {})
+    await page.until(lambda: page.status is not None)
+    os.kill(seen.porter.pid, signal.SIGSTOP)
+    try:
+        before = psutil.Process().memory_info().rss
+        for number in range(1, 200):
+            seen.tells(number, {"large": LARGE})
+        assert psutil.Process().memory_info().rss - before < 60_000_000, "one state waits"
+    finally:
+        os.kill(seen.porter.pid, signal.SIGCONT)
+    await page.until(lambda: page.status["number"] == 199)
+    assert page.frames <= 4
+
+
+async def looks_on(port: int, gzip: bool) -> Page:
+    """Ask for the stream of the crowd; return the page once the head of the answer has come."""
+    loop, there = asyncio.get_running_loop(), socket.socket()
+    there.setblocking(False)
+    await loop.sock_connect(there, ("127.0.0.1", port))
+    more = b"Accept-Encoding: gzip\r\n" * gzip
+    await loop.sock_sendall(there, b"GET /api/tenant/example/events HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n")
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += await loop.sock_recv(there, 1)
+    assert head.startswith(b"HTTP/1.1 200 ") and (b"content-encoding: gzip" in head) is gzip
+    assert b"access-control-allow-origin: *" in head and b"x-content-type-options: nosniff" in head
+    return Whole(there, gzip, chunked=True)
+
+
+class Whole(Page):
+    """A page of the gate's status."""
+
+    def heads(self, status: Any) -> list[str]:
+        queues = (queue for pipeline in status["pipelines"] for queue in pipeline["change_queues"])
+        return [name for queue in queues for head in queue["heads"] for name in head]
+
+
+async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: Path) -> None:
+    async with crowded(tmp_path) as (site, address):
+        port, here = int(address.rpartition(":")[2]), psutil.Process()
+        pages = [await looks_on(port, gzip=True)]
+        before = here.num_fds() - 1
+        pages += [await looks_on(port, gzip=n % 2 == 0) for n in range(40)]
+        for page in pages:
+            await page.until(lambda page=page: len(page.items) == 180)
+            assert page.read_bytes < 30_000 or not page.gzip, "900 jobs"
+        assert here.num_fds() - before < len(pages) + 20, "this test's own sockets, and none of the server's"
+        async with httpx.AsyncClient(base_url=address, headers={"Accept-Encoding": "gzip"}) as client:
+            whole = await client.get("/api/tenant/example/status")
+            assert int(whole.headers["content-length"]) < 30_000, "900 jobs"
+            assert {
+                i["id"] for p in whole.json()["pipelines"] for q in p["change_queues"] for h in q["heads"] for i in h
+            }
+            assert whole.status_code == 200
+        place, mirror = site.context.map.tenant("example").pipeline("check"), site.context.mirror
+        record = place.record.path
+        (entry,) = [one for one in mirror.under(place.path) if one.path == record]
+        await site.context.store.commit([], [place.record.put(PIPELINE.record(State()))])
+        assert entry.value != place.record.put(PIPELINE.record(State())).value
+        for page in pages:
+            await page.until(lambda page=page: len(page.items) == 60)
+            page.there.close()
+        await became(lambda: not site.audience.porter.pid)
+
+
+async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:
+    tls, stop = certificate(tmp_path), asyncio.Event()
+    async with crowded(tmp_path) as (site, _):
+        bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        serving = asyncio.ensure_future(serve(create_app(site), "127.0.0.1", 0, stop, bound.set_result, tls=tls))
+        address = f"https://127.0.0.1:{await bound}/api/tenant/example/events"
+        async with (
+            httpx.AsyncClient(verify=False) as client,
+            asyncio.timeout(DEADLINE_S),
+            client.stream("GET", address) as answer,
+        ):
+            text = ""
+            async for said in answer.aiter_text():
+                text += said
+                if text.endswith("\r\n\r\n"):
+                    break
+        assert len(json.loads(text.partition("data: ")[2])["items"]) == 180
+        stop.set()
+        await serving
+
+
+def test_what_newcomers_are_shown_says_what_time_it_is() -> None:
+    clock = [100.0]
+    scene = Scene(lambda: clock[0])
+    assert scene.told(5_000, b"{}", {b'"a"': b"1"}) and not scene.told(6_000, b"{}", {b'"a"': b"1"})
+    clock[0] += 60
+    said = scene.whole().form(gzip=False, chunked=False)
+    assert json.loads(said.partition(b"data: ")[2]) == {"now": 65_000, "status": {}, "items": {"a": 1}}
+    assert scene.told(65_000, b"{}", {}) and b'"items":{}' in scene.change.form(gzip=False, chunked=False)
