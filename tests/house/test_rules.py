@@ -41,6 +41,7 @@ TASKS = {
     "services/merger.py": "work that takes long, and ends with its claim",
     "services/executor.py": "the watch for a cancel ends with its build",
     "services/judging/proposals.py": "questions under way end with their pipeline",
+    "services/scheduler/passed.py": "what is looked up ends with its pipeline",
     "services/scheduler/past.py": "what is looked up ends with its pipeline",
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
     "services/queueing/sharing.py": "lanes end with the sharing that took them",

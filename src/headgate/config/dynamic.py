@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from headgate.config.assembly.linking import Branches, exchanged
 from headgate.config.branches import included
+from headgate.config.freezing.freeze import reuses
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError, FrozenGraph
 from headgate.config.operator.model import Tenant, TenantProject
@@ -117,6 +118,10 @@ class Layouts:
     def content(self, project: str) -> Mapping[str, str]:
         """branch -> digest of the landed configuration files."""
         return self.contents.get(project, {})
+
+    def reuses(self, pipeline: str, project: str, branch: str) -> bool:
+        """May a job of such a change say `reuse`, as the landed configuration is?"""
+        return reuses(self.landed, pipeline, project, branch)
 
     def judged(self, asked: Asked) -> Judgement:
         """Whatever is asked has an answer."""

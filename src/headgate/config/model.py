@@ -198,6 +198,8 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the proposed tree: what their image is built of."""
     image_build_name: str = ""
     """Of an image that is defined in the project that attaches the job."""
+    reuse: bool = False
+    """Ours: a build of it that succeeded on the same inputs stands for another one."""
     noop: bool = False
     """The built-in job: always SUCCESS, never sent to an executor."""
     inheritance: tuple[str, ...] = ()
@@ -382,5 +384,7 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     disable_after: int | None = None
     rerun_only_failed: bool = False
     """Ours: jobs that passed are not run again for a patchset that failed, as long as all they work on is the same."""
+    reuse: bool = False
+    """Ours: that of jobs that do not say."""
     window: Window = Window()
     supercedes: tuple[str, ...] = ()

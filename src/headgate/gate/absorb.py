@@ -371,6 +371,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         data=outcome.data,
         secret=outcome.secret,
         image=outcome.image,
+        narrow=outcome.narrow,
     )
     return replace(buildset, builds={**buildset.builds, job.id: ended})
 
@@ -392,8 +393,7 @@ def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
 
 
 def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:
-    """What runs beside a paused build that is gone has lost what it rested on, and is stopped; `ended`: forget also
-    what has ended."""
+    """Stop what runs beside a paused build that is gone: it has lost what it rested on; `ended`: and what has ended."""
     names = dependents(buildset, build.job)
     lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
     asked.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)

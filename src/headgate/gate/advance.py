@@ -17,7 +17,8 @@ from headgate.gate.again import reused
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import filled
-from headgate.gate.start import Base, run
+from headgate.gate.reuse import NOTHING, stands_for
+from headgate.gate.start import Base, begun, run
 from headgate.gate.together import graph_of
 from headgate.gate.waiter import Waiter
 from headgate.gate.work import ReportRequest
@@ -213,13 +214,25 @@ def _round(
             id = derived(buildset.id, job.id, "required")
             builds[job.id] = Build(id, job.id, result="FAILURE", voting=job.voting, error=needs.failed)
         elif not needs.waits and job.id not in builds:
-            if permits.take(job, item.change.project):
+            before = _instead(item, buildset, job, needs.artifacts, world)
+            if before is None:
+                continue
+            if before.id:
+                builds[job.id] = before
+            elif permits.take(job, item.change.project):
                 builds[job.id] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
         return buildset
     return replace(buildset, builds=builds, waits=tuple(waits))
+
+
+def _instead(
+    item: Item, buildset: BuildSet, job: FrozenJob, given: tuple[dict[str, object], ...], world: World
+) -> Build | None:
+    """See `reuse.stands_for`."""
+    return stands_for(buildset, job, begun(item, buildset, job, 1, world, given), world) if job.reuse else NOTHING
 
 
 def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:

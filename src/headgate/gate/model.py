@@ -65,6 +65,10 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The same for the same job on the same code (`gate.again`); empty: that is not known."""
     image: str = ""
     """What its programs ran in, by name and digest."""
+    inputs: str = ""
+    """The digest of all that it is given (`gate.inputs`); empty: that is not known, or nothing may stand for it."""
+    narrow: bool = False
+    """It was given no repositories but those that its job names: its executor says so."""
 
     @property
     def failed(self) -> bool:

@@ -16,9 +16,11 @@ from headgate.gate.actions import Action, Cancel, Merge, Run
 from headgate.gate.again import work_of
 from headgate.gate.change import Change
 from headgate.gate.graph import parent_data, parent_secrets, parents, told
+from headgate.gate.inputs import inputs_of, is_fit
 from headgate.gate.model import Build, BuildSet, Item, Phase, State, Unfollowed
 from headgate.gate.refs import ref_at
 from headgate.gate.refs import variables as of_ref
+from headgate.gate.reuse import wanted
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
 from headgate.gate.world import Layout, World
 
@@ -113,6 +115,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
     compared = world.pipeline.rerun_only_failed and not item.others
     also = world.beside.trusted if compared else {}  # see `again.work_of`
+    given = wanted(item, world)
     return MergeRequest(
         buildset=buildset,
         chain=(*base.merges(world), *merge_items(item, base.chain, world)),
@@ -120,6 +123,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
         config_paths=paths,
         config_heads={project: tuple(found.branches) for project, found in unfollowed.items()},
         config_known={project: dict(world.layouts.content(project)) for project in paths},
+        given=given,
     )
 
 
@@ -167,13 +171,10 @@ def run(
 ) -> Build:
     """The build of `job`, with the artifacts `given` by changes ahead; asks an executor for it, but for the built-in
     job that needs nobody."""
-    beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
-    id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
-    build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
+    build = begun(item, buildset, job, attempt, world, given)
     if job.noop:
         return replace(build, result="SUCCESS")
-    build = replace(build, work=work_of(item, buildset, job, world))
-    zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)
+    id, zuul = build.id, variables(item, buildset, job, build, world.tenant, world.pipeline)
     data, secrets = parent_data(job, buildset), parent_secrets(job, buildset)
     if len(msgspec.json.encode((data, secrets, zuul["artifacts"]))) > HANDED_MAX_BYTES:
         return replace(build, result="FAILURE", error=TOO_MUCH, given=())
@@ -197,6 +198,20 @@ def run(
     )
     asked.append(Run(id, spec, world.pipeline.precedence))
     return build
+
+
+def begun(
+    item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, given: tuple[dict[str, object], ...]
+) -> Build:
+    """Return a build that nobody is asked for yet."""
+    beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
+    id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
+    build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
+    if not is_fit(item, job):
+        return build if job.noop else replace(build, work=work_of(item, buildset, job, world))
+    zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)
+    inputs = inputs_of(item, buildset, job, zuul, world)
+    return replace(build, work=work_of(item, buildset, job, world), inputs=inputs)
 
 
 def limits(job: FrozenJob, layout: Layout) -> dict[str, int]:

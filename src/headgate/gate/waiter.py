@@ -12,7 +12,7 @@ from headgate.config.model import Pipeline
 from headgate.gate.change import Change
 
 if TYPE_CHECKING:
-    from headgate.gate.model import BuildSet
+    from headgate.gate.model import Build, BuildSet
 
 PATIENCE_MS = 5_000
 """How long a free place is kept for a waiter: a pipeline that nobody runs any more would keep it for ever, and one that
@@ -29,6 +29,15 @@ class Waiter(msgspec.Struct, frozen=True, order=True):
     project: str
 
 
+class Sought(msgspec.Struct, frozen=True):
+    """A build that is to stand for another one."""
+
+    inputs: str
+    """The digest of what both are given."""
+    keys: tuple[tuple[str, str], ...] = ()
+    """(connection, project) of those whose keys open secrets of the job: it is older than none of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
@@ -36,6 +45,9 @@ class Beside:
     past: Callable[[Change], BuildSet | None] | None = None
     """What a patchset that is tested nowhere here came to when it was, last; it answers None while that is looked up.
     Without it nothing was ever tested."""
+    passed: Callable[[Sought], Build | None] | None = None
+    """Which build succeeded on the same inputs; it answers None while that is looked up, and one without an id where
+    none did.  Without it none ever did."""
     away: bool = False
     """It cannot be looked up just now."""
     trusted: Mapping[str, str] = field(default_factory=dict)

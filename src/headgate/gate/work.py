@@ -17,6 +17,7 @@ from headgate.gate.change import Change
 from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import checked
 from headgate.gate.returned.values import Unfit
+from headgate.gate.trees import Trees
 
 
 class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,6 +57,7 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Branches that hold the commit of the tag that the item is of."""
     trees: dict[str, dict[str, str]] = {}
     """project -> branch -> the tree of that commit, which tells whether the same was tested before."""
+    known: Trees = Trees()
 
 
 class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,7 +82,7 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     projects: dict[str, str]
     """project -> connection, of every project whose heads are wanted (the chain's are always included)."""
     config_paths: dict[str, tuple[str, ...]] = {}
-    """project -> paths (files, or directories ending in /) whose text is wanted at the merged state."""
+    """project -> paths (files, or directories ending in /) whose text is wanted as merged."""
     config_heads: dict[str, tuple[str, ...]] = {}
     """project -> branches of which the same is wanted as they are, when nothing is merged there."""
     config_known: dict[str, dict[str, str]] = {}
@@ -89,6 +91,7 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     """The ref that the item is of; None: it is of a change."""
     landed: str = ""
     """As in the state."""
+    given: dict[str, str] = {}  # project -> connection, of those whose heads and trees are wanted if they can be had
 
 
 class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -252,8 +255,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The `zuul` variable (gating-behaviour §14.5) but for what only the executor knows."""
     parent_data: dict[str, Any] = {}
     """Data returned by the jobs this one depends on, later wins."""
-    parent_secrets: tuple[Sealed, ...] = ()
-    """Secret data of the same jobs, later wins."""
+    parent_secrets: tuple[Sealed, ...] = ()  # secret data of the same jobs, later wins
     node_secrets: dict[str, Sealed] = {}
     """Node -> what only its build may read of it (a token), once machines were made."""
     repo_state: str = ""
@@ -288,10 +290,9 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Secret data that it returned."""
     start_ms: int = 0
     end_ms: int = 0
-    log_path: str = ""
-    """Where the executor keeps the log, local path."""
-    image: str = ""
-    """What its programs ran in, by name and digest."""
+    log_path: str = ""  # where the executor keeps the log, local path
+    image: str = ""  # what its programs ran in, by name and digest
+    narrow: bool = False  # it was given only the repositories that its job names, as one with `reuse` is to be
 
     def fit(self) -> BuildOutcome:
         """With what it says in one line, and what the job returned as `gate.returned` has it: what is not of that shape

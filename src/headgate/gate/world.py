@@ -47,6 +47,9 @@ class Layouts(Protocol):
     def content(self, project: str) -> Mapping[str, str]:
         """branch -> digest of the configuration files the landed layout was made of."""
 
+    def reuses(self, pipeline: str, project: str, branch: str) -> bool:
+        """May a job of such a change say `reuse`, as the landed configuration is?"""
+
     def judged(self, asked: Asked) -> Judgement | None:
         """What a proposal comes to; None while that is looked at: a later turn asks again."""
 

@@ -283,6 +283,10 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """Of a build that passed: the same for the same job on the same code; empty: that is not known."""
     image: str = ""
     """What its programs ran in, by name and digest."""
+    inputs: str = ""
+    """The digest of all that it was given; empty: it stands for no other build."""
+    returned: dict[str, Any] = {}
+    """By a build that may stand for others.  JSON."""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):

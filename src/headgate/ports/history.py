@@ -142,6 +142,17 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     """Absent in lists."""
 
 
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A build that may stand for others."""
+
+    uuid: str
+    start_ms: int
+    end_ms: int
+    log_url: str = ""
+    returned: dict[str, Any] = {}
+    """JSON."""
+
+
 class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
     """What the latest builds of one job in one project say of it."""
 
@@ -247,6 +258,10 @@ class HistoryReader(Protocol):
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
         """Return what the builds of a buildset worked on (`FinishedBuild.work`), of those of which it is known."""
+        ...
+
+    async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
+        """Return, by what it was given (`FinishedBuild.inputs`), the latest build that succeeded and that is known."""
         ...
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:

@@ -81,6 +81,9 @@ class Context:
     poked: Mapping[str, Hears] = field(default_factory=dict)
     """Connections of plain git whose servers say when something was pushed."""
 
+    logs_kept_ms: int = 0
+    """How long logs or artifacts of builds are kept; 0: until somebody removes them."""
+
     history: HistoryReader | None = None
     """Where schedulers look up what ended; without it nothing did."""
 

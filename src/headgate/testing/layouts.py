@@ -78,6 +78,9 @@ class PlayLayouts:
     def content(self, project: str) -> Mapping[str, str]:
         return self.contents.get(project, {})
 
+    def reuses(self, pipeline: str, project: str, branch: str) -> bool:
+        return any(job.reuse for job in self.landed.freeze(pipeline, project, branch).jobs)
+
     def judged(self, asked: Asked) -> Judgement | None:
         """None while `waits` says so."""
         if self.waits and asked.texts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replace_dataclass
 
 from msgspec.structs import replace
@@ -17,10 +17,11 @@ from headgate.gate.closing import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.graph import NOTHING_PROVIDED
-from headgate.gate.model import BuildSet, Item, State
+from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.topics import ByTopic, topic_of
-from headgate.gate.waiter import Beside, Waiter
+from headgate.gate.trees import Trees
+from headgate.gate.waiter import Beside, Sought, Waiter
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -31,6 +32,7 @@ from headgate.gate.work import (
     LandAnswer,
     Managed,
     MergeAnswer,
+    MergeItem,
     RepoState,
 )
 from headgate.gate.world import World
@@ -73,6 +75,8 @@ class Play:
         self.resumed: list[str] = []
         self.past: BuildSet | None = NOTHING_PROVIDED
         """What a needed patchset that is tested nowhere came to when it was."""
+        self.passed: Callable[[Sought], Build | None] | None = None
+        """What succeeded on the same inputs."""
         self.pipelines: dict[str, Pipeline] = {}
         """Those that may be triggered by what happens in this one."""
         self.told: list[tuple[str, TriggerEvent]] = []
@@ -188,9 +192,18 @@ class Play:
             work = self.merging.pop(id).work
             merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}
             texts = {p: {"master": {"zuul.yaml": self.texts.get(p, "")}} for p in work.config_paths if p in self.texts}
-            heads = {p: {"refs/heads/master": self.heads.get(p, "")} for p in merged | work.projects}
-            state = RepoState(work.chain, heads, merged, trees=merged)
+            looked_at = merged | work.projects | work.given
+            heads = {p: {"refs/heads/master": self.heads.get(p, "")} for p in looked_at}
+            trees = {p: {"master": self.tree(p, work.chain)} for p in merged}
+            beneath = tuple(one for one in work.chain if one.item != work.chain[-1].item)
+            before = {p: {"master": self.tree(p)} for p in work.given}
+            known = Trees(before, {p: {"master": self.tree(p, beneath)} for p in work.given})
+            state = RepoState(work.chain, heads, merged, trees=trees, known=known)
             self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
+
+    def tree(self, project: str, chain: Sequence[MergeItem] = ()) -> str:
+        """Return what a project's branch holds with a chain on it."""
+        return "+".join((self.heads.get(project, ""), *(one.commit for one in chain if one.project == project)))
 
     heads: Mapping[str, str] = {}
     """project -> commit at the head of its branch, as mergers find it"""
@@ -210,7 +223,9 @@ class Play:
     def ends(self, name: str, job: str, result: str | None, **data: object) -> None:
         spec = self.running_spec(name, job)
         del self.running[spec.build]
-        outcome = BuildOutcome(build=spec.build, result=result, data=dict(data), start_ms=1_000, end_ms=63_000)
+        outcome = BuildOutcome(
+            spec.build, result, data=dict(data), start_ms=1_000, end_ms=63_000, narrow=spec.job.reuse
+        )
         self.act(BuildEnded(spec.buildset, spec.job.id, outcome))
 
     def running_spec(self, name: str, job: str) -> BuildSpec:
@@ -271,7 +286,8 @@ class Play:
                 topics.setdefault(where, []).append(key)
         seen = ByTopic(standings, topics, self.layout) if topics else standings
         world = World("t", pipeline, layouts, seen, now_ms, "http://h", self.held, *more)
-        return replace_dataclass(world, beside=Beside(self.pipelines, lambda _: self.past), merging=self.merging_there)
+        beside = Beside(self.pipelines, lambda _: self.past, self.passed)
+        return replace_dataclass(world, beside=beside, merging=self.merging_there)
 
     @property
     def queue(self) -> list[str]:

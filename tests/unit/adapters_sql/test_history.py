@@ -141,3 +141,17 @@ async def test_what_builds_worked_on_is_told_of_a_buildset_of_the_tenant_alone(h
     assert await history.works("other", "bs1") == {} == await history.works("acme", "bs3")
     found = await history.build("acme", "b1")
     assert found is not None and b"digest" not in msgspec.json.encode(found), "it is of no use to anybody else"
+
+
+async def test_the_latest_build_that_passed_on_the_same_inputs_is_told_to_its_tenant(history: SqlHistory) -> None:
+    passed = replace(ENDED.builds[0], inputs="d1", returned={"v": 1}, log_url="http://l")
+    later = replace(passed, uuid="b2", end_ms=9_000, returned={"v": 2}, final=False)
+    failed = replace(passed, uuid="b3", end_ms=9_500, result="FAILURE")
+    await history.record(replace(ENDED, builds=(passed, later, failed, replace(passed, uuid="b4", inputs=""))))
+    await history.record(replace(ENDED, buildset="bs2", tenant="other", builds=(replace(passed, uuid="b5"),)))
+    (found,) = (await history.passed("acme", ["d1", "d2"])).values()
+    assert (found.uuid, found.start_ms, found.end_ms, found.returned) == ("b2", 2_000, 9_000, {"v": 2})
+    assert (await history.passed("other", ["d1"]))["d1"].uuid == "b5"
+    assert await history.passed("acme", ["d2", ""]) == {} == await history.passed("third", ["d1"])
+    told = await history.build("acme", "b2")
+    assert told is not None and b'"v"' not in msgspec.json.encode(told), "what jobs returned is not told"

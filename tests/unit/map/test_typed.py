@@ -46,6 +46,7 @@ VALUES_OF_USERS = {
     "Demands.reject": "as Remains.reject",
     "Demands.require": "as Remains.reject",
     "Posting.how": "what the pipeline says to the reporter, in the words of its driver",
+    "FinishedBuild.returned": "as Build.data",
     "HandAction.details": "what was asked, as it was asked; for people",
 }
 """Member -> why it is JSON of any form."""

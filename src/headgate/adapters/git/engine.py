@@ -15,6 +15,7 @@ import pygit2
 
 from headgate.adapters.git.command import GitError, Impossible, RemoteError
 from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.known import known, trees_of
 from headgate.adapters.git.landing import Refused, Shut, land, report, tried
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
@@ -26,6 +27,7 @@ from headgate.adapters.git.replay import Lost, expected, replay
 from headgate.adapters.git.worktree import work_tree
 from headgate.config.branches import content_of
 from headgate.gate.refs import section
+from headgate.gate.trees import Trees
 from headgate.gate.work import (
     CatAnswer,
     CatRequest,
@@ -131,7 +133,11 @@ class GitEngine:
                 answer = MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
                 raise _later(at.project, error, answer) from error
         merged: dict[str, dict[str, str]] = {}
+        bases: dict[str, dict[str, str]] = {}
         for item in work.chain:
+            if item.item == own and item.project in work.given:
+                head = merged.get(item.project, {}).get(item.branch) or heads[item.project].get(HEADS + item.branch)
+                bases.setdefault(item.project, {}).setdefault(item.branch, head or "")
             try:
                 why = await self._merge_one(item, heads, merged)
             except _FAILURES as error:
@@ -139,18 +145,25 @@ class GitEngine:
                 raise _later(item.project, error, answer) from error
             if why:
                 return MergeAnswer(work.buildset, False, item.item, why)
-        trees = await self._trees(merged, connections)
-        state = RepoState(work.chain, heads, merged, connections, work.landed, branches, trees)
+        trees = {p: await trees_of(self.mirror(p, connections[p]), found) for p, found in merged.items()}
+        seen = await self._known(work, heads, bases)
+        connections = {project: work.given.get(project) or connections[project] for project in heads}
+        state = RepoState(work.chain, heads, merged, connections, work.landed, branches, trees, seen)
         return MergeAnswer(work.buildset, True, state=state, config=await self._config(work, state))
 
-    async def _trees(self, merged: dict[str, dict[str, str]], connections: dict[str, str]) -> dict[str, dict[str, str]]:
-        """Of the commits that were made.  Raises GitError."""
-        found: dict[str, dict[str, str]] = {}
-        for project, commits in merged.items():
-            mirror = self.mirror(project, connections[project])
-            read = {branch: asyncio.to_thread(mirror.parts, commit) for branch, commit in commits.items()}
-            found[project] = {branch: (await parts).tree for branch, parts in read.items()}
-        return found
+    async def _known(
+        self, work: MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
+    ) -> Trees:
+        """Of what is `given`; heads that are not known yet are added.  What cannot be had is left out."""
+        absent = [project for project in work.given if project not in heads]
+        looks = (self._now(project, work.given[project], ()) for project in absent)
+        for project, found in zip(absent, await asyncio.gather(*looks, return_exceptions=True), strict=True):
+            if isinstance(found, dict):
+                heads[project] = found
+            elif not isinstance(found, _FAILURES):
+                raise found
+        there = {p: self.mirror(p, connection) for p, connection in work.given.items() if p in heads}
+        return await known(there, heads, bases)
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
         """The branches of the project, which are here then, as the changes of the chain are if they can be had."""

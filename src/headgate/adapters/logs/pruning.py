@@ -31,6 +31,11 @@ class Keeping:
     def __bool__(self) -> bool:
         return bool(self.days or self.artifacts_days or self.size_max_bytes)
 
+    @property
+    def least_ms(self) -> int:
+        """Return the age to which all of a build is kept; 0: whatever its age."""
+        return int(min(filter(None, (self.days, self.artifacts_days)), default=0) * DAY_MS)
+
 
 @dataclass(slots=True)
 class Held:

@@ -348,7 +348,7 @@ class ProcessRunner:
             return replace(self._disk_full(spec, error), data=data, secret=hidden)
         if result is None and retry is False:
             result = "FAILURE"
-        return replace(_again(spec, result, error), data=data, secret=hidden)
+        return replace(_again(spec, result, error), data=data, secret=hidden, narrow=spec.job.reuse)
 
     def _no_place(self, work: Work, error: OSError) -> BuildOutcome:
         log.error("build %s has no place to work in: %s", work.spec.build, error)

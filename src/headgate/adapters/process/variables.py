@@ -60,13 +60,14 @@ def zuul(
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
+    chain = tuple(item for item in state.chain if item.item == spec.item or not job.reuse)
     members, us = Counter(item.item for item in state.chain), (spec.item, spec.change.project, spec.change.ref)
     items = [
         (own if (item.item, item.project, item.ref) == us else _item(item, job.workspace_scheme))
         | ({"bundle_id": item.item} if members[item.item] > 1 else {})
-        for item in state.chain
+        for item in chain
     ]
-    if not state.chain or state.chain[-1].item != spec.item:
+    if not chain or chain[-1].item != spec.item:
         items.append(own)
     optional = {"override_checkout": job.override_checkout} if job.override_checkout else {}
     return {

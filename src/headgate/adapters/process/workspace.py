@@ -177,7 +177,8 @@ class Workspace:
         (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
 
     def _touched(self) -> Iterator[str]:
-        """Projects of the changes, as far as the job wants them: those that it requires, it has anyway."""
+        """Projects of the changes, as far as the job wants them: those that it requires, it has anyway.  One with
+        `reuse` has none of other items, so that these change nothing for it."""
         job, item = self.spec.job, self.spec.item
         own = {self.spec.change.project}
         names = {"change": own, "item": own | {one.project for one in self.state.chain if one.item == item}}
@@ -188,7 +189,8 @@ class Workspace:
                 project in names[one.type] if one.type in names else one.name in (project, short) for one in filters
             )
 
-        for project in dict.fromkeys((*(one.project for one in self.state.chain), self.spec.change.project)):
+        chain = (one.project for one in self.state.chain if one.item == item or not job.reuse)
+        for project in dict.fromkeys((*chain, self.spec.change.project)):
             included = job.include_projects is None or named(job.include_projects, project)
             if included and not named(job.exclude_projects or (), project):
                 yield project

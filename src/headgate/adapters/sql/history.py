@@ -28,6 +28,7 @@ from headgate.ports.history import (
     HistoryUnavailable,
     InBuildset,
     JobHealth,
+    Passed,
     PastBuild,
     PastBuildset,
     PastRef,
@@ -181,6 +182,21 @@ class SqlHistory:
         query = sa.select(BUILDS.c.uuid, BUILDS.c.work).select_from(_BOTH).where(BUILDS.c.work.is_not(None))
         rows = await self._rows(query.where(BUILDSETS.c.tenant == tenant, BUILDSETS.c.uuid == buildset))
         return {row["uuid"]: row["work"] for row in rows}
+
+    async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
+        columns = (BUILDS.c[name] for name in ("inputs", "uuid", "start_ms", "end_ms", "log_url", "returned"))
+        query = sa.select(*columns).select_from(_BOTH).where(BUILDS.c.inputs.in_(inputs), BUILDS.c.result == "SUCCESS")
+        rows = await self._rows(query.where(BUILDSETS.c.tenant == tenant).order_by(BUILDS.c.end_ms))
+        return {
+            row["inputs"]: Passed(
+                uuid=row["uuid"],
+                start_ms=row["start_ms"] or 0,
+                end_ms=row["end_ms"] or 0,
+                log_url=row["log_url"] or "",
+                returned=row["returned"] or {},
+            )
+            for row in rows
+        }
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
         took = (BUILDS.c.end_ms - BUILDS.c.start_ms).label("took")

@@ -76,6 +76,8 @@ def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild)
         "artifacts": msgspec.to_builtins(build.artifacts),
         "provides": list(build.provides),
         "work": build.work or None,
+        "inputs": build.inputs or None,
+        "returned": build.returned or None,
         "number": (known.number if known is not None else None) or next_number(connection, BUILDS),
     }
     connection.execute(sa.delete(BUILDS).where(same))

@@ -66,6 +66,8 @@ BUILDS = sa.Table(
     sa.Column("attempt", sa.Integer),
     sa.Column("work", sa.String(64)),
     sa.Column("image", sa.Text),
+    sa.Column("inputs", sa.String(64), index=True),
+    sa.Column("returned", sa.JSON),
     sa.Column("number", sa.BigInteger, index=True),
 )
 HAND_ACTIONS = sa.Table(
@@ -140,8 +142,7 @@ def _numbers(connection: sa.Connection) -> None:
     """Buildsets and builds are counted, in the order in which they ended."""
     for table, order in ((BUILDSETS, BUILDSETS.c.ended_ms), (BUILDS, BUILDS.c.end_ms)):
         _add(connection, table, "number")
-        for index in table.indexes:
-            index.create(connection, checkfirst=True)
+        _index(connection, table, "number")
         number, uuid = next_number(connection, table), table.c.uuid
         left = sa.select(uuid).where(table.c.number.is_(None)).order_by(order, uuid).limit(NUMBERED_ROWS)
         counted = sa.update(table).where(uuid == sa.bindparam("of")).values(number=sa.bindparam("as"))
@@ -154,6 +155,11 @@ def _images(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "image")
 
 
+def _what_builds_were_given(connection: sa.Connection) -> None:
+    _add(connection, BUILDS, "inputs", "returned")
+    _index(connection, BUILDS, "inputs")
+
+
 def next_number(connection: sa.Connection, table: sa.Table) -> int:
     """Return the number of the next row: one at a time writes."""
     return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.number), 0))).scalar_one()) + 1
@@ -161,6 +167,7 @@ def next_number(connection: sa.Connection, table: sa.Table) -> int:
 
 _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
     _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers, _images,
+    _what_builds_were_given,
 )  # fmt: skip
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1
@@ -199,3 +206,10 @@ def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
         if name not in known:
             form = table.c[name].type.compile(connection.dialect)
             connection.execute(sa.text(f'ALTER TABLE "{table.name}" ADD COLUMN "{name}" {form}'))
+
+
+def _index(connection: sa.Connection, table: sa.Table, name: str) -> None:
+    """Of a column that was added."""
+    for index in table.indexes:
+        if name in index.columns:
+            index.create(connection, checkfirst=True)

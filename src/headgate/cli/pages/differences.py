@@ -126,6 +126,11 @@ ACCEPTED = (
         "what failed, as long as all that the other jobs work on is the same.",
         "errors: what passed is not run again where a pipeline says so",
     ),
+    Difference(
+        "`reuse` of a job or a pipeline, which is Headgate's: what succeeded on the same inputs is not run again. Such "
+        "a job has the repositories that it names, and `zuul.items` its own change alone.",
+        "errors: builds stand for others where a job or its pipeline says so",
+    ),
 )
 """What the reference refuses."""
 OTHERWISE = (

@@ -39,7 +39,7 @@ from headgate.cli.running.earlier import reader
 from headgate.cli.running.entry import access_of
 from headgate.cli.running.fleet import fleet
 from headgate.cli.running.front import front, serves_queues
-from headgate.cli.running.keeping import kept_logs, pruned, remote, retention, uploads
+from headgate.cli.running.keeping import kept_logs, kept_ms, pruned, remote, retention, uploads
 from headgate.cli.running.launching import add_launcher
 from headgate.cli.running.reaching import reached
 from headgate.cli.running.telling import telling, watching
@@ -242,7 +242,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     judge = ApartJudge(Limits(*most))
     process.stack.push_async_callback(judge.close)
     context.judging = Judging(judge)
-    context.history = process.history
+    context.history, context.logs_kept_ms = process.history, kept_ms(settings)
     cache = ParseCache(budgets=settings.budgets)
     known, text_now = known_connections(settings, at), partial(tenant_text, settings)
     watched = await watching(settings, process.stack, lambda: process.inventory)

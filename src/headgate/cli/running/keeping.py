@@ -33,6 +33,11 @@ log = logging.getLogger("headgate.logs")
 PRUNE_INTERVAL_S = 3_600.0
 
 
+def kept_ms(settings: Settings) -> int:
+    """Return the age to which all of a build is kept; 0: whatever its age."""
+    return kept(settings).least_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """What of old builds goes, and what has it."""

@@ -61,6 +61,17 @@ def freeze(layout: Layout, asked: Question) -> FrozenGraph:
         return FrozenGraph(errors=(ConfigError(UNDECIDED, str(undecided), asked.project, asked.target.branch),))
 
 
+def reuses(layout: Layout, pipeline: str, project: str, branch: str) -> bool:
+    """May a job of such a change say `reuse`?  It is cheap to ask."""
+    own = layout.pipelines.get(pipeline)
+    if own is not None and own.reuse:
+        return True
+    if any(stanza.body.get("reuse") for stanzas in layout.jobs.values() for stanza in stanzas):
+        return True
+    entries = attached(sections(layout, pipeline, project, Target(branch))).values()
+    return any(entry.attributes.get("reuse") for of in entries for entry in of)
+
+
 def _frozen(layout: Layout, freezer: _Freezer, asked: Question) -> FrozenGraph:
     found, errors = freezer.sections, list(missing_templates(layout, asked.project))
     if not found and not errors:
@@ -112,6 +123,9 @@ class _Freezer:
         if mix is None:
             return None
         job = mix.frozen(noop=name == "noop")
+        pipeline = self._layout.pipelines.get(self._asked.pipeline)
+        if pipeline is not None and pipeline.reuse and mix.value("reuse", True):
+            job = replace(job, reuse=True)
         first = fitting[0]
 
         def error(text: str) -> ConfigError:

@@ -42,6 +42,7 @@ _FIELDS = {
     "workspace-scheme": "workspace_scheme",
     "workspace-checkout": "workspace_checkout",
     "image-build-name": "image_build_name",
+    "reuse": "reuse",
 }
 """Attribute whose last value is that of the field."""
 

@@ -23,13 +23,13 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "web": "description variant-description=body",
         "gate": (
             "type voting hold-following-changes success-message failure-message tags provides requires dependencies "
-            "attempts=attempts_max semaphore=semaphores semaphores deduplicate"
+            "attempts=attempts_max semaphore=semaphores semaphores deduplicate reuse"
         ),
         "adapters/process": (
             "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
             "timeout=timeout_s post-timeout=post_timeout_s attempts=attempts_max required-projects vars extra-vars "
             "host-vars group-vars include-vars override-checkout workspace-scheme workspace-checkout nodeset "
-            "failure-output include-projects exclude-projects ansible-version ansible-split-streams image"
+            "failure-output include-projects exclude-projects ansible-version ansible-split-streams image reuse"
         ),
         "services/nodes": "nodeset",
     },
@@ -52,7 +52,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "window-increase-factor=increase_factor window-decrease-type=decrease_type "
             "window-decrease-factor=decrease_factor"
         ),
-        "config/freezing": "post-review allow-parameters",
+        "config/freezing": "post-review allow-parameters reuse",
         "web": "description",
     },
     "project": {

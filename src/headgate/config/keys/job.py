@@ -110,6 +110,7 @@ _RETURNED = "a job returns the address of its log as `zuul.log_url`"
 _FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
 _HOME = "playbooks of like rights share a home directory that is never cleared, and others do not see it"
 _IMAGE = "that untrusted programs run in: `REGISTRY/NAME:TAG`, or `build` with a file; Headgate's own"
+_REUSED = "what succeeded on the same inputs is not run again; given only the repositories it names; Headgate's own"
 _UNLIMITED = "seconds; 0 and less: the executor's limit"
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
@@ -170,6 +171,7 @@ JOB: dict[str, JobKey] = {
     "timeout": _key(whole, note=_UNLIMITED),
     "post-timeout": _key(whole, note=_UNLIMITED),
     "attempts": _key(whole, default="3", note="at least one is made"),
+    "reuse": _key(flag, default="that of the pipeline", note=_REUSED, control=True),
     "semaphore": _key(_SEMAPHORES, Merge.BY_NAME),
     "semaphores": _key(_SEMAPHORES, Merge.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), Merge.BY_PROJECT, control=True),

@@ -58,6 +58,7 @@ PIPELINE: Keys = {
     "ignore-dependencies": Key(flag, "false", "for independent pipelines"),
     "disable-after-consecutive-failures": Key(count(1), "never"),
     "rerun-only-failed": Key(flag, "false", "Headgate's own"),
+    "reuse": Key(flag, "false", "of all its jobs that do not say otherwise; Headgate's own"),
     "window": Key(count(0), "20", "0: all"),
     "window-floor": Key(count(1), "3"),
     "window-ceiling": Key(count_or_null(1), "none"),

@@ -57,6 +57,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
         drivers={name: tenant.driver(name) for name in {*connections, *reject} if _is_forge(tenant.driver(name))},
         disable_after=body.get("disable-after-consecutive-failures"),
         rerun_only_failed=body.get("rerun-only-failed", False),
+        reuse=body.get("reuse", False),
         supercedes=tuple(as_list(body.get("supercedes"))),
         window=_window(body),
         **{key.replace("-", "_"): body[key] for key in _MESSAGES if key in body},

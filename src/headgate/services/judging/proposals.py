@@ -88,6 +88,9 @@ class Judged:
     def content(self, project: str) -> Mapping[str, str]:
         return self._layouts.content(project)
 
+    def reuses(self, pipeline: str, project: str, branch: str) -> bool:
+        return self._layouts.reuses(pipeline, project, branch)
+
     def judged(self, asked: Asked) -> Judgement | None:
         return self._proposals.judged(self._layouts, asked)
 

@@ -12,6 +12,7 @@ from headgate.gate.actions import Action, Record
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import artifacts_of
 from headgate.gate.returned.shape import Artifact, checked
+from headgate.gate.reuse import lasting
 from headgate.gate.work import BuildOutcome
 from headgate.map.records import Finished, FinishedBuild
 from headgate.recipes.requests import Open
@@ -102,6 +103,8 @@ class Bygone:
                 attempt=build.attempt,
                 work=_work(build, artifacts),
                 image=build.image,
+                inputs=build.inputs if lasting(build) else "",
+                returned=build.data if lasting(build) else {},
             )
             for build in map(self._known, builds)
         )
@@ -118,6 +121,9 @@ class Bygone:
                 end_ms=outcome.end_ms,
                 log_url=checked(outcome.data).log_url or "",
                 image=outcome.image,
+                data=outcome.data,
+                secret=outcome.secret,
+                narrow=outcome.narrow,
             )
         stopped = build.result in (None, "CANCELED") and not build.start_ms
         found = self.told.get(build.id) if stopped else None

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from headgate.base.ids import derived
 from headgate.base.tasks import end
-from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.config.model import FrozenGraph, FrozenJob, Pipeline
 from headgate.gate.change import Change
 from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import Build, BuildSet
 from headgate.gate.returned.shape import checked
 from headgate.gate.returned.values import Unfit
+from headgate.gate.waiter import Beside
 from headgate.map.records import Finished
 from headgate.ports.history import HistoryUnavailable, PastBuild, Question
 from headgate.services.context import Context
+from headgate.services.scheduler.passed import PassedBuilds
 
 log = logging.getLogger("headgate.pipeline")
 
@@ -53,8 +55,8 @@ class Past:
         self._wanted: dict[str, Change] = {}
         self._answers: dict[str, BuildSet] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
-        self.answered = 0
-        """Answers that came so far, and changes of whether any come."""
+        self._passed = PassedBuilds(context, tenant, stir)
+        self._answered = 0
         self.away = False
         """The history could not be read when it was asked last."""
 
@@ -62,7 +64,16 @@ class Past:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await end(*self._asking.values())
+        await end(*self._asking.values(), *self._passed.asking)
+
+    @property
+    def answered(self) -> int:
+        """Return how many answers came so far, and changes of whether any come."""
+        return self._answered + self._passed.answered
+
+    def beside(self, pipelines: Mapping[str, Pipeline], trusted: Mapping[str, str]) -> Beside:
+        """Return what a pipeline may know of all this."""
+        return Beside(pipelines, self.of, self._passed.of, self.away, trusted)
 
     def of(self, change: Change) -> BuildSet | None:
         """None: it is being looked up."""
@@ -73,6 +84,7 @@ class Past:
 
     def look(self) -> None:
         """Between turns: look up what the last one asked for, and forget what it did not."""
+        self._passed.look()
         self._answers = {key: found for key, found in self._answers.items() if key in self._wanted}
         for key, change in self._wanted.items():
             if key not in self._answers and key not in self._asking:
@@ -96,7 +108,7 @@ class Past:
 
     def _heard(self, *, away: bool) -> None:
         if not (away and self.away):
-            self.answered += 1
+            self._answered += 1
             self.away = away
             self._stir()
 

@@ -22,7 +22,6 @@ from headgate.gate.refusals import is_due, left_ms
 from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.start import awaited
 from headgate.gate.triggers import triggers
-from headgate.gate.waiter import Beside
 from headgate.gate.work import Answer, BuildEnded, LayoutChanged
 from headgate.gate.world import World
 from headgate.map.kept.state import Damaged, garbage, load
@@ -313,7 +312,7 @@ class PipelineRunner:
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
             changes_max=layouts.tenant.max_changes_per_pipeline,
-            beside=Beside(pipelines, self._past.of, self._past.away, layouts.tenant.trusted),
+            beside=self._past.beside(pipelines, layouts.tenant.trusted),
             dependants=self._standings.needing,
             closings=state_of(self._context, self.tenant).closings,
             merging=self._context.merging,

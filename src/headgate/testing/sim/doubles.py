@@ -16,6 +16,7 @@ from headgate.config.branches import content_of
 from headgate.config.dynamic import Asked, Judgement, Layouts
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.trees import Trees
 from headgate.gate.work import (
     BuildOutcome,
     BuildSpec,
@@ -45,7 +46,7 @@ from headgate.testing.sim.world import (
     World,
     commits,
     merged,
-    tested_key,
+    tree,
 )
 
 
@@ -181,7 +182,9 @@ class SimGit:
             if harm is not None and harm.merging is not None:
                 raise harm.merging
         projects = {*work.projects, *(item.project for item in work.chain)}
+        projects |= work.given.keys()
         heads = {project: {HEAD: self.world.heads[project]} for project in projects}
+        bases: dict[str, dict[str, str]] = {}
         results: dict[str, dict[str, str]] = {}
         for item in work.chain:
             head = results.get(item.project, {}).get(BRANCH, self.world.heads[item.project])
@@ -189,6 +192,8 @@ class SimGit:
             if item.commit not in there and any(item.commit in p and p & there for p in self.world.unmergeable):
                 return MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
             results[item.project] = {BRANCH: merged(head, item)}
+            if item.item == work.chain[-1].item:
+                bases.setdefault(item.project, {BRANCH: tree(head)})
         commit = {project: results.get(project, {}).get(BRANCH, self.world.heads[project]) for project in projects}
         texts = {p: self.world.files(p, commit[p], paths) for p, paths in work.config_paths.items()}
         known = {p: work.config_known.get(p, {}).get(BRANCH) for p in texts}
@@ -198,6 +203,10 @@ class SimGit:
             heads[work.at.project][work.at.ref] = work.at.commit
             containing = (BRANCH,)
         state = RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"), work.landed, containing)
+        if work.given:
+            trees = {project: {BRANCH: tree(found[BRANCH])} for project, found in results.items()}
+            before = {project: {BRANCH: tree(self.world.heads[project])} for project in work.given}
+            state = replace(state, trees=trees, known=Trees(before, bases))
         return MergeAnswer(work.buildset, True, state=state, config=unknown)
 
     def _land(self, work: LandRequest) -> LandAnswer:
@@ -247,6 +256,10 @@ HOLDING_MAX_S = 300.0
 """How long a playbook waits for its semaphores."""
 
 
+FAILING_S = 2.0
+"""How much later a build fails than others pass, so that those are there to stand for others."""
+
+
 @dataclass(slots=True)
 class SimRunner:
     """`ports.runner.Runner` over the world."""
@@ -266,7 +279,8 @@ class SimRunner:
                 if held:
                     await unless(cancel, asyncio.sleep(self.world.chance.random()))
         try:
-            async with asyncio.timeout(0.1 + self.world.chance.random()):
+            slow_s = FAILING_S if self.world.reusing and self._fails(spec, state) else 0.0
+            async with asyncio.timeout(0.1 + self.world.chance.random() + slow_s):
                 await cancel.wait()
             return BuildOutcome(build=spec.build, result="CANCELED")
         except TimeoutError:
@@ -275,9 +289,8 @@ class SimRunner:
             return _harmful(spec, harm)
         if self.world.chance.random() < self.flaky:
             return BuildOutcome(build=spec.build, result=None, error="the node went away")
-        present = {c for branches in state.merged.values() for head in branches.values() for c in commits(head)}
-        if any(bad <= present for bad in self.world.conflicting):
-            self.world.failed[spec.build] = present - {spec.change.commit}
+        if self._fails(spec, state):
+            self.world.failed[spec.build] = self._present(spec, state) - {spec.change.commit}
             return BuildOutcome(build=spec.build, result="FAILURE")
         if not served or (spec.job.name in self.world.served and server not in self.world.serving):
             return BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)
@@ -289,9 +302,20 @@ class SimRunner:
                 self.world.serving.discard(server)
         if cancel.is_set():
             return BuildOutcome(build=spec.build, result="CANCELED")
-        self.world.passing.set()
-        self.world.tested.setdefault(tested_key(state), set()).add(spec.job.name)
-        return BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned)
+        self.world.passes(spec.pipeline, spec.job.name, spec.change.project, state)
+        return BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned, narrow=spec.job.reuse)
+
+    def _fails(self, spec: BuildSpec, state: RepoState) -> bool:
+        present = self._present(spec, state)
+        return any(bad <= present for bad in self.world.conflicting)
+
+    def _present(self, spec: BuildSpec, state: RepoState) -> set[str]:
+        """Commits that the build is given."""
+        if spec.job.name in self.world.reusing:
+            heads = list(self.world.handed(spec.job.name, spec.change.project, state).values())
+        else:
+            heads = [head for branches in state.merged.values() for head in branches.values()]
+        return {commit for head in heads for commit in commits(head)}
 
 
 def _harmful(spec: BuildSpec, harm: Harm) -> BuildOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from headgate.gate.change import Change, Standing
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
-from headgate.map.records import Finished, HandAction, SemaphoreRecord
+from headgate.map.records import Finished, FinishedBuild, HandAction, SemaphoreRecord
+from headgate.ports.history import HistoryUnavailable, Passed
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
@@ -20,6 +22,10 @@ from headgate.testing.through import Through
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
 UNAPPROVED = re.compile("is not approved|needs 2 approvals|is vetoed")
+
+
+AWAY = 0.1
+"""How often the history cannot be read."""
 
 
 @dataclass(slots=True)
@@ -34,8 +40,16 @@ class Notes:
     """Ref and commit -> item, and when its builds began, of everything that ran for it in the pipeline of tags.  The
     end of one may be told twice, when its turn is cut."""
 
+    passed_on: dict[str, FinishedBuild] = field(default_factory=dict)
+    """By what they were given."""
+    reused: int = 0
+    """Builds that others stood for."""
+    chance: random.Random = field(default_factory=lambda: random.Random("history"))
+
     async def record(self, finished: Finished) -> None:
         self.builds.update(build.uuid for build in finished.builds)
+        self.reused += sum(build.error.startswith("reused build") for build in finished.builds)
+        self.passed_on |= {one.inputs: one for one in finished.builds if one.inputs}
         if not finished.result or not finished.final:
             return
         self.finished[finished.buildset] = finished
@@ -43,6 +57,17 @@ class Notes:
             change = finished.change
             began = tuple(build.start_ms for build in finished.builds)
             self.released.setdefault((change.ref, change.commit), set()).add((finished.item, began))
+
+    async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
+        """Return what stands for others, a moment later; now and then nobody can tell."""
+        await asyncio.sleep(self.chance.random())
+        if self.chance.random() < AWAY:
+            raise HistoryUnavailable("the database is away")
+        found = {one: self.passed_on[one] for one in inputs if one in self.passed_on}
+        return {
+            one: Passed(uuid=b.uuid, start_ms=b.start_ms, end_ms=b.end_ms, returned=b.returned)
+            for one, b in found.items()
+        }
 
     async def keep(self, action: HandAction) -> None:
         """Nobody takes a hand in a simulated gate."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.services.contact import EVENT_DATA_MAX_BYTES
-from headgate.testing.sim.world import HOST, World
+from headgate.testing.sim.world import HOST, PROJECTS, World
 
 TENANT = """
 - tenant:
@@ -45,6 +45,15 @@ CHECK = """
 """
 CHECKED_EVERY = 3
 """Every so many seeds have it beside the gate, each other time in another tenant."""
+REUSING = """
+- job: {name: unit, reuse: true}
+- job: {name: both, reuse: true, required-projects: [a, b]}
+- job: {name: after, reuse: true, dependencies: both}
+- project:
+    name: ^.*$
+    gate: {jobs: [both, after]}
+"""
+"""What says `reuse`: a job that is given the change's own project, one that has both, and one that waits for that."""
 JOBS = """
 - job: {name: base, parent: null, run: jobs/x}
 - job: {name: unit, semaphore: one}
@@ -173,6 +182,9 @@ class Kind(NamedTuple):
     moving: bool = False
     """Whether pipelines come and go, and queues have other names and other projects."""
 
+    reusing: bool = False
+    """Whether builds stand for others."""
+
     @classmethod
     def of(cls, seed: int) -> Kind:
         served, checked = seed % SERVED_EVERY == 0, seed % CHECKED_EVERY == 0
@@ -196,6 +208,11 @@ class Kind(NamedTuple):
     @classmethod
     def posted_of(cls, seed: int) -> Kind:
         return cls.of(seed)._replace(posted=True, wide=0, tagged=False)
+
+    @classmethod
+    def reusing_of(cls, seed: int) -> Kind:
+        rest = {"told": False, "several": False, "tagged": False, "served": False, "reusing": True}
+        return cls.of(seed)._replace(check="t" if seed % 2 else "", wide=0, **rest)
 
     @classmethod
     def moving_of(cls, seed: int) -> Kind:
@@ -240,7 +257,9 @@ class Kind(NamedTuple):
             else:
                 config = config.replace(", semaphore: one}", "}")
         config += CIRCLES * self.circular + CHECK * (self.check == "t") + TOLD * self.told + TAGGED * self.tagged
-        config += POSTED * self.posted + more(self.wide)
+        if self.reusing:
+            config = config.replace(", semaphore: one}", "}").replace("window: 3", "window: 6")
+        config += REUSING * self.reusing + POSTED * self.posted + more(self.wide)
         for name in gone:
             config = re.sub(rf"- pipeline:( {{name: {name},.*\n|\n    name: {name}\n(    .*\n)*)", "", config)
         config = config.replace("queue: shared", f"queue: {queue}")
@@ -251,7 +270,8 @@ class Kind(NamedTuple):
             chance,
             self.config(),
             JOBS + CHECK if self.check == "u" else "",
-            gating=("unit", "together") if self.together else ("unit",),
+            gating=("unit", *["together"] * self.together, *["both", "after"] * self.reusing),
+            reusing={"unit": (), "both": PROJECTS, "after": ()} if self.reusing else {},
             pipelines=self.pipelines,
             told=self.told,
             several=self.several,

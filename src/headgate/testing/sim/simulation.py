@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import end, run_until
 from headgate.config.parse import ParseCache
 from headgate.map.places import Map
+from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
 from headgate.ports.occasions import Watched
 from headgate.recipes.mirror import Mirror
@@ -105,6 +106,8 @@ class Simulation:
     """With messages that start a pipeline."""
     moving: bool = False
     """With pipelines that come and go."""
+    reusing: bool = False
+    """With jobs that say `reuse`."""
     harmless: bool = False
     """A hostile world in which nobody does any harm: what others are compared with."""
     served_s: float = 0.0
@@ -117,8 +120,8 @@ class Simulation:
 
     @property
     def kind(self) -> Kind:
-        if self.moving:
-            return Kind.moving_of(self.seed)
+        if self.moving or self.reusing:
+            return (Kind.moving_of if self.moving else Kind.reusing_of)(self.seed)
         of = Kind.posted_of if self.posted else Kind.circular_of if self.circular else Kind.of
         of = Kind.hostile_of if self.hostile else of
         return of(self.seed)
@@ -159,6 +162,7 @@ class Simulation:
             stop.set()
             await asyncio.gather(story, *tasks, return_exceptions=True)
         judge.verify()
+        world.reused = notes.reused
         return world
 
     def world(self, chance: random.Random) -> World:
@@ -237,7 +241,16 @@ def _left(kind: Kind) -> Tree:
     """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
     simulations = (
-        Simulation(seed, True, True, kind.hostile, circular=kind.circular, posted=kind.posted, moving=kind.moving)
+        Simulation(
+            seed,
+            True,
+            True,
+            kind.hostile,
+            circular=kind.circular,
+            posted=kind.posted,
+            moving=kind.moving,
+            reusing=kind.reusing,
+        )
         for seed in count()
     )
     next(simulation for simulation in simulations if simulation.kind == kind).run_on(store)
@@ -246,7 +259,7 @@ def _left(kind: Kind) -> Tree:
 
 def prepare() -> None:
     """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
-    every = (Kind.of, Kind.hostile_of, Kind.circular_of, Kind.moving_of)
+    every = (Kind.of, Kind.hostile_of, Kind.circular_of, Kind.moving_of, Kind.reusing_of)
     for kind in {of(seed) for of in every for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
@@ -340,6 +353,8 @@ class Processes:
             store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6 + skew_s) * 1000), hostname=name
         )
         context.ops_max = self.ops_max
+        if self.simulation.reusing:
+            context.history = cast(HistoryReader, self.notes)  # of which nothing else is asked
         builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {
             "scheduler": lambda: self.scheduler(context).run,

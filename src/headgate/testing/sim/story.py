@@ -26,6 +26,8 @@ TAGGINGS_MAX, TAGS_MAX, TAGS_OFTEN = 4, 25, 0.2
 """How often tags are pushed, how many at once, and how often more than one."""
 MOVES_MAX, GONE, TORN = 6, 0.3, 0.2
 """How often the configuration is another one, with which chance a pipeline is missing then, or it cannot be read."""
+AGAIN_MAX, AGAIN_PAUSE_MAX_S = 4, 8.0
+"""How often the same is proposed once more, where builds may stand for others."""
 LOOK_S, LOOKS_MAX = 0.1, 3_000
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """How often approvals are taken back, how long apart, and with which chance they are given again."""
@@ -40,15 +42,29 @@ class Story:
     _commits: int = 0
 
     async def run(self) -> None:
-        most = OFTEN_MAX + self.world.circular if self._maybe(OFTEN) else CHANGES_MAX
+        few = self._maybe(OFTEN) and not self.world.reusing  # what stands for others was tested with others
+        most = OFTEN_MAX + self.world.circular if few else CHANGES_MAX
         for number in range(self.chance.randrange(1, most + 1)):
             self._propose(number)
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
             self._disturb()
+        if self.world.reusing:
+            await self._again()
         await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
         for key in self._open():
             if not self.world.is_approved(self.world.open[key]) and self._maybe(0.8):
                 self._approve(key)
+
+    async def _again(self) -> None:
+        """Take back some of what is open, and propose the same patchset once more."""
+        for _ in range(self.chance.randrange(1, AGAIN_MAX + 1)):
+            await asyncio.sleep(self.chance.random() * AGAIN_PAUSE_MAX_S)
+            if not self._open():
+                continue
+            change = self.world.open[key := self._some_open()].change
+            self.world.withdraw(key)
+            await asyncio.sleep(self.chance.random())
+            self.world.propose(change, approved=self._maybe(0.9))
 
     def _maybe(self, chance: float) -> bool:
         return self.chance.random() < chance

@@ -51,6 +51,11 @@ def tested_key(state: RepoState) -> str:
     return " ".join(f"{project}={branches[BRANCH]}" for project, branches in sorted(state.merged.items()))
 
 
+def tree(head: str) -> str:
+    """Return what is in a head, whoever merged it in which order."""
+    return "+".join(sorted(set(commits(head))))
+
+
 @dataclass(frozen=True, slots=True)
 class Harm:
     """What one hostile commit does to whoever touches it."""
@@ -90,6 +95,12 @@ class World:
     """commit -> what it adds to its project's configuration"""
     tested: dict[str, set[str]] = field(default_factory=dict)
     """See tested_key; jobs that passed on exactly it."""
+    reusing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Jobs that say `reuse` -> the projects that each requires."""
+    given: set[tuple[str, str, str]] = field(default_factory=set)
+    """Pipeline and job of those of them that passed, and what they were given."""
+    reused: int = 0
+    """Builds that others stood for."""
     passing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever a build passes."""
     several: bool = False
@@ -206,6 +217,28 @@ class World:
         added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
         return {*self.gating, *added}
 
+    def handed(self, job: str, project: str, state: RepoState) -> dict[str, str]:
+        """Return project -> head, of all that such a job of a change is given."""
+        every = dict.fromkeys((project, *self.reusing[job]))
+        return {one: state.merged.get(one, {}).get(BRANCH) or state.heads[one][HEAD] for one in every}
+
+    def passes(self, pipeline: str, job: str, project: str, state: RepoState) -> None:
+        """Note that a build of a job passed."""
+        self.passing.set()
+        if job in self.reusing:
+            self.given.add((pipeline, job, _told(self.handed(job, project, state))))
+        else:
+            self.tested.setdefault(tested_key(state), set()).add(job)
+
+    def _untested(self, change: Change, head: str, state: RepoState) -> set[str]:
+        """Jobs that never passed on exactly what they would be given as the change lands."""
+        jobs, own = self.jobs(head), change.project
+        missing = jobs - self.reusing.keys() - self.tested.get(tested_key(state), set())
+        for job in jobs & self.reusing.keys():
+            if ("gate", job, _told({**self.handed(job, own, state), own: head})) not in self.given:
+                missing.add(job)
+        return missing
+
     def land(self, work: LandRequest) -> None:
         """One step of a landing.  Raises Broken for what is not approved now or was not tested, for what lands before
         a change it needs, and for a configuration that is wrong."""
@@ -246,14 +279,17 @@ class World:
         beside = {self.open[key].change.commit for key in together if key in self.open}
         if proposal is not None and not self._stands(proposal, beside):
             raise Broken(f"{change.key} lands with a configuration that is wrong")
-        missing = self.jobs(head) - self.tested.get(tested_key(state), set())
-        if missing:
+        if missing := self._untested(change, head, state):
             raise Broken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
 
     def _stands(self, proposal: Proposal, beside: set[str]) -> bool:
         """Can it be put into effect, with the commits `beside` that land together with it?"""
         there = beside | {commit for head in self.heads.values() for commit in commits(head)}
         return not proposal.wrong and (not proposal.parent or proposal.parent in there)
+
+
+def _told(heads: Mapping[str, str]) -> str:
+    return " ".join(f"{project}={tree(head)}" for project, head in sorted(heads.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""The trees of commits: what they hold, whoever made them and when."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.gate.change import HEADS
+from headgate.gate.trees import Trees
+
+log = logging.getLogger("headgate.git")
+
+BRANCHES_MAX = 200
+"""Of one repository: trees of more are not told."""
+
+
+async def trees_of(mirror: MirrorRepository, commits: Mapping[str, str]) -> dict[str, str]:
+    """Return branch -> tree, of branch -> commit.  Raises GitError."""
+
+    def read() -> dict[str, str]:
+        return {branch: mirror.parts(commit).tree for branch, commit in commits.items()}
+
+    return await asyncio.to_thread(read)
+
+
+async def known(
+    mirrors: Mapping[str, MirrorRepository],
+    heads: Mapping[str, Mapping[str, str]],
+    bases: Mapping[str, Mapping[str, str]],
+) -> Trees:
+    """Return what `heads` and `bases` hold (project -> ref, or branch -> commit) of these projects, but for those where
+    it cannot be read."""
+    found = Trees()
+    for project, mirror in mirrors.items():
+        commits = {ref.removeprefix(HEADS): commit for ref, commit in heads[project].items()}
+        if len(commits) > BRANCHES_MAX:
+            continue
+        try:
+            found.heads[project] = await trees_of(mirror, commits)
+            if project in bases:
+                found.bases[project] = await trees_of(mirror, bases[project])
+        except (GitError, OSError) as error:
+            log.warning("the trees of %s are not known: %s", project, error)
+    return found

@@ -1,0 +1,126 @@
+"""What the result of a build may rest on, as one value with a digest.
+
+Ids are no part of it, nor are commits that are made for a change: of repositories it has the trees.  What people
+proposed is part of it, so that what a proposer's own builds came to stands for nobody else's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from headgate.config.model import FrozenJob
+from headgate.gate.graph import parent_data, parent_secrets
+from headgate.gate.model import BuildSet, Item
+from headgate.gate.work import RepoState
+from headgate.gate.world import World
+
+IDS = frozenset({"build", "buildset", "event_id", "attempts"})
+"""Of the `zuul` variable: they name a run, and say nothing of what is run."""
+Trees = dict[str, dict[str, str]]
+"""project -> branch -> tree"""
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a build is given."""
+
+    tenant: str
+    pipeline: str
+    post_review: bool
+    """How far its pipeline is trusted."""
+    key: str
+    """Of the change."""
+    commit: str
+    job: FrozenJob
+    """With the secrets of its playbooks, as they are encrypted, its labels or image, and its version of Ansible."""
+    zuul: dict[str, Any]
+    """The variable of that name, without ids.  JSON."""
+    data: dict[str, Any]
+    """What jobs before it returned.  JSON."""
+    trees: Trees
+    """Of every branch of its repositories, as merged."""
+    landed: Trees
+    """Of those that are used as they are on their branches, whatever is proposed."""
+    bases: dict[str, str]
+    """branch -> tree beneath the change, in its own repository."""
+
+    def digest(self) -> str:
+        """Return what is the same for the same inputs."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+
+def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, Any], world: World) -> str:
+    """Return the digest of what a build is given; empty: that is not known, or nothing else may stand for it.  `zuul`
+    is the variable as the build has it."""
+    change, state = item.change, buildset.state
+    if not is_fit(item, job) or state is None or parent_secrets(job, buildset):
+        return ""
+    trees = {project: _merged(state, project) for project in given(item, job)}
+    landed = {project: _heads(state, project) for project in as_landed(item, job)}
+    base = state.known.bases.get(change.project, {}).get(change.branch)
+    if base is None or not all((*trees.values(), *landed.values())):
+        return ""
+    return Inputs(
+        tenant=world.tenant,
+        pipeline=world.pipeline.name,
+        post_review=world.pipeline.post_review,
+        key=change.key,
+        commit=change.commit,
+        job=job,
+        zuul=_without_ids(zuul),
+        data=parent_data(job, buildset),
+        trees=trees,
+        landed=landed,
+        bases={change.branch: base},
+    ).digest()
+
+
+def is_fit(item: Item, job: FrozenJob) -> bool:
+    """May another build stand for one of the job?  Only for a change that is tested by itself."""
+    alone = item.change.is_change and not item.others and not item.landed and not item.epilogue
+    return job.reuse and job.type == "regular" and not job.noop and alone
+
+
+def given(item: Item, job: FrozenJob) -> dict[str, str]:
+    """Return the projects that the build has as proposed -> connection: the change's, and those that the job names."""
+    own = {item.change.project: item.change.connection}
+    required = {one.project: one.connection for one in job.required_projects}
+    files = {one.project: one.connection for one in job.include_vars if one.project and not one.trusted}
+    return own | required | files | dict(_code(job, trusted=False))
+
+
+def as_landed(item: Item, job: FrozenJob) -> dict[str, str]:
+    """Return those that it has as they are on their branches."""
+    own = any(one.zuul_project and not one.use_ref for one in job.include_vars)
+    files = {one.project: one.connection for one in job.include_vars if one.project and one.trusted}
+    return files | dict(_code(job, trusted=True)) | ({item.change.project: item.change.connection} if own else {})
+
+
+def _code(job: FrozenJob, *, trusted: bool) -> Iterator[tuple[str, str]]:
+    """Yield where its playbooks and their roles come from."""
+    for book in (*job.pre_run, *job.run, *job.post_run):
+        if book.trusted is trusted:
+            yield book.project, book.connection
+            yield from ((role.project, role.connection) for role in book.roles)
+
+
+def _heads(state: RepoState, project: str) -> dict[str, str]:
+    """Return nothing where not every branch is known."""
+    known = state.known.heads.get(project, {})
+    named = {ref.removeprefix("refs/heads/") for ref in state.heads.get(project, {})}
+    return known if known.keys() == named else {}
+
+
+def _merged(state: RepoState, project: str) -> dict[str, str]:
+    heads, made = _heads(state, project), state.trees.get(project, {})
+    if not heads or made.keys() != state.merged.get(project, {}).keys():
+        return {}
+    return heads | made
+
+
+def _without_ids(zuul: dict[str, Any]) -> dict[str, Any]:
+    artifacts = [{name: value for name, value in one.items() if name != "build"} for one in zuul.get("artifacts", ())]
+    return {name: value for name, value in zuul.items() if name not in IDS} | {"artifacts": artifacts}

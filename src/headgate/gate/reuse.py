@@ -1,0 +1,67 @@
+"""Builds that stand for others: a job that says `reuse` is not run where it succeeded on the same inputs.
+
+What is the same is told by the gate alone (`gate.inputs`), and what succeeded by the history, which nobody but the gate
+writes.  A build counts once its executor has said that it was given no more than the job names.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.config.model import FrozenJob
+from headgate.gate.inputs import as_landed, given, is_fit
+from headgate.gate.model import Build, BuildSet, Item
+from headgate.gate.waiter import Sought
+from headgate.gate.world import World
+
+DATA_MAX_BYTES = 16_000
+"""Of what a build returned, which the history keeps for those that depend on it: one with more is run each time."""
+NOTHING = Build("", "")
+"""Nothing stands for it."""
+
+
+def wanted(item: Item, world: World) -> dict[str, str]:
+    """Return the projects whose trees have to be known -> connection, as far as the configuration that has landed says;
+    what a change of it brings is run."""
+    change, layout, pipeline = item.change, world.layouts.landed, world.pipeline.name
+    if item.others or not world.layouts.reuses(pipeline, change.project, change.branch):
+        return {}
+    graph = layout.freeze(pipeline, change.project, change.branch, change.ref, change.files)
+    found = dict[str, str]()
+    for job in graph.jobs:
+        if is_fit(item, job):
+            found |= given(item, job) | as_landed(item, job)
+    return found
+
+
+def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -> Build | None:
+    """Return what stands for a `build` that nobody was asked for yet, NOTHING where it is to be run; None: that is
+    being looked up, and the job waits for it."""
+    if not build.inputs or world.beside.passed is None:
+        return NOTHING
+    before = world.beside.passed(Sought(build.inputs, _keys(job)))
+    if before is None or not before.id:
+        return before
+    page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
+    return msgspec.structs.replace(
+        build,
+        inputs="",
+        id=derived(buildset.id, job.id, "reused"),
+        result="SUCCESS",
+        error=f"reused build {before.id}",
+        log_url=before.log_url or page,
+        data=before.data,
+    )
+
+
+def lasting(build: Build) -> bool:
+    """Return whether what the build came to may stand for others: it has ended, and all it said can be said again."""
+    if build.result != "SUCCESS" or not build.inputs or not build.narrow or build.paused or build.secret is not None:
+        return False
+    return len(msgspec.json.encode(build.data)) <= DATA_MAX_BYTES
+
+
+def _keys(job: FrozenJob) -> tuple[tuple[str, str], ...]:
+    books = (*job.pre_run, *job.run, *job.post_run)
+    return tuple(sorted({(one.connection, one.project) for book in books for one in book.secrets if one.data}))

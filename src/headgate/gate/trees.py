@@ -1,0 +1,14 @@
+"""What repositories hold, whatever commit holds it.  Pure data."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Trees(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was found of the repositories that jobs with `reuse` are given, besides what was merged."""
+
+    heads: dict[str, dict[str, str]] = {}
+    """project -> branch -> tree of its head, of every branch, before anything was merged."""
+    bases: dict[str, dict[str, str]] = {}
+    """project -> branch -> tree that the item's own change was merged onto."""

@@ -1,0 +1,108 @@
+"""Who proposes a change has no part in what is reused: neither their builds nor what these say stand for the gate's."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
+from headgate.testing.repositories import Repositories, run_git
+
+PIPELINES = """
+- pipeline:
+    name: check
+    manager: independent
+    trigger: {local: [{event: change-proposed}]}
+    success: {local: {}}
+    failure: {local: {}}
+    config-error: {local: {}}
+- pipeline:
+    name: gate
+    manager: dependent
+    post-review: true
+    trigger: {local: [{event: change-approved}]}
+    require: {local: {approved: true}}
+    success: {local: {land: true}}
+    failure: {local: {}}
+    config-error: {local: {}}
+- job: {name: base, parent: null, abstract: true}
+- job: {name: unit, run: jobs/unit, reuse: true}
+- job: {name: fresh, run: jobs/unit, attribute-control: {reuse: {final: true}}}
+- project: {name: ^code/.*, check: {jobs: [unit, fresh]}, gate: {jobs: [unit, fresh]}}
+"""
+TENANTS = """
+- tenant:
+    name: example
+    source: {local: {config-projects: [config], untrusted-projects: [code/evil, code/other]}}
+"""
+FORCED = "- project: {check: {jobs: [fresh: {reuse: true}]}}\n"
+BEHIND, EVIL = "git.example/code/other", "git.example/code/evil"
+
+
+def lies(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+    """In the check a job says whatever helps; in the gate it fails."""
+    if spec.pipeline == "gate" and spec.job.name == "unit" and spec.change.topic == "evil":
+        return BuildOutcome(spec.build, "FAILURE", narrow=spec.job.reuse)
+    data = {"reused": "yes", "zuul": {"log_url": "https://evil.example/", "warnings": ["reused build 1"]}}
+    return BuildOutcome(spec.build, "SUCCESS", data=data, start_ms=1, end_ms=2, narrow=spec.job.reuse)
+
+
+async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
+    for name in ("code/evil", "code/other"):
+        repositories.create(name, {"README": "here\n"})
+    history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    jobs = {"unit": lies, "fresh": lies}
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
+        run.context.history = history
+        await run.looked_at(EVIL, BEHIND)
+        evil = repositories.propose("code/evil", "evil", {"a": "x\n"})
+        await noted(repositories, "code/evil", evil, "check", "succeeded")
+        run_git("push", "-q", "origin", f"{evil}:refs/recheck/master/evil", at=repositories.work("code/evil"))
+        await ran(run, 3)
+        assert [spec.job.name for spec in run.runner.ran[2:]] == ["fresh"], "his own check stands for his own check"
+        await noted(repositories, "code/evil", evil, "check", "(reused build")
+        repositories.approve("code/evil", "evil")
+        await noted(repositories, "code/evil", evil, "gate", "failed")
+        in_gate = [spec.job.name for spec in run.runner.ran if spec.pipeline == "gate"]
+        assert sorted(in_gate) == ["fresh", "unit"] and repositories.head("code/evil") != evil
+
+        copied = repositories.propose("code/evil", "copy", {"a": "x\n"}, message="evil, once more")
+        await ran(run, 7)
+        await noted(repositories, "code/evil", copied, "check", "succeeded")
+        assert sorted(spec.job.name for spec in run.runner.ran if spec.change.topic == "copy") == ["fresh", "unit"]
+
+        forced = repositories.propose("code/evil", "forced", {"zuul.yaml": FORCED})
+        await noted(repositories, "code/evil", forced, "check", "may not set it")
+        repositories.propose("code/other", "honest", {"a": "y\n"})
+        repositories.approve("code/other", "honest")
+        await landed(repositories)
+    history.close()
+
+
+async def noted(repositories: Repositories, name: str, commit: str, pipeline: str, words: str) -> None:
+    """Wait until the note on a commit has a section of the pipeline with these words."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            note = await asyncio.to_thread(repositories.note, name, commit)
+            if pipeline in note and words in note:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def ran(run: Gate, count: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await run.runner.begun(count)
+
+
+async def landed(repositories: Repositories) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if "a" in run_git("ls-tree", "--name-only", "master", at=repositories.hub / "code/other").split():
+                return
+            await asyncio.sleep(0.05)

@@ -1,0 +1,85 @@
+"""Jobs with `reuse`, with real merges and the history in a database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
+from headgate.testing.repositories import Repositories, run_git
+
+from .conftest import PIPELINES, TENANTS
+
+MORE = """
+- job: {name: both, run: jobs/unit, reuse: true, required-projects: [code/api, code/lib]}
+- project: {name: ^code/.*, gate: {jobs: [both]}}
+"""
+REUSING = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    reuse: true\n") + MORE
+API, LIB = "git.example/code/api", "git.example/code/lib"
+
+
+async def until(what: str, true: Callable[[], bool]) -> None:
+    """Wait for it; `what` is for who reads a failure."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not true():  # noqa: ASYNC110  # of several kinds of things
+            await asyncio.sleep(0.02)
+
+
+async def test_a_reset_because_of_another_repository_changes_nothing_for_what_does_not_use_it(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    repositories.write("config", {"zuul.yaml": REUSING})
+    run_git("commit", "-qam", "reuse", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
+    history, go_on, ran = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}"), asyncio.Event(), list[BuildSpec]()
+
+    async def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        broken = spec.change.topic == "broken"
+        if spec.pipeline == "gate" and broken:
+            await go_on.wait()
+        ran.append(spec)
+        data = {"from": spec.change.topic}
+        result = "FAILURE" if spec.pipeline == "gate" and broken else "SUCCESS"
+        return BuildOutcome(spec.build, result, data=data, start_ms=1_000, end_ms=3_000, narrow=spec.job.reuse)
+
+    jobs = {"unit": unit, "both": unit}
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
+        run.context.history = history
+        await run.looked_at(API, LIB)
+        repositories.propose("code/api", "broken", {"a": "x\n"})
+        good = repositories.propose("code/lib", "good", {"a": "x\n"})
+        await until("checked", lambda: len(ran) == 2)
+        ran.clear()
+        for name, topic in (("code/api", "broken"), ("code/lib", "good")):
+            repositories.approve(name, topic)
+            await in_gate(run, topic)
+        await until("what does not wait has passed", lambda: len(ran) == 2)
+        assert {(spec.change.topic, spec.job.name) for spec in ran} == {("good", "unit"), ("good", "both")}
+        (first,) = (spec.build for spec in ran if spec.job.name == "unit")
+        ran.clear()
+        go_on.set()
+        await until("it has landed", lambda: repositories.show("code/lib", "README") != "" and landed(repositories))
+        again = [spec.job.name for spec in ran if spec.change.topic == "good"]
+        assert again == ["both"], "of the two only this one has the repository whose change failed"
+        await until("it is told", lambda: "gate" in repositories.note("code/lib", good))
+        assert f"unit : SUCCESS (reused build {first})" in repositories.note("code/lib", good)
+    history.close()
+
+
+async def in_gate(run: Gate, topic: str) -> None:
+    """Wait until its jobs are asked for."""
+    items = run.context.map.tenant("example").pipeline("gate").path
+    found = f'"topic":"{topic}"'.encode()
+    mirror = run.context.mirror
+    async with asyncio.timeout(DEADLINE_S):
+        while not any(found in entry.value for entry in mirror.under(items)):
+            await mirror.moved(mirror.moves)
+
+
+def landed(repositories: Repositories) -> bool:
+    return "a" in run_git("ls-tree", "--name-only", "master", at=repositories.hub / "code/lib").split()

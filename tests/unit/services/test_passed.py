@@ -1,0 +1,137 @@
+"""Builds that may stand for others, looked up in what is on its way to the history and in the history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.gate.change import Change
+from headgate.gate.reuse import NOTHING
+from headgate.gate.waiter import Sought
+from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
+from headgate.map.places import Map
+from headgate.map.records import Finished, FinishedBuild
+from headgate.ports.history import HistoryUnavailable, Passed
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.scheduler.passed import SLACK_MS, PassedBuilds
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.loop import run_virtual
+
+CHANGE = Change("git", "h/p", "master", "A", "a" * 40, ref="refs/for/master/A")
+DAY_MS = 86_400_000
+NOW_MS = 100 * DAY_MS
+
+
+@dataclass
+class Kept:
+    """A history of builds by what they were given."""
+
+    builds: dict[str, Passed] = field(default_factory=dict)
+    away: bool = False
+    asked: list[list[str]] = field(default_factory=list)
+
+    async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
+        self.asked.append([tenant, *inputs])
+        if self.away:
+            raise HistoryUnavailable("it is away")
+        return {one: self.builds[one] for one in inputs if one in self.builds}
+
+
+def a_build(uuid: str, **other: Any) -> Passed:
+    return Passed(**{"uuid": uuid, "start_ms": NOW_MS - 2 * DAY_MS, "end_ms": NOW_MS - DAY_MS, **other})
+
+
+def looked(history: Kept, body: Callable[[PassedBuilds, Context], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = Store(MemoryBackend())
+        context = Context(store, Mirror(store, Map().path), lambda: NOW_MS)
+        context.history = history  # type: ignore[assignment]  # what is asked of it here
+        task = asyncio.ensure_future(context.mirror.run())
+        await context.mirror.ready()
+        await body(PassedBuilds(context, "t", lambda: None), context)
+        task.cancel()
+
+    run_virtual(main())
+
+
+async def told(passed: PassedBuilds, *sought: Sought) -> list[str]:
+    """Return the ids of what stands for these, asked in turns until it is there."""
+    while None in (found := [passed.of(one) for one in sought]):
+        passed.look()
+        await asyncio.sleep(0.1)
+    return [one.id for one in found if one is not None]
+
+
+def test_all_that_a_turn_asks_for_is_one_question_and_is_forgotten_once_nobody_asks() -> None:
+    history = Kept({"d1": a_build("b1", returned={"v": 1})})
+
+    async def body(passed: PassedBuilds, context: Context) -> None:
+        first, second = Sought("d1"), Sought("d2")
+        assert await told(passed, first, second) == ["b1", ""]
+        assert history.asked == [["t", "d1", "d2"]] and passed.answered == 1
+        found = passed.of(first)
+        assert found is not None and (found.data, found.result) == ({"v": 1}, "SUCCESS")
+        assert passed.of(second) == NOTHING
+        passed.look()
+        passed.look()
+        assert passed.of(first) is None
+
+    looked(history, body)
+
+
+def test_what_is_on_its_way_to_the_history_counts() -> None:
+    history = Kept({"d1": a_build("older")})
+
+    async def body(passed: PassedBuilds, context: Context) -> None:
+        for tenant, uuid, inputs in (("t", "fresh", "d1"), ("u", "other", "d2")):
+            build = FinishedBuild(uuid=uuid, job_name="unit", result="SUCCESS", inputs=inputs, end_ms=NOW_MS)
+            told_of = Finished(f"s{uuid}", tenant, "gate", CHANGE, "e", "", "", 1, 2, builds=(build,))
+            await context.store.commit([], context.map.history.stream.append(told_of))
+        await asyncio.sleep(1)
+        assert await told(passed, Sought("d1"), Sought("d2")) == ["fresh", ""]
+
+    looked(history, body)
+
+
+def test_a_history_that_is_away_keeps_nothing_waiting() -> None:
+    async def body(passed: PassedBuilds, context: Context) -> None:
+        assert await told(passed, Sought("d1")) == [""]
+
+    looked(Kept({"d1": a_build("b1")}, away=True), body)
+
+
+def test_what_is_older_than_the_logs_that_are_kept_stands_for_nothing() -> None:
+    async def body(passed: PassedBuilds, context: Context) -> None:
+        context.logs_kept_ms = 2 * DAY_MS
+        assert await told(passed, Sought("new"), Sought("old")) == ["b1", ""]
+
+    looked(Kept({"new": a_build("b1"), "old": a_build("b2", end_ms=NOW_MS - 3 * DAY_MS)}), body)
+
+
+def test_what_is_older_than_a_key_of_its_secrets_stands_for_nothing() -> None:
+    async def body(passed: PassedBuilds, context: Context) -> None:
+        started_ms = NOW_MS - 2 * DAY_MS
+
+        async def key_of(project: str, *made_ms: int) -> None:
+            pairs = ProjectKeyPairs(tuple(KeyPair(n, at, "public", "private") for n, at in enumerate(made_ms, 1)))
+            place = KeyStorage().connection("git").project(project).secrets
+            await context.store.commit([], [place.put(pairs)])
+
+        await key_of("org/kept", started_ms - 2 * SLACK_MS)
+        await key_of("org/rotated", started_ms + 5, started_ms - 2 * SLACK_MS)
+        keys = {name: ("git", f"h/org/{name}") for name in ("kept", "rotated", "gone")}
+        sought = [Sought("d1", (key,)) for key in keys.values()]
+        assert await told(passed, *sought, Sought("d1", (keys["kept"], keys["gone"]))) == ["b1", "", "", ""]
+
+    looked(Kept({"d1": a_build("b1")}), body)
+
+
+def test_data_that_nobody_may_return_any_more_stands_for_nothing() -> None:
+    async def body(passed: PassedBuilds, context: Context) -> None:
+        assert await told(passed, Sought("d1")) == [""]
+
+    looked(Kept({"d1": a_build("b1", returned={"zuul": {"log_url": "javascript:1"}})}), body)
