@@ -189,7 +189,18 @@ KUBERNETES = NodeDriver(
         "image-pull-secrets": _key(many(loose({"name": _key(text), "namespace": _key(text)}, "a pull secret"))),
     },
 )
-NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernetes": KUBERNETES}
+PODMAN = NodeDriver(
+    own=OWN,
+    images={**IMAGE, "image-id": _key(text, note="what podman fetches: a name with its registry")},
+    flavors={
+        **FLAVOR,
+        "cores": _key(anything, "1", "may be a part of one"),
+        "ram": _key(count(16), "2048", "MiB"),
+        "pids": _key(count(16), "4096", "processes"),
+    },
+    labels=LABEL,
+)
+NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernetes": KUBERNETES, "podman": PODMAN}
 """Driver of a connection -> what it is told."""
 ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, whole=False)
 """Whatever makes machines understands this much."""

@@ -70,10 +70,16 @@ _KUBERNETES = {
     "room_timeout": Setting("seconds", "120", "for so long a pod may wait for the cluster to grow."),
     "use_openshift_projects": Setting("flag", "false", "make OpenShift's projects instead of namespaces."),
 }
+_PODMAN = {
+    "authorized_keys": Setting("path", "", "public keys of the executors' ssh, which log in to machines."),
+    "deny": Setting("text", "", "networks that machines do not reach, beside those that no build reaches."),
+    "runtime": Setting("text", "", "what begins containers, as runc. Default: podman's own."),
+}
 _HERE = "headgate.adapters.nodes.clouds"
 CLOUDS: dict[str, Row] = {
     "aws": Row(f"{_HERE}.aws.driver", _AWS),
     "kubernetes": Row(f"{_HERE}.kubernetes.driver", _KUBERNETES),
+    "podman": Row(f"{_HERE}.podman.driver", _PODMAN, ("authorized_keys", "whose keys log in to its machines")),
 }
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 

@@ -34,7 +34,7 @@ class Engine:
         self.images = set[str]()
         self._begun: dict[str, list[str]] = {}
         """Namespace -> names of its containers."""
-        self._podman = [
+        self.words = [
             "podman", "--root", str(place / "store"), "--runroot", str(place / "run"), "--storage-driver", "overlay",
             "--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "none",
         ]  # fmt: skip
@@ -69,11 +69,11 @@ class Engine:
 
     def command(self, namespace: str, container: str, words: Sequence[str]) -> list[str]:
         """Return what runs a command there."""
-        return [*self._podman, "exec", "-i", self._name(namespace, container), *words]
+        return [*self.words, "exec", "-i", self._name(namespace, container), *words]
 
     async def log(self, namespace: str, container: str) -> bytes:
         """Return what a container has said."""
-        words = [*self._podman, "logs", self._name(namespace, container)]
+        words = [*self.words, "logs", self._name(namespace, container)]
         process = await asyncio.create_subprocess_exec(*words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
         return (await process.communicate())[0]
 
@@ -88,7 +88,7 @@ class Engine:
             assert time.monotonic() < end_s, f"{self._place} cannot be removed"
 
     def _run(self, *words: str) -> str:
-        done = subprocess.run([*self._podman, *words], capture_output=True, text=True)
+        done = subprocess.run([*self.words, *words], capture_output=True, text=True)
         assert done.returncode == 0, f"podman {words[0]}: {done.stderr}"
         return done.stdout
 

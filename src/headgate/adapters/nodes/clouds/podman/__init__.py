@@ -1,0 +1,1 @@
+"""Containers of podman as machines, on the machine that the launcher itself is on."""

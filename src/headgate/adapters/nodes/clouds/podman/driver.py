@@ -1,0 +1,250 @@
+"""Containers of podman that are machines: with an ssh server, users, addresses and limits of their own.
+
+They are on the machine that this process is on, and reached from there alone: so are the executors that use them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headgate.adapters.nodes.clouds.podman import inside, places
+from headgate.adapters.nodes.clouds.podman.engine import Engine
+from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.process.network.denied import Net, read_nets
+from headgate.base.errors import UserError
+from headgate.base.tasks import end
+from headgate.ports.cloud import (
+    NODE_TAG,
+    SYSTEM_TAG,
+    Amounts,
+    Away,
+    Failed,
+    Made,
+    Making,
+    OverQuota,
+    Resource,
+    State,
+    Wanted,
+)
+from headgate.ports.provider import HOST_KEY_VARIABLE
+
+FETCH_MAX_S = 1_800.0
+CORES, RAM_MIB, PIDS = 1.0, 2_048, 4_096
+"""Of a machine whose flavor does not say."""
+FILES_MAX = 65_536
+KEY_LABEL, NUMBER_LABEL = "headgate_host_key", "headgate_number"
+CONTAINER, NETWORK = "container", "network"
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class Podman:
+    """See `ports.cloud.Cloud`."""
+
+    def __init__(self, words: Sequence[str], authorized: bytes, deny: Sequence[Net] = ()) -> None:
+        """`words`: podman, with its options; `authorized`: keys that log in; `deny`: what machines do not reach."""
+        self._engine, self._authorized, self._deny = Engine(words), authorized, tuple(deny)
+        self._turn = asyncio.Lock()
+        self._guarded = False
+        self._fetching: dict[str, asyncio.Task[str]] = {}
+        """Image -> what is wrong with it, once that is known."""
+
+    async def close(self) -> None:
+        """Fetch nothing more; machines stay."""
+        await end(*self._fetching.values())
+
+    async def uses(self, wanted: Wanted) -> Amounts:
+        """As the flavor says."""
+        cores, ram, _ = _limits(wanted)
+        _image(wanted)
+        return {"instances": 1, "cores": cores, "ram": ram}
+
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        """Return what this machine has."""
+        ram = psutil.virtual_memory().total >> 20
+        return {"instances": places.COUNT, "cores": os.cpu_count() or 1, "ram": ram}
+
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return every container, and the networks that are machines'."""
+        found = []
+        for one in await self._engine.listed("ps", "-a"):
+            labels = dict(one.get("Labels") or {})
+            uses = {key: float(labels[f"headgate_{key}"]) for key in ("cores", "ram") if f"headgate_{key}" in labels}
+            found.append(Resource(str(one["Names"][0]), CONTAINER, labels, {"instances": 1, **uses}))
+        for one in await self._engine.listed("network", "ls"):
+            if str(one["name"]).startswith(places.NAME):
+                found.append(Resource(str(one["name"]), NETWORK, dict(one.get("labels") or {}), {}))
+        return found
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Remove it with everything that runs there."""
+        if resource.kind == CONTAINER:
+            await self._engine.run("rm", "-f", "-t", "0", "-i", resource.id)
+        else:
+            await self._engine.run("network", "rm", resource.id)
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        """The container first, since a network that is used stays."""
+        for kind in (CONTAINER, NETWORK):
+            for one in await self._of(wanted, kind):
+                await self.delete(wanted.provider, one)
+        return not [*await self._of(wanted, CONTAINER), *await self._of(wanted, NETWORK)]
+
+    async def _of(self, wanted: Wanted, kind: str) -> list[Resource]:
+        tags = {(tag, wanted.tags[tag]) for tag in (SYSTEM_TAG, NODE_TAG)}
+        return [one for one in await self.resources(wanted.provider) if one.kind == kind and tags <= one.tags.items()]
+
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        """Fetch the image, then make network and container, then begin it."""
+        name, image = _name(wanted), _image(wanted)
+        _limits(wanted)
+        found = await self._engine.inspected(name)
+        if found is not None and found["State"]["Status"] in ("created", "configured", "initialized"):
+            await self._engine.run("rm", "-f", "-i", name)  # of an attempt that came to an end here
+            found = None
+        if found is None:
+            if await self._lacks(image):
+                return Making({}, f"the image {image} is fetched")
+            async with self._turn:
+                await self._guard()
+                await self._make(wanted, image, await self._number(wanted))
+            found = await self._engine.inspected(name)
+        if found is None:
+            raise Failed(f"the container {name} is gone")
+        return await self._there(wanted, name, found)
+
+    async def _lacks(self, image: str) -> bool:
+        """Begin to fetch what is not here.  Raise Failed."""
+        task = self._fetching.get(image)
+        if task is not None and task.done():
+            del self._fetching[image]
+            if wrong := task.result():
+                raise Failed(wrong)
+        if (await self._engine.run("image", "exists", image)).status == 0:
+            return False
+        if image not in self._fetching:
+            self._fetching[image] = asyncio.ensure_future(self._fetched(image))
+        return True
+
+    async def _fetched(self, image: str) -> str:
+        try:
+            done = await self._engine.run("pull", "-q", "--", image, max_s=FETCH_MAX_S)
+        except Away as away:
+            return str(away)
+        return f"the image {image} cannot be fetched: {done.why}" if done.status else ""
+
+    async def _guard(self) -> None:
+        """Have rules before the first machine."""
+        if not self._guarded:
+            done = await Engine(["nft"]).run("-f", "-", told=places.rules(self._deny).encode())
+            if done.status:
+                raise Failed(f"this machine takes no rules for the network of machines: {done.why}")
+            self._guarded = True
+
+    async def _number(self, wanted: Wanted) -> int:
+        """Make a network for it, unless it has one; whoever is quicker elsewhere on this machine has the number."""
+        for one in await self._of(wanted, NETWORK):
+            return int(one.id.removeprefix(places.NAME))
+        used = {str(one["name"]) for one in await self._engine.listed("network", "ls")}
+        labels = [f"--label={tag}={wanted.tags[tag]}" for tag in wanted.tags]
+        for number in range(places.COUNT):
+            if places.network(number) not in used:
+                subnet = f"--subnet={places.subnet(number)}"
+                done = await self._engine.run("network", "create", subnet, *labels, places.network(number))
+                if done.status == 0:
+                    return number
+                if "exists" not in done.why and "used" not in done.why:
+                    raise Failed(f"podman makes no network: {done.why}")
+        raise OverQuota(f"this machine has addresses for {places.COUNT} machines, not for more")
+
+    async def _make(self, wanted: Wanted, image: str, number: int) -> None:
+        """Raise Failed."""
+        name, (cores, ram, pids) = _name(wanted), _limits(wanted)
+        private, public = inside.host_key()
+        own = {KEY_LABEL: public, NUMBER_LABEL: number, "headgate_cores": cores, "headgate_ram": ram}
+        labels = [f"--label={key}={value}" for key, value in {**wanted.tags, **own}.items()]
+        files = min(FILES_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        done = await self._engine.run(
+            "create", f"--name={name}", f"--hostname={name[:63]}", f"--network={places.network(number)}", *labels,
+            f"--uidmap={places.users(number)}", f"--gidmap={places.users(number)}", "--pull=never",
+            f"--cpus={cores}", f"--memory={ram}m", f"--memory-swap={ram}m", f"--pids-limit={pids}",
+            f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={pids}:{pids}", "--cap-drop=net_raw,mknod",
+            "--sysctl=net.ipv6.conf.all.disable_ipv6=1", f"--entrypoint={inside.COMMAND[0]}", "--user=0",
+            "--", image, *inside.COMMAND[1:],
+        )  # fmt: skip
+        if done.status == 0:
+            told = inside.archive(private, self._authorized)
+            done = await self._engine.run("cp", "-", f"{name}:/", told=told)
+        if done.status == 0:
+            done = await self._engine.run("start", name)
+        if done.status:
+            raise Failed(f"podman does not make it: {done.why}")
+
+    async def _there(self, wanted: Wanted, name: str, found: Mapping[str, Any]) -> Made:
+        status, labels = found["State"]["Status"], found["Config"]["Labels"] or {}
+        if labels.get(NODE_TAG) != wanted.tags[NODE_TAG] or labels.get(SYSTEM_TAG) != wanted.tags[SYSTEM_TAG]:
+            raise Failed(f"the container {name} is there, and is not Headgate's")
+        if status != "running":
+            last = (await self._engine.run("logs", "--tail", "3", name)).why
+            raise Failed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
+        address = str(places.subnet(int(labels[NUMBER_LABEL]))[2])
+        host = {
+            "ansible_connection": "ssh",
+            "ansible_host": address,
+            "ansible_port": 22,
+            "ansible_user": str(wanted.image.get("username") or "root"),
+            HOST_KEY_VARIABLE: labels[KEY_LABEL],
+        }
+        return Made(name, {}, host, {"interface_ip": address, "private_ipv4": address, "host_id": os.uname().nodename})
+
+
+def _name(wanted: Wanted) -> str:
+    """Raise Failed."""
+    if not _NODE.fullmatch(wanted.node):
+        raise Failed(f"the node {wanted.node!r} has a name that no container can have")
+    return f"headgate-{wanted.node}"
+
+
+def _image(wanted: Wanted) -> str:
+    """Raise Failed."""
+    image = wanted.image.get("image-id")
+    if not isinstance(image, str) or not image or image.startswith("-"):
+        raise Failed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
+    return image
+
+
+def _limits(wanted: Wanted) -> tuple[float, int, int]:
+    """Return cores, memory and processes.  Raise Failed."""
+    said = [wanted.flavor.get(key, usual) for key, usual in (("cores", CORES), ("ram", RAM_MIB), ("pids", PIDS))]
+    with suppress(TypeError, ValueError):
+        cores, ram, pids = float(said[0]), int(said[1]), int(said[2])
+        if cores > 0 and ram >= 16 and pids >= 16:
+            return cores, ram, pids
+    raise Failed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {said}")
+
+
+def connect(given: Given) -> Podman:
+    """Raise UserError where this process cannot have machines."""
+    said = given.said
+    if os.geteuid() != 0:
+        raise UserError("only root has containers that are machines: this launcher is another user's")
+    file = given.directory / said["authorized_keys"]
+    try:
+        authorized = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    try:
+        deny = read_nets(said.get("deny", ""))
+    except ValueError as error:
+        raise UserError(f"deny: {error}") from error
+    runtime = ["--runtime", said["runtime"]] if said.get("runtime") else []
+    groups = [] if Path("/run/systemd/system").exists() else ["--cgroup-manager", "cgroupfs"]
+    return Podman(["podman", *runtime, *groups], authorized, deny)

@@ -1,0 +1,72 @@
+"""Podman, asked by its program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from headgate.adapters.nodes.clouds.asking import said
+from headgate.base.pipes import TooMuch, spoken
+from headgate.ports.cloud import Away
+
+ANSWER_MAX_S = 120.0
+ANSWER_MAX_BYTES = 16 * 2**20
+
+
+class Done(NamedTuple):
+    status: int
+    out: bytes
+    why: str
+    """What it complains, as one line."""
+
+
+class Engine:
+    """Runs a program for each question.  Every method raises Away where there is no answer."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """`words`: the program, with the options that every call has."""
+        self._words = tuple(words)
+
+    async def run(self, *words: str, told: bytes = b"", max_s: float = ANSWER_MAX_S) -> Done:
+        """Return how it ended."""
+        try:
+            process = await asyncio.create_subprocess_exec(*self._words, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        except OSError as error:
+            raise Away(f"{self._words[0]} cannot be run: {error.strerror}; install podman") from error
+        try:
+            async with asyncio.timeout(max_s):
+                out, wrong = await spoken(process, told, ANSWER_MAX_BYTES)
+        except (TimeoutError, TooMuch) as error:
+            raise Away(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return Done(process.returncode or 0, out, said(wrong.decode(errors="replace")))
+
+    async def listed(self, *words: str) -> list[dict[str, Any]]:
+        """Return what it lists as JSON."""
+        done = await self.run(*words, "--format", "json")
+        try:
+            found = json.loads(done.out or b"[]")
+        except ValueError:
+            found = None
+        if done.status or not isinstance(found, list):
+            raise Away(f"{self._words[0]} {' '.join(words)}: {done.why or 'it answers no JSON'}")
+        return found
+
+    async def inspected(self, name: str) -> dict[str, Any] | None:
+        """Return what there is to know of a container; None: there is none."""
+        done = await self.run("container", "inspect", name)
+        if done.status:
+            if "no such" in done.why.lower():
+                return None
+            raise Away(f"{self._words[0]} inspect {name}: {done.why}")
+        try:
+            found: dict[str, Any] = json.loads(done.out)[0]
+        except (ValueError, LookupError) as error:
+            raise Away(f"{self._words[0]} inspect {name}: it answers no JSON") from error
+        return found

@@ -1,0 +1,59 @@
+"""Addresses and users of machines that are containers, by their number on this machine; and what they do not reach."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+
+from headgate.adapters.process.network.denied import Denied, Net
+
+MACHINES = ipaddress.IPv4Network("198.19.240.0/20")
+"""Of the addresses that no build reaches: those of the last executors of 256 on one machine."""
+COUNT = 1_024
+"""So many machines, with a network of four addresses each."""
+FIRST_USER, USERS = 1_901_000_000, 65_536
+"""What the users of the first one are on this machine."""
+NAME = "hg-machine-"
+TABLE = "headgate_machines"
+
+
+def network(number: int) -> str:
+    """Return the name of a machine's network."""
+    return f"{NAME}{number}"
+
+
+def subnet(number: int) -> ipaddress.IPv4Network:
+    """Return its addresses."""
+    return ipaddress.IPv4Network((int(MACHINES.network_address) + 4 * number, 30))
+
+
+def users(number: int) -> str:
+    """Return how its users are mapped: two machines share none, and root is nobody here."""
+    return f"0:{FIRST_USER + number * USERS}:{USERS}"
+
+
+def rules(deny: Iterable[Net]) -> str:
+    """Return what nft is told: machines reach neither this one nor each other, nor what is denied; only this machine
+    begins to talk with them."""
+    return "\n".join(
+        [
+            f"add table inet {TABLE}",
+            f"delete table inet {TABLE}",
+            f"table inet {TABLE} {{",
+            *_table(Denied.of(deny)),
+            "}",
+        ]
+    )
+
+
+def _table(denied: Denied) -> Iterator[str]:
+    yield from denied.sets()
+    yield "chain input { type filter hook input priority filter - 5;"
+    yield f"ip saddr {MACHINES} ct state established,related accept"
+    yield f"ip saddr {MACHINES} drop"
+    yield "}"
+    yield "chain forward { type filter hook forward priority filter - 5;"
+    yield f"ip daddr {MACHINES} ct state established,related accept"
+    yield f"ip daddr {MACHINES} drop"
+    yield f"ip saddr {MACHINES} ip daddr @denied4 drop"
+    yield "}"
