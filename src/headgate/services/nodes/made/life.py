@@ -182,7 +182,7 @@ class Life:
         host, keys = node.host, ""
         if host is not None and _is_scanned(node):
             try:
-                keys = await self.scan(host)
+                keys = believed(host, await self.scan(host))
             except Unusable as error:
                 limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
                 if self.desk.context.now_ms() - node.since_ms > 1000 * limit_s:
@@ -268,6 +268,17 @@ def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | No
         "ansible_shell_type": image.get("shell-type"),
     }
     return {**{key: value for key, value in said.items() if value}, **host}
+
+
+def believed(host: Mapping[str, Any], keys: str) -> str:
+    """Return the keys that a machine is held to: those that its driver knows, which must answer there, or the first.
+
+    Raise Unusable.
+    """
+    known = str(host.get(HOST_KEY_VARIABLE) or "")
+    if known and not set(known.split("\n")) & set(keys.split("\n")):
+        raise Unusable("what answers there does not have the key that the machine was made with")
+    return known or keys
 
 
 def _is_scanned(node: MadeNode) -> bool:
