@@ -54,12 +54,16 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
     (failed, *_) = headgate.get("/api/tenant/example/builds?job_name=broken")
     (ended, *_) = headgate.get("/api/tenant/example/buildsets?complete=true")
     subjects = {"build": failed["uuid"], "buildset": ended["uuid"], "project": "code/api", "job": "broken"}
+    subjects |= {"change": "?project=code/api&change=held"}
     wrong: dict[str, Any] = {}
     for size, (viewport, scheme) in SIZES.items():
         page.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
         for name in PAGES:
-            page.goto(f"{headgate.url}/t/example/{name}" + (f"/{subjects[name]}" if name in subjects else ""))
+            page.goto(
+                f"{headgate.url}/t/example/{name}"
+                + (f"/{subjects[name]}" if name in subjects else "").replace("/?", "?")
+            )
             expect(page.locator("main > *").first).to_be_attached()
             if name != "status":
                 page.wait_for_load_state("networkidle")
@@ -67,6 +71,9 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
             if found := page.evaluate(ASKED):
                 wrong[f"{name} {size}"] = found
             shoot(page, f"{name}-{size}")
+        page.goto(f"{headgate.url}/t/example/changes")
+        page.get_by_role("link", name="Take a while").click()
+        expect(page.locator(".answer")).to_have_text("It does not come into gate yet: it is not approved.")
     assert not wrong, wrong
 
 

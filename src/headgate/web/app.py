@@ -20,6 +20,7 @@ from headgate.web.routes import (
     actions,
     approvals,
     autohold,
+    changes,
     configuration,
     control,
     hooks,
@@ -39,8 +40,8 @@ from headgate.web.routes import (
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, about, live, past, configuration, machines, control, orders, autohold, actions, approvals, quarantine,
-    reports, keys, hooks, logs, queues, login, pages,
+    vitals, about, live, past, changes, configuration, machines, control, orders, autohold, actions, approvals,
+    quarantine, reports, keys, hooks, logs, queues, login, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 

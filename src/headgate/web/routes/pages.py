@@ -19,6 +19,8 @@ PAGES = {
     "buildsets": "Buildsets",
     "build": "Build",
     "buildset": "Buildset",
+    "changes": "Changes",
+    "change": "Change",
     "projects": "Projects",
     "project": "Project",
     "jobs": "Jobs",

@@ -1,4 +1,4 @@
-import { api, el, facts, fetched, instant, link, look, main, nav, outside, people, short, subject as uuid, table, tenant, took, trouble, when, word } from "./page.js";
+import { address, api, el, facts, fetched, instant, link, look, main, nav, outside, people, short, subject as uuid, table, tenant, took, trouble, when, word } from "./page.js";
 import { button, named, post, project } from "./acts.js";
 nav("", "Buildset");
 
@@ -20,6 +20,7 @@ try {
   document.title = `${ref.change || ref.ref} ${set.result} · Headgate`;
   main.append(el("h1", {}, `${short(ref.project)} ${ref.change || ref.ref} `, word(set.result)),
     facts([["Project", link("project", ref.project, short(ref.project))], ["Change", ref.ref_url ? outside(ref.ref_url, ref.change || ref.ref) : ""],
+      ["When will it land?", ref.change ? el("a", { href: address({ ...ref, project_canonical: ref.project }) }, "all that is known of the change") : ""],
       ["Tested as one with", set.refs.length > 1 ? el("span", {}, set.refs.slice(1).flatMap((r, n) => [n ? ", " : "", link("project", r.project, short(r.project)), ` ${r.change}`])) : ""], ["Pipeline", link("status", set.pipeline, set.pipeline)], ["Branch", ref.branch], ...people(ref),
       ["Commit", el("code", {}, ref.patchset || ref.newrev || "")], ["Superseded", set.final ? "" : "yes: the change was tested anew, on something else"], ["Enqueued", when(set.event_timestamp)], ["Ended", when(set.last_build_end_time)]]),
     el("div", { class: "acts" }, button({ permission: "enqueue", label: "Enqueue again", title: `Enqueue ${ref.change || ref.ref} in ${set.pipeline} again?`, verb: "Enqueue", what: "All its jobs are run anew, at the end of its queue; the newest patchset counts. Nothing else is tested anew.",

@@ -5,7 +5,7 @@ export const subject = parts.slice(4).join("/");
 export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
 export const main = document.getElementById("main");
 export const state = document.getElementById("link");
-const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["projects", "Projects"], ["jobs", "Jobs"], ["health", "Health"], ["reports", "Reports"], ["autoholds", "Autoholds"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["actions", "By hand"]];
+const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["changes", "Changes"], ["projects", "Projects"], ["jobs", "Jobs"], ["health", "Health"], ["reports", "Reports"], ["autoholds", "Autoholds"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["actions", "By hand"]];
 
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -98,6 +98,13 @@ export const when = (text) => (text ? el("time", { datetime: `${text}Z`, title: 
 
 export const short = (project) => project.split("/").slice(1).join("/");
 export const link = (page, id, text) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}/${id.split("/").map(encodeURIComponent).join("/")}` }, text);
+
+// A change that is known by its connection, as the page that tells of it.
+export const address = (ref) => `/t/${encodeURIComponent(tenant)}/change?${new URLSearchParams({ project: ref.project_canonical, change: `${ref.branch}/${ref.change ?? ref.topic}` })}`;
+export const about = (ref) => el("span", {}, el("a", { href: address(ref) }, ref.subject || ref.id), el("span", { class: "small under" }, `${ref.project} · ${ref.id} · ${ref.branch}`));
+
+// A reason, where it is plain which change it is about.
+export const ofIt = (ref, line) => (line.startsWith(`${ref.key} `) ? `it${line.slice(ref.key.length)}` : line);
 
 // Who wrote, proposed and approved a change.
 export const people = (ref) => [["Author", ref.author], ["Proposed by", ref.proposers.join(", ")], ["Approved by", ref.approvers.join(", ")]];

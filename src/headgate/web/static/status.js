@@ -1,4 +1,4 @@
-import { api, bearing, el, link, look, main, nav, state, subject, tenant, token, took, trouble } from "./page.js";
+import { address, api, bearing, el, link, look, main, nav, state, subject, tenant, token, took, trouble } from "./page.js";
 import { button, named, post, project } from "./acts.js";
 
 nav("status", tenant);
@@ -82,7 +82,7 @@ function fillItem(node, { item, shown, apart }) {
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, () => el("i"), (dot, j) => { as(dot, j.result ? look(j.result) : j.running ? "busy" : "idle"); dot.title = `${j.name}: ${j.result ?? (j.running ? "running" : "waiting")}`; }, job]));
   const said = [["by", [ref.owner.replace(/\s*<.*/, "")]], ["proposed by", ref.proposers], ["approved by", ref.approvers]].filter(([, names]) => names.join(""));
-  set(people, shown ? said.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · ") : "");
+  people.replaceChildren(...(shown ? [said.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · "), ...(ref.change ? [" ", el("a", { href: address(ref) }, "When will it land?")] : [])] : []));
   set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
   sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
   if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");

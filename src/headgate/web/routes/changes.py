@@ -1,0 +1,81 @@
+"""Changes: which are proposed, and when one of them will land."""
+
+from __future__ import annotations
+
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
+
+from headgate.ports.history import LIMIT_MAX, HistoryUnavailable, Question
+from headgate.web.description import NUMBER, Query
+from headgate.web.outlook import ChangeShape, Outlook
+from headgate.web.routes.past import number
+from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.status import timed
+
+LATELY_MS = 30 * 86_400_000
+
+
+async def _outlook(site: Site, tenant: str) -> Outlook:
+    whole = (await site.shot(tenant)).status
+    return Outlook(site, tenant, timed(whole, site.context.now_ms()))
+
+
+@get(
+    "/api/tenant/{tenant:str}/changes",
+    opt={
+        "query": (
+            Query("project", "Its name; without it the open changes of all projects."),
+            Query("limit", "At most so many; 50.", NUMBER),
+            Query("skip", schema=NUMBER),
+        )
+    },
+)
+async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ChangeShape]:
+    """What is proposed and open, ordered by project and name, with what each still lacks.  Ours."""
+    site = site_of(state)
+    name, limit, skip = (
+        request.query_params.get("project", ""),
+        number(request, "limit", 50),
+        number(request, "skip", 0),
+    )
+    if limit > LIMIT_MAX:
+        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+    project = site.project(tenant, name) if name else ""
+    outlook = await _outlook(site, tenant)
+    found = sorted(outlook.open(project), key=lambda one: (one.change.project, one.change.branch, one.change.name))
+    return [outlook.of(one.change, {}) for one in found[skip:][:limit]]
+
+
+@get(
+    "/api/tenant/{tenant:str}/change",
+    opt={
+        "query": (
+            Query("project", "Its name."),
+            Query("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`."),
+        )
+    },
+)
+async def change(state: State, request: HttpRequest, tenant: FromPath[str]) -> ChangeShape:
+    """One change that is open or has landed: where it is, when it will land, what it needs and what it lacks.  Ours."""
+    site = site_of(state)
+    project, name = (request.query_params.get(key, "") for key in ("project", "change"))
+    if not project or not name:
+        raise HTTPException("say which: project and change", status_code=400)
+    site.tenant(tenant)
+    found = site.change(tenant, project, name)
+    return (await _outlook(site, tenant)).of(found, await _costs(site, tenant, found.project))
+
+
+async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return (project, pipeline) -> buildsets and resets; nothing where the history cannot be read."""
+    asked = Question({"project": [project]})
+    try:
+        told = await site.history.reset_costs(tenant, asked, site.context.now_ms() - LATELY_MS)
+    except HistoryUnavailable:
+        return {}
+    return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in told}
+
+
+ROUTES = (changes, change)

@@ -1,0 +1,65 @@
+// When will it land: where a change is, what keeps it, what it needs, and what came of it so far.
+import { about, api, el, facts, fetched, instant, main, nav, ofIt, outside, state, table, tenant, took, trouble, when, word, link } from "./page.js";
+
+nav("changes", "Change");
+const asked = new URLSearchParams(location.search), EVERY_MS = 10000;
+const base = `/t/${encodeURIComponent(tenant)}`, body = el("div");
+main.append(body);
+
+const soon = (place) => (place.remaining_time === null ? "nobody knows yet" : place.remaining_time === 0 ? "any moment" : `in about ${took(place.remaining_time)}`);
+const SAID = { open: "is proposed", landed: "has landed", closed: "is closed" };
+
+function answer(change) {  // the one sentence that people come for
+  if (change.state !== "open") return el("p", { class: "answer" }, `It ${SAID[change.state]}${change.reason ? `: ${change.reason}` : "."}`);
+  const gate = change.places.find((place) => change.lacks.some((one) => one.pipeline === place.pipeline));
+  if (gate) return el("p", { class: "answer" }, gate.failing_reasons.length ? `It will not land from ${gate.pipeline}: ${gate.failing_reasons.join(", ")}.` : `It lands from ${gate.pipeline} ${soon(gate)}${gate.position > 1 ? `; ${gate.position - 1} ahead of it` : ""}.`);
+  const nearest = change.lacks.find((one) => !one.lacks.length);
+  if (nearest) return el("p", { class: "answer" }, `Nothing that Headgate knows of keeps it from ${nearest.pipeline}; it comes in with the next event that starts that pipeline.`);
+  if (change.lacks.length) return el("p", { class: "answer" }, `It does not come into ${change.lacks[0].pipeline} yet: ${change.lacks[0].lacks.map((line) => ofIt(change.ref, line)).join("; ")}.`);
+  return el("p", { class: "answer" }, "No pipeline of this tenant lands changes of its project.");
+}
+
+const others = (title, found, none) => (found.length ? [el("h2", {}, title), table(["Change", "State", "Where it is"], found.map((one) => [el("span", { class: one.depth > 1 ? "deeper" : "" }, one.ref ? about(one.ref) : one.key, one.depth > 1 ? el("span", { class: "small" }, " needed by what it needs") : ""),
+  el("span", { class: `result ${one.state === "landed" ? "good" : one.state === "open" ? "busy" : "bad"}` }, one.state), one.pipelines.join(", ")]), none)] : []);
+
+const words = (said) => said.map((one) => `${one.who}${one.current ? "" : " (of an older patchset)"}`).join(", ");
+
+function shown(change, sets) {
+  const { ref } = change;
+  document.title = `${ref.topic || ref.id} ${change.state} · Headgate`;
+  return [
+    el("h1", {}, ref.subject || ref.id, " ", el("span", { class: `result ${change.state === "landed" ? "good" : change.state === "open" ? "busy" : "mute"}` }, change.state)),
+    answer(change),
+    facts([["Change", ref.url ? outside(ref.url, ref.id) : ref.id], ["Project", link("project", ref.project_canonical, ref.project)], ["Branch", ref.branch], ["Author", ref.owner], ["Proposed by", ref.proposers.join(", ")],
+      ["Approved by", words(change.approvals) || (change.approved ? "yes" : "")], ["Vetoes", words(change.vetoes)], ["Labels", change.labels.join(", ")], ["Draft", change.draft ? "yes" : ""], ["Conflicts", change.mergeable === false ? `with ${ref.branch}` : ""], ["Not understood", change.unresolved.join(", ")],
+      ["Files", change.files === null ? "" : el("details", {}, el("summary", {}, `${change.files.length} changed`), el("ul", { class: "plain" }, change.files.map((file) => el("li", {}, el("code", {}, file)))))]]),
+    ...(change.lacks.some((one) => one.lacks.length) ? [el("h2", {}, "What it lacks"), table(["Pipeline", "Lacks"], change.lacks.filter((one) => one.lacks.length).map((one) => [link("status", one.pipeline, one.pipeline), el("ul", { class: "plain" }, one.lacks.map((line) => el("li", {}, ofIt(ref, line))))]))] : []),
+    ...(change.places.length ? [el("h2", {}, "Where it is"), table(["Pipeline", "Place", "Waits for", "Done", "That rests on", "Since"], change.places.map((place) => [link("status", place.pipeline, place.pipeline), `${place.position} in ${place.queue}`, place.failing_reasons.join(", ") || place.phase || (place.active ? "its jobs" : "its turn"), soon(place),
+      el("span", {}, place.basis, place.buildsets && place.resets ? `; ${Math.round(100 * place.resets / place.buildsets)} % were tested anew lately` : ""), el("span", {}, took(Date.now() - place.enqueue_time))]))] : []),
+    ...others("What it needs", change.needs), ...others("What needs it", change.needed_by),
+    el("h2", {}, "What came of it"), table(["Pipeline", "Result", "Patchset", "Took", "Ended"], sets.map((set) => [set.pipeline, el("span", {}, el("a", { href: `${base}/buildset/${set.uuid}` }, word(set.result)), set.final || set.result === null ? "" : el("span", { class: "small" }, " superseded")), el("code", {}, (set.refs[0].patchset ?? "").slice(0, 8)),
+      set.event_timestamp && set.last_build_end_time ? took(instant(set.last_build_end_time) - instant(set.event_timestamp)) : "", when(set.last_build_end_time)]), "Nothing yet."),
+    el("h2", {}, "Message"), el("pre", {}, change.message)];
+}
+
+let drawn = "";
+async function draw() {
+  const query = new URLSearchParams({ project: asked.get("project") ?? "", change: asked.get("change") ?? "" });
+  const change = await fetched(`${api}/change?${query}`);
+  const sets = await fetched(`${api}/buildsets?${new URLSearchParams({ project: change.ref.project_canonical, branch: change.ref.branch, change: String(change.ref.change), limit: "50" })}`).catch(() => []);
+  const now = JSON.stringify([change, sets]);
+  if (now === drawn) return;
+  drawn = now;
+  const open = [...body.querySelectorAll("details")].map((one) => one.open);
+  body.replaceChildren(...shown(change, sets));
+  body.querySelectorAll("details").forEach((one, n) => { one.open = open[n] ?? false; });
+}
+
+async function again() {
+  if (!document.hidden) {
+    try { await draw(); state.className = "live"; state.textContent = "live"; } catch { state.className = "lost"; state.textContent = "connection lost, trying again…"; }
+  }
+  setTimeout(again, EVERY_MS);
+}
+
+try { await draw(); again(); } catch (error) { trouble(error); }

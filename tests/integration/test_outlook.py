@@ -1,0 +1,105 @@
+"""What the API says of one change: where it is, when it lands, what keeps it, what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
+from headgate.testing.repositories import Repositories
+from headgate.web.access import Access
+from headgate.web.app import create_app
+from headgate.web.site import Site
+
+from .conftest import TENANTS
+
+TENANT = "/api/tenant/example"
+
+
+@pytest.fixture
+async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Gate]:
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as found:
+        yield found
+
+
+@pytest.fixture
+async def client(tmp_path: Path, running: Gate) -> AsyncIterator[httpx.AsyncClient]:
+    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
+    site = Site(running.context, running.scheduler.tenants, history, tmp_path / "logs", follow, Access("secret"))
+    transport = httpx.ASGITransport(create_app(site))
+    async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+        yield found
+    history.close()
+
+
+async def until(client: httpx.AsyncClient, running: Gate, topic: str, holds: Any) -> dict[str, Any]:
+    """Return what is said of the change once it `holds`."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            moves = running.context.mirror.moves
+            answer = await client.get(f"{TENANT}/change", params={"project": "code/api", "change": topic})
+            if answer.status_code == 200 and holds(answer.json()):
+                found: dict[str, Any] = answer.json()
+                return found
+            await running.context.mirror.moved(moves)
+
+
+def gated(told: dict[str, Any]) -> dict[str, Any] | None:
+    return next((place for place in told["places"] if place["pipeline"] == "gate"), None)
+
+
+async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
+    client: httpx.AsyncClient, running: Gate, repositories: Repositories
+) -> None:
+    running.runner.hold = asyncio.Event()
+    repositories.propose("code/api", "first", {"a": "1\n"}, "Do this first")
+    first = await until(client, running, "first", lambda told: told["places"])
+    assert first["state"] == "open" and not first["approved"] and first["ref"]["subject"] == "Do this first"
+    assert [one["pipeline"] for one in first["places"]] == ["check"]
+    (kept,) = first["lacks"]
+    assert kept["pipeline"] == "gate" and "is not approved" in " ".join(kept["lacks"])
+
+    second = "Then that\n\nDepends-On: git.example/code/api/master/first\n"
+    repositories.propose("code/api", "second", {"b": "1\n"}, second)
+    repositories.approve("code/api", "first")
+    told = await until(client, running, "first", gated)
+    assert told["approved"] and told["lacks"] == [{"pipeline": "gate", "lacks": []}]
+    repositories.approve("code/api", "second")
+    behind = await until(client, running, "second", lambda told: "unit" in (gated(told) or {"basis": ""})["basis"])
+    place = gated(behind)
+    assert place is not None and place["position"] == 2 and place["active"]
+    assert place["remaining_time"] is None and "nobody knows how long it takes: unit" in place["basis"]
+    (needed,) = behind["needs"]
+    assert (needed["state"], needed["ref"]["topic"], needed["pipelines"]) == ("open", "first", ["check", "gate"])
+    first = await until(client, running, "first", lambda told: told["needed_by"])
+    assert [one["ref"]["topic"] for one in first["needed_by"]] == ["second"]
+
+    every = (await client.get(f"{TENANT}/changes", params={"project": "code/api"})).json()
+    assert [one["ref"]["topic"] for one in every] == ["first", "second"]
+    assert (await client.get(f"{TENANT}/changes", params={"limit": 1, "skip": 1})).json() == every[1:]
+    assert (await client.get(f"{TENANT}/changes", params={"project": "code/lib"})).json() == []
+
+    running.runner.hold.set()
+    landed = await until(client, running, "second", lambda told: told["state"] == "landed")
+    assert landed["lacks"] == [] and landed["needs"][0]["state"] == "landed"
+
+
+async def test_bad_questions_are_answered_in_words(client: httpx.AsyncClient, running: Gate) -> None:
+    for params, status, words in (
+        ({}, 400, "project and change"),
+        ({"project": "none", "change": "x"}, 404, "no project"),
+        ({"project": "code/api", "change": "\u202e%#?"}, 404, "no change"),
+    ):
+        answer = await client.get(f"{TENANT}/change", params=params)
+        assert (answer.status_code in (status, 503), words in answer.text or answer.status_code == 503) == (True, True)
+    assert (await client.get("/api/tenant/none/changes")).status_code == 404
+    assert (await client.get(f"{TENANT}/changes", params={"limit": 100_000})).status_code == 400
