@@ -26,7 +26,7 @@ from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.login.sessions import OF_ONE_MAX, Sessions
 from headgate.web.peers.requests import Checked
-from headgate.web.routes.login import RETURNING_MAX
+from headgate.web.routes.login import OF_PEER_MAX, RETURNING_MAX
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES
 
@@ -53,8 +53,9 @@ class Visitor:
         self.app = Checked(create_app(site), shared=True)
         self.browser = self.another()
 
-    def another(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=HERE, timeout=DEADLINE_S)
+    def another(self, host: str = "127.0.0.1") -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(self.app, client=(host, 123))
+        return httpx.AsyncClient(transport=transport, base_url=HERE, timeout=DEADLINE_S)
 
     async def begins(self, next: str = "/t/example/status", browser: httpx.AsyncClient | None = None) -> str:
         """Return the state with which somebody goes to the provider."""
@@ -272,13 +273,21 @@ async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: 
     for number, one in enumerate(asyncio.as_completed(coming, timeout=DEADLINE_S), 1):
         answer = await one
         assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
-        if number == 20:
+        if number == 20 + OF_PEER_MAX:
             break
     refused = await other.get("/login/callback", params={"state": state, "code": "code"})
-    assert refused.status_code == 503 and len(login.returning) == RETURNING_MAX, "nobody frees the place of another"
+    assert refused.status_code == 503 and len(login.returning) == OF_PEER_MAX, "nobody frees the place of another"
     await other.aclose()
+    elsewhere = visitor.another("10.1.1.1")
+    comes = {"state": await visitor.begins(browser=elsewhere), "code": "code"}
+    waiting = asyncio.ensure_future(elsewhere.get("/login/callback", params=comes))
+    async with asyncio.timeout(DEADLINE_S):
+        while "10.1.1.1" not in login.returning.values():
+            assert not waiting.done(), "one address has half of the places, and others have theirs"
+            await asyncio.sleep(0)
     provider.going.set()
-    await asyncio.gather(*coming)
+    await asyncio.gather(*coming, waiting)
+    await elsewhere.aclose()
     assert not login.returning and (await visitor.logs_in()).status_code == 303
 
 

@@ -269,6 +269,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),
         "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
+        "tenant": Option("text", "", "A tenant that is also served without its name: `/api/builds`, `/builds`."),
         "token": Option("text", "", "The operator's token: whoever brings it may do everything. Better in a file."),
         "login_max": Option("seconds", "28800", "How long who logs in to the pages is logged in."),
         "metrics": Option(

@@ -15,6 +15,7 @@ from headgate.web.errors import HANDLERS
 from headgate.web.login.flow import expected
 from headgate.web.manners import Mannered
 from headgate.web.peers.requests import App, Message, Receive, Send
+from headgate.web.rooted import Rooted, of_tenants
 from headgate.web.routes import (
     about,
     actions,
@@ -58,7 +59,11 @@ def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
 
 def create_app(site: Site) -> App:
     """Return the application; what it knows is the site's."""
-    return Mannered(_Expecting(site.access, _routed(site)))
+    app = Mannered(_Expecting(site.access, _routed(site)))
+    if not site.at_root:
+        return app
+    paths = [path for route in ROUTES for path in route.paths]
+    return Rooted(app, site.at_root, of_tenants(paths), (name for name in pages.PAGES if name != "queues"))
 
 
 class _Expecting:

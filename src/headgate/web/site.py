@@ -116,6 +116,8 @@ class Site:
     """How long builds are held."""
     root: str = ""
     """The address of the pages for people, without a trailing slash; empty: as they ask."""
+    at_root: str = ""
+    """The tenant that is also served without its name; empty: none is."""
     beside: tuple[str, ...] = ()
     """What else is served at the same port: inventory, queues."""
     large_deliveries: int = 0

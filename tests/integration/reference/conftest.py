@@ -52,6 +52,7 @@ class World:
     history: SqlHistory
     repositories: Repositories
     logs: Path
+    site: Site
 
     async def get(self, path: str, **more: Any) -> Any:  # JSON
         answer = await self.client.get(path.replace("T/", f"{TENANT}/", 1), **more)
@@ -145,5 +146,5 @@ async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Wor
         )
         transport = httpx.ASGITransport(create_app(site))
         async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
-            yield World(client, running, history, repositories, logs)
+            yield World(client, running, history, repositories, logs, site)
     history.close()

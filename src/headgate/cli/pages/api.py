@@ -13,6 +13,7 @@ from litestar import Response
 from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 from litestar.response import File, Stream
 
+from headgate.cli.pages.calls import table
 from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
 
@@ -74,7 +75,7 @@ def page() -> str:
         lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
         for route in routes:
             lines += [*_route(route, shapes), ""]
-    lines += [_DIFFERENT, "## Shapes", "", "What is marked *ours* is not in Zuul's API.", ""]
+    lines += [*table(), "", _DIFFERENT, "## Shapes", "", "What is marked *ours* is not in Zuul's API.", ""]
     for name in sorted(shapes):
         lines += [*_shape(shapes[name]), ""]
     return "\n".join(lines)

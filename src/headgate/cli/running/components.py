@@ -334,6 +334,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         hold_default_s=int(settings.number("scheduler", "default_hold_expiration")),
         hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
         root=settings.get("web", "root").rstrip("/"),
+        at_root=settings.get("web", "tenant"),
         beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))

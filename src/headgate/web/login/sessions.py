@@ -42,8 +42,8 @@ class Sessions:
     context: Context
     root: str = ""
     lasts_s: int = 28_800
-    returning: set[object] = field(default_factory=set)
-    """Ways back from a provider that are being looked at, one for each request."""
+    returning: dict[object, str] = field(default_factory=dict)
+    """Ways back from a provider that are being looked at, one for each request, and whose they are."""
     _path: str = field(init=False, default="")
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from headgate.web.access import Access, Bearer
 from headgate.web.login import flow
 from headgate.web.login.cookies import BEGUN, SESSION, Place, local, token_of
 from headgate.web.login.sessions import Sessions
+from headgate.web.peers.door import peer_of
 from headgate.web.routes.pages import page
 from headgate.web.site import HttpRequest, must_be_json, site_of
 
@@ -23,6 +24,8 @@ log = logging.getLogger("headgate.hand")
 
 RETURNING_MAX = 16
 """Who come back from a provider at a time: each has it asked."""
+OF_PEER_MAX = RETURNING_MAX // 2
+"""Of one address, so that nobody alone keeps others from logging in; behind a proxy all have its address."""
 NAMES = ("name", "preferred_username", "email")
 """Claims by which people know themselves, the best first."""
 NAME_MAX_CHARS = 100
@@ -102,13 +105,15 @@ async def login(state: State, request: HttpRequest) -> Response[Any]:
 async def callback(state: State, request: HttpRequest) -> Response[Any]:
     """Take somebody back from the provider, once it is known who they are."""
     access, sessions, place = _doors(state, request)
-    if len(sessions.returning) >= RETURNING_MAX:
+    peer = peer_of(request.client.host if request.client else "")
+    of_peer = sum(1 for one in sessions.returning.values() if one == peer)
+    if len(sessions.returning) >= RETURNING_MAX or of_peer >= OF_PEER_MAX:
         raise HTTPException("many log in just now; try again", status_code=503, headers={"Retry-After": "1"})
     returning = flow.Return(access, sessions, place.origin, dict(request.query_params))
     own = object()
     try:
         way = returning.way(place.given(BEGUN, request.headers))
-        sessions.returning.add(own)
+        sessions.returning[own] = peer
         found = await returning.login(way)
         realm = access.realm_of(found.authenticator)
         access.check_claim(found.claims, override=realm is not None and realm.override)
@@ -122,7 +127,7 @@ async def callback(state: State, request: HttpRequest) -> Response[Any]:
             f"You are not logged in: {line(str(away), 500)}; try again later", status_code=503
         ) from away
     finally:
-        sessions.returning.discard(own)
+        sessions.returning.pop(own, None)
     log.info("%s (%s) logged in", line(found.who), found.authenticator)
     cookies = [place.kept(SESSION, value, sessions.lasts_s), place.kept(BEGUN, "", 0)]
     return Redirect(local(way.next), status_code=303, headers=_FRESH, cookies=cookies)

@@ -1,0 +1,91 @@
+"""Every call of the reference's API is answered as the page about the API says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from litestar.handlers import HTTPRouteHandler
+
+from headgate.cli.pages.calls import CALLS
+from headgate.web.app import ROUTES, create_app
+from headgate.web.description import paths_of
+
+from .conftest import TENANT, World, token
+
+HELD = {"job": "unit", "count": 1, "reason": "r", "node_hold_expiration": None}
+
+
+async def known(world: World) -> dict[str, str]:
+    """Return what stands for the words in braces, once there is something of each."""
+    build = await world.landed("one")
+    held = await world.client.post(f"{TENANT}/project/code/api/autohold", json=HELD, headers=token())
+    assert held.json() is True
+    (hold,) = await world.get("T/autohold")
+    return {
+        "tenant": "example", "project": "code/api", "pipeline": "gate", "branch": "master", "job": "unit",
+        "change": "one", "id": hold["id"], "name": "local", "uuid": build["uuid"],
+        "buildset": build["buildset"]["uuid"],
+    }  # fmt: skip
+
+
+async def test_what_may_be_read_is_answered(world: World) -> None:
+    words = await known(world)
+    for call in CALLS:
+        if call.method != "GET":
+            continue
+        path = call.path.replace("buildset/{uuid}", "buildset/{buildset}").format(**words)
+        answer = await world.client.get(path, headers=token())
+        if "/key/" in path:  # this gate keeps no keys
+            assert (answer.status_code, "keeps no keys" in answer.text) == (503, True)
+            continue
+        there = 404 if call.absent or "SSH" in call.how else 200
+        assert answer.status_code == there, f"{path}: {answer.status_code} {answer.text[:200]}"
+
+
+def test_whatever_may_be_done_has_its_route() -> None:
+    served = {
+        (method, path)
+        for route in ROUTES
+        for method in (route.http_methods if isinstance(route, HTTPRouteHandler) else ["WEBSOCKET"])
+        for path in paths_of(route)
+    }
+    served |= {(m, p.replace("{verb}", v)) for m, p in served for v in ("validate", "upload") if "{verb}" in p}
+    assert not [call for call in CALLS if not call.absent and (call.method, call.path) not in served]
+    assert len({(call.method, call.path) for call in CALLS}) == len(CALLS)
+
+
+async def test_a_tenant_at_the_root_is_all_that_there_is(world: World) -> None:
+    await known(world)
+    world.site.at_root = "example"
+    transport = httpx.ASGITransport(create_app(world.site))
+    async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+
+        async def get(path: str, status: int = 200) -> Any:  # JSON
+            answer = await client.get(path, headers=token())
+            assert answer.status_code == status, f"{path}: {answer.text[:200]}"
+            return answer.json()
+
+        assert (await get("/api/info"))["info"]["tenant"] == "example"
+        for path in ("status", "builds?change=one", "jobs", "project/code/api", "authorizations", "tenant-status"):
+            own, named = await get(f"/api/{path}"), await get(f"{TENANT}/{path}")
+            assert own == named, path
+        assert (await client.get("/api/key/code/api.pub")).text == (await client.get(f"{TENANT}/key/code/api.pub")).text
+        assert (await get("/api//status"))["pipelines"], "slashes that repeat count as one"
+        assert await get("/api/tenants") == [{"name": "example", "projects": 3, "queue": 0}]
+        await get("/api/nothing", 404)
+        body = {"pipeline": "check", "change": "none"}
+        missing = await client.post("/api/project/code/api/dequeue", json=body, headers=token())
+        assert missing.status_code in (404, 409) and "none" in missing.json()["description"]
+        assert (await client.post("/api/project/code/api/dequeue", json=body)).status_code == 401
+        page = await client.get("/builds?change=one")
+        assert (page.status_code, page.headers["location"]) == (307, "/t/example/builds?change=one")
+        assert (await client.get("/t/example/builds")).status_code == 200
+        again = await client.get("http://headgate.example//builds")
+        assert again.headers["location"] == "/t/example/builds", "nobody is sent elsewhere"
+        assert (await client.get("http://headgate.example//evil.example/builds")).status_code == 404
+
+
+async def test_where_no_tenant_is_at_the_root_nothing_is(world: World) -> None:
+    assert (await world.client.get("/api/status")).status_code == 404
+    assert "tenant" not in (await world.get("/api/info"))["info"]
