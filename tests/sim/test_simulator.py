@@ -339,7 +339,7 @@ AMONG = {
     the_server_does_not_hold_the_approval: range(602, 3000, SEVERAL_EVERY),
     an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
     what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
-    what_a_cut_turn_left_is_not_cancelled: range(97, 900, CUT_EVERY),
+    what_a_cut_turn_left_is_not_cancelled: range(945, 1_700, CUT_EVERY),
     builds_are_told_to_go_on_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
     semaphores_are_written_blindly: range(780, 1200, CHECKED_EVERY),
     what_is_told_of_refs_is_not_kept: range(4, 800, TAGGED_EVERY),
