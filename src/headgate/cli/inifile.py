@@ -34,7 +34,7 @@ class IniFile:
 def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
     """Raises UserError."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
