@@ -164,6 +164,8 @@ class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of that, where a merger pushes it."""
     pushed: Pushed | None = None
     """What has landed is to be shown there; the report is what people read where the forge does not see it."""
+    echoes: bool = False
+    """A pipeline may be started by what is told: once it is, the change is looked at."""
 
 
 class Postings(msgspec.Struct, frozen=True):

@@ -175,10 +175,10 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @asynccontextmanager
-async def placed(kind: Kind, root: Path) -> AsyncIterator[Place]:
+async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[Place]:
     """Provide a gate whose jobs pass."""
     repositories = Repositories(root / "plain")
-    config = CONFIG.format(event=kind.event, failure=kind.failure, label=kind.label)
+    config = config.format(event=kind.event, failure=kind.failure, label=kind.label)
     repositories.create("ops", {"zuul.yaml": config, "jobs/unit": "#!/bin/sh\n"})
     async with kind.serve(root / "there") as hub, kind.ground.ground(hub, root) as here:
         if kind.serve is github:

@@ -346,8 +346,10 @@ async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
         await here.settled()
     assert [one for one in gate.told if one != "push"] == [
         "pull_request.opened",
+        "check_run.completed",
         "check_run.rerequested",
         "pull_request.comment",
     ]
-    (status,) = [one for event in gate.events if event.happening for one in event.happening.statuses]
+    said = [event.happening for event in gate.events if event.happening and event.happening.action == "rerequested"]
+    (status,) = [one for happening in said for one in happening.statuses]
     assert status.spelled == "headgate:acme/gate:failure"

@@ -19,6 +19,8 @@ OLD_MS = 3_600_000
 """Of what is seen for the first time ever, older comments are not told."""
 YOUNG_S = 10.0
 """What is looked at so soon after its last change may change once more within the same second."""
+UNDER_WAY = frozenset({"pending", "queued", "in_progress"})
+"""What Headgate says of what it has begun, which is told to nobody."""
 _NOTHING = Details()
 
 
@@ -106,7 +108,8 @@ def events(
     first: bool,
     spoken: Spoken = USUAL,
 ) -> Iterator[TriggerEvent]:
-    """Yield what happened.  `us`: what Headgate said itself is not told; `first`: nobody ever looked at its project."""
+    """Yield what happened.  `us`: of what Headgate said itself only results are told; `first`: nobody ever looked
+    at its project."""
     change, key = now.change, now.change.key
     before = was.details or _NOTHING if was is not None else _NOTHING
     mark = Mark.of(before.mark)
@@ -162,7 +165,9 @@ def _said(
     yield from _reviewed(pull, before, mark, us, spoken)
     told = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:
-        yield from _reported(report, told, us, spoken)
+        own = report.status.who in us
+        if not own or (before.statuses is not None and report.status.state not in UNDER_WAY):
+            yield from _reported(report, told, Account(report.status.who, permission="write" if own else ""), spoken)
     asked = _asked_again(pull)
     if asked and asked != mark.again:
         again = tuple(one.status for one in pull.reports if one.asked_again)
@@ -188,14 +193,14 @@ def _reviewed(
 
 
 def _reported(
-    report: Report, told: dict[tuple[str, str, bool], str], us: frozenset[str], spoken: Spoken
+    report: Report, told: dict[tuple[str, str, bool], str], who: Account, spoken: Spoken
 ) -> Iterator[tuple[Happening, tuple[object, ...]]]:
     one = report.status
-    if one.who in us or told.get((one.who, one.name, one.check)) == one.state:
+    if told.get((one.who, one.name, one.check)) == one.state:
         return
     if not one.check:
         state = one.state if spoken.flags else ""
-        said = Happening(spoken.pull, "status", Account(one.who), statuses=(one,), state=state)
+        said = Happening(spoken.pull, "status", who, statuses=(one,), state=state)
         yield said, (one.who, one.name, one.state, report.at_ms)
     elif report.at_ms:  # it has ended
         yield Happening(spoken.check, "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)

@@ -121,7 +121,7 @@ class Stands(ABC, Generic[Pull]):
 
     async def _with_permission(self, key: Key, project: str, event: TriggerEvent) -> TriggerEvent:
         said = event.happening
-        if said is None or said.who is None or not said.who.name:
+        if said is None or said.who is None or not said.who.name or said.who.permission:
             return event
         who = replace(said.who, permission=await self.permission(key, project, said.who.name))
         votes = tuple(replace(vote, who=who) if vote.who.name == who.name else vote for vote in said.votes)

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.gate.actions import SETTLED, Land
 from headgate.gate.work import ERROR_SIZE_MAX, LandAnswer, LandRequest
 from headgate.map.telling import Posting, Pushed
-from headgate.ports.forge import Forge, Landed, Shows
+from headgate.ports.forge import Forge, Hint, Landed, Shows
 from headgate.ports.reporter import ReportPutOff
 from headgate.services.context import Context
 from headgate.services.orders import shut
 from headgate.services.pushing import kept_back
 from headgate.services.reporting.postings import to_push
+from headgate.services.scheduler.hints import kept
 from headgate.store.store import Session
 from headgate.store.types import Op
 
@@ -46,6 +48,9 @@ class ForgeReporter:
             await self._show(posting, posting.pushed)
         elif self.forge.can.edits or posting.report.report != SETTLED:
             await self.forge.report(posting)
+            if posting.echoes and (change := posting.change) is not None:
+                hint = Hint(derived("echo", posting.key), change.project, change.number)
+                await kept(self.context, self.forge.name, hint)
 
     async def land(self, posting: Posting, work: LandRequest, session: Session) -> list[Op]:
         """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not

@@ -6,7 +6,7 @@ Notices tell everything that happens; reports what the pipeline says, to the con
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +18,7 @@ from headgate.base.ids import derived
 from headgate.base.subject import about
 from headgate.base.texts import line
 from headgate.config.forges.table import DIALECTS
+from headgate.config.model import Pipeline
 from headgate.config.operator.model import Tenant
 from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record
@@ -41,6 +42,13 @@ TOLD_MAX = 20
 SUBJECT_MAX = 300
 OPTION_MAX = 4_000
 """Characters of what a pipeline says of a reporter."""
+_STARTS = {
+    "status": frozenset({"status"}),
+    "check": frozenset({"completed"}),
+    "label": frozenset({"labeled", "tagged"}),
+    "unlabel": frozenset({"unlabeled", "labeled"}),
+}
+"""Key of a reporter -> what triggers call it when that is set; some name it by the key alone."""
 
 
 def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -135,10 +143,15 @@ def _end(action: Record) -> str:
 
 
 def reports(
-    before: State, after: State, asked: Sequence[Action], world: World, tenant: Tenant
+    before: State,
+    after: State,
+    asked: Sequence[Action],
+    world: World,
+    tenant: Tenant,
+    all_pipelines: Collection[Pipeline] = (),
 ) -> Iterator[tuple[str, Posting]]:
     """Connection and what it is told, in order: one report for each reporter that the pipeline names.  A forge is told
-    of its own changes; others wherever the change comes from."""
+    of its own changes; others wherever the change comes from.  `all_pipelines`: of the tenant."""
     pipeline, forges = world.pipeline, set(world.pipeline.drivers)
     if not pipeline.posts and not forges:
         return
@@ -157,7 +170,8 @@ def reports(
                     options = _options(how, driver) if not queue else {}
                     yield name, Posting(queue, report, how.get("ttl"), options, key)
                 else:
-                    yield name, Posting("", report, key=key, change=change, how=_heard(how, said.kind, change, world))
+                    heard, echoes = _heard(how, said.kind, change, world), _echoes(how, name, change, all_pipelines)
+                    yield name, Posting("", report, key=key, change=change, how=heard, echoes=echoes)
 
 
 def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> dict[str, Any]:
@@ -167,6 +181,21 @@ def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> d
     if silent and kind == "success" and untested(change, world):
         return {**how, "comment": True}
     return dict(how)
+
+
+def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collection[Pipeline]) -> bool:
+    """Say whether what a reporter sets may start a pipeline of the tenant: what its own account does at a forge is no
+    news to it, and nobody is told of it but for that."""
+    if name != change.connection:
+        return False  # another account, whose deeds are delivered
+    said = [(key, words) for key, words in _STARTS.items() if how.get(key)]
+    triggers = [one for each in pipelines for one in each.triggers]
+    return any(
+        key in one.more or not words.isdisjoint(map(str, as_list(one.more.get("action"))))
+        for one in triggers
+        if one.connection == name
+        for key, words in said
+    )
 
 
 def _hows(

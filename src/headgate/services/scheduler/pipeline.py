@@ -384,14 +384,14 @@ class PipelineRunner:
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, asked: list[Action], world: World) -> tuple[list[Piece], list[Piece]]:
-        """What is published of the turn, and what is reported.  When it cannot be put in words, nobody is told; the
-        turn goes on."""
+        """Return what is published of the turn, and what is reported; what cannot be put in words, nobody is told."""
         context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
         try:
             if context.publishing:
                 told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms(), context.log_url)
                 found += [context.published(*some) for some in batched(told)]
-            for connection, posting in reports(self._state, after, asked, world, self._configuration.tenant):
+            tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()
+            for connection, posting in reports(self._state, after, asked, world, tenant, known):
                 reported.append(context.reported(connection, posting))
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
