@@ -13,7 +13,7 @@ THINGS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate
 # Tests start hundreds of processes; each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: gerrit sim fuzz demo test check bench docs proto clean faults lock wheel soak
+.PHONY: gerrit nova sim fuzz demo test check bench docs proto clean faults lock wheel soak
 
 demo: .venv/.demo
 	$(BIN)/headgate demo
@@ -23,11 +23,15 @@ test: .venv/.dev check tests/node/node_modules
 	scripts/debian-packages etcd-server:etcd etcd-client:etcdctl
 	scripts/debian-packages faketime:faketime bubblewrap:bwrap iproute2:/usr/sbin/ip nftables:/usr/sbin/nft passt:pasta uidmap:newuidmap chromium:chromium openssh-server:/usr/sbin/sshd openssh-client:ssh sudo:sudo rsync:rsync postgresql:pg_ctlcluster gitolite3:gitolite mosquitto:/usr/sbin/mosquitto podman:podman busybox-static:busybox
 	-$(MAKE) --no-print-directory gerrit
+	-$(MAKE) --no-print-directory nova
 	SIM_SEEDS=$(SIM_SEEDS) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests
 
 gerrit:
 	scripts/debian-packages default-jre-headless:java openssh-client:ssh-keygen
 	scripts/maven-artifacts "$(THINGS)" src/headgate/testing/servers/gerrit.txt
+
+nova: .venv/bin/python
+	PYTHON=$(BIN)/python scripts/nova-environment "$(THINGS)/nova" requirements/nova.txt
 
 sim: .venv/.dev
 	$(BIN)/python -m headgate.testing.sim $(SEEDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.servers.nova import missing, nova
 from headgate.testing.servers.s3 import s3
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 
@@ -58,3 +60,13 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """One that anybody may use.  Take a prefix of your own."""
     with etcd(tmp_path_factory.mktemp("etcd")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def nova_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One for all processes of the tests, by its URL.  Be a user of your own."""
+    if missing():
+        pytest.skip(missing())
+    base = tmp_path_factory.getbasetemp()
+    with nova((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "nova") as url:
+        yield url

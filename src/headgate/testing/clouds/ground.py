@@ -12,7 +12,7 @@ from headgate.ports.cloud import Cloud, Made, Making, State, Wanted
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import Asked, Fault, Faults
 
-LOOK_S = 0.02
+LOOK_S = 0.1
 
 
 class Ground(Protocol):

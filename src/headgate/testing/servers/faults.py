@@ -163,7 +163,12 @@ class Faults:
         assert self._session is not None, "it was started"
         headers = {name: value for name, value in asked.headers.items() if name.lower() not in _HOPS}
         async with self._session.request(
-            asked.method, self._behind + asked.path, data=asked.body, headers=headers, allow_redirects=False
+            asked.method,
+            self._behind + asked.path,
+            data=asked.body or None,
+            headers=headers,
+            skip_auto_headers={"Content-Type"},
+            allow_redirects=False,
         ) as told:
             return Told(told.status, await told.read(), dict(told.headers))
 

@@ -6,9 +6,9 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
-from functools import cache
+from functools import cache, wraps
 from time import time
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 import httpx
 
@@ -24,6 +24,7 @@ TEXT_MAX = 1000
 """Of what a cloud says: characters that are passed on."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Answer(NamedTuple):
@@ -98,6 +99,20 @@ def said(text: str) -> str:
     """Return what a cloud says as one line that is not too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= TEXT_MAX else line[: TEXT_MAX - 1] + "…"
+
+
+def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Return a driver's method that raises Away where a cloud answers in a form that it does not have."""
+
+    @wraps(method)
+    async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(*args, **kwargs)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            told = said(f"{type(error).__name__}: {error}")
+            raise Away(f"the cloud answers in a form that is not understood ({told})") from error
+
+    return asked
 
 
 class Shared(Generic[T]):

@@ -75,11 +75,16 @@ _PODMAN = {
     "deny": Setting("text", "", "networks that machines do not reach, beside those that no build reaches."),
     "runtime": Setting("text", "", "what begins containers, as runc. Default: podman's own."),
 }
+_OPENSTACK = {
+    "cloud": Setting("text", "", "the cloud in clouds.yaml. Default: `$OS_CLOUD`, or the only one."),
+    "config_file": Setting("path", "", "the file. Default: `$OS_CLIENT_CONFIG_FILE`, or where OpenStack's tools look."),
+}
 _HERE = "headgate.adapters.nodes.clouds"
 CLOUDS: dict[str, Row] = {
     "aws": Row(f"{_HERE}.aws.driver", _AWS),
     "kubernetes": Row(f"{_HERE}.kubernetes.driver", _KUBERNETES),
     "podman": Row(f"{_HERE}.podman.driver", _PODMAN, ("authorized_keys", "whose keys log in to its machines")),
+    "openstack": Row(f"{_HERE}.openstack.driver", _OPENSTACK),
 }
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 

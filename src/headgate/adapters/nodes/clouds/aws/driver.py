@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.nodes.clouds.asking import Http
+from headgate.adapters.nodes.clouds.asking import Http, understood
 from headgate.adapters.nodes.clouds.aws import launching, quotas
 from headgate.adapters.nodes.clouds.aws.api import GONE, Ec2
 from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
@@ -89,6 +89,7 @@ class Aws:
             return f"{self._endpoint}/"
         return f"https://{service}.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/"
 
+    @understood
     async def uses(self, wanted: Wanted) -> Amounts:
         types = launching.types(wanted)
         sizes = await self._at(wanted.provider).sizes(types)
@@ -101,6 +102,7 @@ class Aws:
         size = number(wanted, "volume-size")
         return {**found, "volumes": 1.0} | ({"volume-gb": float(size)} if size else {})
 
+    @understood
     async def advance(self, wanted: Wanted, state: State) -> Making | Made:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
@@ -194,6 +196,7 @@ class Aws:
         }
         return Made(kept["instance"], kept, host(wanted.image, where["interface_ip"]), about)
 
+    @understood
     async def remove(self, wanted: Wanted, state: State) -> bool:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
@@ -235,6 +238,7 @@ class Aws:
         asked = {"Filter": [{"Name": f"tag:{NODE_TAG}", "Value": [node]}]}
         return await ec2.every("DescribeLaunchTemplates", "launchTemplates", asked, 200)
 
+    @understood
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
         try:
             ec2 = self._at(provider)
@@ -266,6 +270,7 @@ class Aws:
         except (Failed, OverQuota) as error:
             raise Away(str(error)) from error
 
+    @understood
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
         try:
             return await self._at(provider).limits()

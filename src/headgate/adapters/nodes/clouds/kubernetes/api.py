@@ -92,7 +92,7 @@ class Api:
             if status == 404:
                 raise _refused(status, answer)
             items, more = answer.get("items"), (answer.get("metadata") or {}).get("continue")
-            if items is not None and not isinstance(items, list):
+            if "items" not in answer or not isinstance(items, list | None):
                 raise Away(f"{self._cluster.server}: {path} is no list")
             found += items or []
             if not more:

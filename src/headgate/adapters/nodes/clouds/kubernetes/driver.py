@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from headgate.adapters.nodes.clouds.asking import understood
 from headgate.adapters.nodes.clouds.kubernetes import kubeconfig, objects
 from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, Refused, path
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
@@ -53,6 +54,7 @@ class Kubernetes:
         """A cluster has none that hold for all namespaces: `resource-limits` of the provider do."""
         return {}
 
+    @understood
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
         """Return every namespace of the cluster."""
         try:
@@ -69,6 +71,7 @@ class Kubernetes:
         except Refused as refused:
             raise Away(f"the namespace {resource.id} cannot be deleted: {refused}") from refused
 
+    @understood
     async def remove(self, wanted: Wanted, state: State) -> bool:
         """Everything made for a node is in its namespace."""
         try:
@@ -80,6 +83,7 @@ class Kubernetes:
             raise Away(f"the namespace {name_of(wanted.node)} cannot be deleted: {refused}") from refused
         return False
 
+    @understood
     async def advance(self, wanted: Wanted, state: State) -> Making | Made:
         """Make what lacks; each part may be there already."""
         kind, name = kind_of(wanted), name_of(wanted.node)

@@ -1,0 +1,184 @@
+"""Calls of OpenStack's services: with a token that is valid, errors in the port's words, lists that are whole."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from headgate.adapters.nodes.clouds.asking import Answer, Http, Shared, patience_s, said
+from headgate.adapters.nodes.clouds.openstack.config import Place
+from headgate.ports.cloud import Away, Failed, OverQuota
+
+EARLY_S = 300.0
+"""Before a token ends it is replaced."""
+PAGES_MAX = 500
+MICROVERSION = "compute 2.53"
+"""Of Nova, since 2017: servers tell what their flavor was."""
+TYPES = {
+    "compute": ("compute",),
+    "image": ("image",),
+    "network": ("network",),
+    "block-storage": ("block-storage", "volumev3", "volume"),
+}
+_FULL = re.compile(r"quota|limit ?exceeded|LimitExceeded|OverQuota|no more (?:ip )?addresses", re.IGNORECASE)
+_NO_HOST = re.compile(r"No valid host was found|not enough hosts|exhausted all hosts", re.IGNORECASE)
+
+
+class Refused(Failed):
+    """It will not do it."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class NoService(Exception):
+    """The cloud has none of this type."""
+
+
+class Session(NamedTuple):
+    """What one login gave."""
+
+    token: str
+    until_s: float
+    endpoints: Mapping[str, str]
+
+
+class OpenStack:
+    """One project in one region."""
+
+    def __init__(self, place: Place, region: str, http: Http, now_s: Callable[[], float]) -> None:
+        self.place, self._region, self._http, self._now_s = place, region or place.region, http, now_s
+        self._session: Session | None = None
+        self._turn = asyncio.Lock()
+        self.servers = Shared(self._servers)
+        """Every server of the project."""
+
+    async def _log_in(self) -> Session:
+        async with self._turn:
+            if self._session is None or self._session.until_s - EARLY_S <= self._now_s():
+                self._session = await self._logged_in()
+            return self._session
+
+    async def _logged_in(self) -> Session:
+        place = self.place
+        if not place.login:
+            return Session(place.token, float("inf"), place.endpoints)
+        url = place.auth_url if place.auth_url.endswith("/v3") else f"{place.auth_url.removesuffix('/v2.0')}/v3"
+        body = msgspec.json.encode({"auth": place.login})
+        answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)
+        if answer.status in (401, 403, 404):
+            raise Away(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
+        token = answer.headers.get("x-subject-token", "")
+        try:
+            told = msgspec.json.decode(answer.body)["token"] if answer.status < 300 else {}
+            until_s = datetime.fromisoformat(told["expires_at"].replace("Z", "+00:00")).timestamp()
+            catalog = {str(one["type"]): one["endpoints"] for one in told.get("catalog", [])}
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
+            token = ""
+        if not token:
+            raise Away(f"Keystone of {place.name} answers {answer.status} without a token", patience_s(answer.headers))
+        found = {service: self._endpoint(catalog, names) for service, names in TYPES.items()}
+        return Session(token, until_s, {**{n: url for n, url in found.items() if url}, **place.endpoints})
+
+    def _endpoint(self, catalog: Mapping[str, Any], names: tuple[str, ...]) -> str:
+        for name in names:
+            for one in catalog.get(name, ()):
+                here = not self._region or self._region in (one.get("region_id"), one.get("region"))
+                if here and one.get("interface") == self.place.interface:
+                    return str(one["url"]).rstrip("/")
+        return ""
+
+    async def call(
+        self, method: str, service: str, path: str, said: Any = None, query: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return what is answered.  Raise Refused, OverQuota, Away, NoService."""
+        for again in (True, False):
+            session = await self._log_in()
+            if service not in session.endpoints:
+                raise NoService(f"{self.place.name} has no service {service} in region {self._region or 'any'}")
+            base = session.endpoints[service]
+            if service == "network" and not base.endswith("/v2.0"):
+                base += "/v2.0"
+            if service == "image" and not base.endswith("/v2"):
+                base += "/v2"
+            headers = {"x-auth-token": session.token, "accept": "application/json"}
+            if service == "compute":
+                headers["openstack-api-version"] = MICROVERSION
+            if said is not None:
+                headers["content-type"] = "application/json"
+            url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
+            body = msgspec.json.encode(said) if said is not None else b""
+            answer = await self._http.ask(method, url, headers, body)
+            if answer.status == 401 and self._session == session:
+                self._session = None
+            if answer.status != 401 or not again:
+                return self._read(answer, service)
+        raise AssertionError("the second answer is one")
+
+    def _read(self, answer: Answer, service: str) -> Any:
+        whose = f"{self.place.name} ({service})"
+        if 200 <= answer.status < 300:
+            try:
+                return msgspec.json.decode(answer.body) if answer.body else None
+            except msgspec.DecodeError as error:
+                raise Away(f"{whose} answers what is not whole: {said(str(error))}") from error
+        text = _message(answer.body)
+        words = f"{whose} answers {answer.status}" + (f": {text}" if text else "")
+        if answer.status in (429, 503):
+            raise Away(words, patience_s(answer.headers))
+        if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
+            raise OverQuota(words)
+        if answer.status == 413:
+            raise Away(words, patience_s(answer.headers))
+        if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
+            raise Away(words) if answer.status != 404 else Refused(404, words)
+        raise Refused(answer.status, words)
+
+    async def every(self, service: str, path: str, members: str, query: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return all pages of a list, each after the last one's end."""
+        found, marker = list[Any](), ""
+        for _ in range(PAGES_MAX):
+            asked = {**(query or {}), **({"marker": marker} if marker else {})}
+            told = await self.call("GET", service, path, query=asked)
+            page = told.get(members) if isinstance(told, dict) else None
+            if not isinstance(page, list):
+                raise Away(f"{self.place.name} ({service}) answers without {members}")
+            found += page
+            links = told.get(f"{members}_links") or ([{"rel": "next"}] if told.get("next") else [])
+            if not page or not any(isinstance(one, dict) and one.get("rel") == "next" for one in links):
+                return found
+            following = str(page[-1].get("id", ""))
+            if following == marker:
+                break
+            marker = following
+        raise Away(f"{self.place.name} ({service}) does not come to an end with {members}")
+
+    async def _servers(self) -> list[dict[str, Any]]:
+        return await self.every("compute", "/servers/detail", "servers")
+
+
+def _message(body: bytes) -> str:
+    """Return the message of an error, wherever the service puts it."""
+    try:
+        told = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ""
+    inner = next(iter(told.values()), "") if isinstance(told, dict) else ""
+    if isinstance(inner, dict):
+        inner = f"{inner.get('type', '')} {inner.get('message', '')}".strip()
+    return said(str(inner))
+
+
+def dead(name: str, standing: str, fault: Mapping[str, Any] | None) -> Exception:
+    """Return why a server will never run: no room is another thing than one that cannot be made."""
+    told = said(str((fault or {}).get("message", "")))
+    text = f"the server is in {standing}" + (f": {told}" if told else "")
+    kind = OverQuota if _FULL.search(told) or _NO_HOST.search(told) else Failed
+    return kind(f"{name} says: {text}")

@@ -1,0 +1,158 @@
+"""What `clouds.yaml` says of a cloud, in the form that OpenStack's own tools have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headgate.base.errors import UserError
+
+SEARCHED = ("~/.config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml")
+SECURE = "secure.yaml"
+PASSWORD = frozenset({"", "password", "v3password"})
+TOKEN = frozenset({"token", "v3token"})
+APPLICATION = "v3applicationcredential"
+NOBODY = frozenset({"none", "admin_token"})
+"""There is no Keystone: a fixed address and, where one is needed, a fixed token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One cloud."""
+
+    name: str
+    auth_url: str
+    login: Mapping[str, Any] = field(repr=False)
+    """What Keystone is sent; empty: there is none."""
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    """Type of service -> its address, instead of what Keystone says."""
+    token: str = field(default="", repr=False)
+    region: str = ""
+    interface: str = "public"
+    verify: str | bool = True
+
+
+def places(file: str, env: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
+    """Return the file with clouds, and the clouds.  Raise UserError where there is none."""
+    named = file or env.get("OS_CLIENT_CONFIG_FILE", "")
+    found = next((p for p in ([named] if named else SEARCHED) if Path(p).expanduser().is_file()), "")
+    if not found:
+        raise UserError(f"there is no {named or 'clouds.yaml in ' + ' or '.join(SEARCHED)}: say where in config_file")
+    path = Path(found).expanduser()
+    clouds = _read(path)
+    secure = path.with_name(SECURE)
+    if secure.is_file() and secure != path:
+        clouds = _merged(clouds, _read(secure))
+    return path, clouds
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        said = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        # The text of the error may show a secret.
+        raise UserError(f"{path} cannot be read: {type(error).__name__}") from None
+    clouds = said.get("clouds") if isinstance(said, dict) else None
+    if not isinstance(clouds, dict):
+        raise UserError(f"{path}: `clouds` is missing")
+    return clouds
+
+
+def _merged(one: Any, other: Any) -> Any:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {name: _merged(one.get(name), other.get(name)) for name in [*one, *(n for n in other if n not in one)]}
+    return one if other is None else other
+
+
+def place(name: str, file: str, env: Mapping[str, str]) -> Place:
+    """Return the cloud of a name; empty: the only one.  Raise UserError."""
+    path, clouds = places(file, env)
+    name = name or env.get("OS_CLOUD", "") or (next(iter(clouds)) if len(clouds) == 1 else "")
+    said = clouds.get(name)
+    if not isinstance(said, dict):
+        raise UserError(f"{path} has no cloud {name!r}; it has {', '.join(map(str, clouds)) or 'none'}")
+    raw = said.get("auth")
+    auth: dict[str, Any] = raw if isinstance(raw, dict) else {}
+    kind = str(said.get("auth_type") or ("" if not auth.get("application_credential_secret") else APPLICATION))
+    where = f"{path}: cloud {name}"
+    endpoints = {
+        service: str(said[f"{key}_endpoint_override"]).rstrip("/")
+        for service, key in (
+            ("compute", "compute"),
+            ("image", "image"),
+            ("network", "network"),
+            ("block-storage", "block_storage"),
+            ("block-storage", "volume"),
+        )
+        if said.get(f"{key}_endpoint_override")
+    }
+    if kind in NOBODY and auth.get("endpoint"):
+        endpoints.setdefault("compute", str(auth["endpoint"]).rstrip("/"))
+    if kind in NOBODY and "compute" not in endpoints:
+        raise UserError(f"{where}: without Keystone `auth: endpoint` says where Nova is")
+    login = {} if kind in NOBODY else _login(kind, auth, where)
+    verify: str | bool = said.get("verify") is not False
+    if verify and said.get("cacert"):
+        verify = str(path.parent / Path(str(said["cacert"])).expanduser())
+    return Place(
+        name,
+        str(auth.get("auth_url") or "").rstrip("/"),
+        login,
+        endpoints,
+        str(auth.get("token") or "") if kind in NOBODY else "",
+        str(said.get("region_name") or ""),
+        str(said.get("interface") or said.get("endpoint_type") or "public").removesuffix("URL"),
+        verify,
+    )
+
+
+def _login(kind: str, auth: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not auth.get("auth_url"):
+        raise UserError(f"{where}: `auth: auth_url` is missing")
+    if kind == APPLICATION:
+        said: dict[str, Any] = {"secret": auth.get("application_credential_secret")}
+        if auth.get("application_credential_id"):
+            said["id"] = auth["application_credential_id"]
+        else:
+            said |= {"name": auth.get("application_credential_name"), "user": _user(auth)}
+        if not said["secret"] or not (said.get("id") or said.get("name")):
+            raise UserError(f"{where}: an application credential has an id (or a name and a user) and a secret")
+        return {"identity": {"methods": ["application_credential"], "application_credential": said}}
+    if kind in PASSWORD:
+        if not auth.get("password") or not (auth.get("username") or auth.get("user_id")):
+            raise UserError(f"{where}: `auth` has username and password, or an application credential")
+        identity: dict[str, Any] = {
+            "methods": ["password"],
+            "password": {"user": {**_user(auth), "password": auth["password"]}},
+        }
+    elif kind in TOKEN:
+        identity = {"methods": ["token"], "token": {"id": auth.get("token")}}
+    else:
+        raise UserError(f"{where}: auth_type {kind!r} is not known here; use password or {APPLICATION}")
+    scope = _scope(auth)
+    return {"identity": identity} | ({"scope": scope} if scope else {})
+
+
+def _domain(auth: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    if auth.get(f"{kind}_domain_id") or auth.get("domain_id"):
+        return {"id": auth.get(f"{kind}_domain_id") or auth["domain_id"]}
+    named = auth.get(f"{kind}_domain_name") or auth.get("domain_name") or auth.get("default_domain")
+    return {"name": named} if named else {"id": "default"}
+
+
+def _user(auth: Mapping[str, Any]) -> dict[str, Any]:
+    if auth.get("user_id"):
+        return {"id": auth["user_id"]}
+    return {"name": auth.get("username"), "domain": _domain(auth, "user")}
+
+
+def _scope(auth: Mapping[str, Any]) -> dict[str, Any]:
+    if project := auth.get("project_id") or auth.get("tenant_id"):
+        return {"project": {"id": project}}
+    if project := auth.get("project_name") or auth.get("tenant_name"):
+        return {"project": {"name": project, "domain": _domain(auth, "project")}}
+    return {}

@@ -1,0 +1,281 @@
+"""Machines of OpenStack: each step is a few calls, and each can be repeated."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headgate.adapters.nodes.clouds.asking import Http, understood
+from headgate.adapters.nodes.clouds.openstack import floating
+from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, Refused, dead
+from headgate.adapters.nodes.clouds.openstack.config import Place, place
+from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.told import addresses, host, key, number, texts
+from headgate.ports.cloud import NODE_TAG, Amounts, Away, Failed, Made, Making, OverQuota, Resource, State, Wanted
+
+GONE = ("DELETED", "SOFT_DELETED")
+METADATA_MAX = 255
+T = TypeVar("T")
+_UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
+
+
+def connect(given: Given) -> Machines:
+    """Return the cloud that a connection names.  Raise UserError for a `clouds.yaml` that does not say it."""
+    file = given.said.get("config_file", "")
+    where = str(given.directory / Path(file).expanduser()) if file else ""
+    return Machines(given.name, place(given.said.get("cloud", ""), where, os.environ))
+
+
+class Machines:
+    """One project; each region is spoken to on its own."""
+
+    def __init__(self, name: str, place: Place, now_s: Callable[[], float] = time.time) -> None:
+        """`name`: of the connection."""
+        self.name, self._place, self._now_s = name, place, now_s
+        self._http = Http(place.verify)
+        self._regions: dict[str, OpenStack] = {}
+
+    def _at(self, provider: Mapping[str, Any]) -> OpenStack:
+        region = str(provider.get("region") or "")
+        if region not in self._regions:
+            self._regions[region] = OpenStack(self._place, region, self._http, self._now_s)
+        return self._regions[region]
+
+    @understood
+    async def uses(self, wanted: Wanted) -> Amounts:
+        flavor = await self._flavor(self._at(wanted.provider), wanted)
+        found = {"instances": 1.0, "cores": float(flavor["vcpus"]), "ram": float(flavor["ram"])}
+        if key(wanted, "boot-from-volume"):
+            found |= {"volumes": 1.0, "volume-gb": float(number(wanted, "volume-size") or flavor["disk"])}
+        return found
+
+    async def _flavor(self, cloud: OpenStack, wanted: Wanted) -> dict[str, Any]:
+        name = wanted.flavor.get("flavor-name")
+        for one in await _heard(cloud.every("compute", "/flavors/detail", "flavors")):
+            if name and name in (one["name"], one["id"]):
+                return dict(one)
+        raise Failed(f"{cloud.place.name} has no flavor {name!r:.80}")
+
+    @understood
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        try:
+            return await self._advance(self._at(wanted.provider), wanted, state)
+        except NoService as error:
+            raise Failed(str(error)) from error
+
+    async def _advance(self, cloud: OpenStack, wanted: Wanted, state: State) -> Making | Made:
+        mine = await self._mine(cloud, wanted, state)
+        if mine:
+            # A call whose answer was lost may have been under way when it was repeated.
+            for extra in mine[1:]:
+                await _delete(cloud, extra["id"])
+            return await self._look(cloud, wanted, mine[0])
+        if "server" in state:
+            raise Failed(f"{cloud.place.name} has no server {state['server']} any more")
+        told = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
+        return Making({"server": str(told["server"]["id"])}, "the server is BUILD")
+
+    async def _mine(self, cloud: OpenStack, wanted: Wanted, state: State) -> list[dict[str, Any]]:
+        """Return the servers of a node, the one that stays first."""
+        found = [
+            one
+            for one in await cloud.servers()
+            if one["status"] not in GONE
+            and ((one.get("metadata") or {}).get(NODE_TAG) == wanted.node or one["id"] == state.get("server"))
+        ]
+        return sorted(found, key=lambda one: (one["id"] != state.get("server"), one.get("created", ""), one["id"]))
+
+    async def _server(self, cloud: OpenStack, wanted: Wanted) -> dict[str, Any]:
+        flavor, image = await self._flavor(cloud, wanted), await self._image(cloud, wanted)
+        drive, userdata = key(wanted, "config-drive"), key(wanted, "userdata")
+        said: dict[str, Any] = {
+            "name": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:METADATA_MAX],
+            "flavorRef": flavor["id"],
+            "metadata": {name[:METADATA_MAX]: value[:METADATA_MAX] for name, value in wanted.tags.items()},
+            "config_drive": drive is not False,
+            "networks": await self._networks(cloud, wanted),
+        }
+        for name, value in (
+            ("key_name", key(wanted, "key-name")),
+            ("availability_zone", key(wanted, "az")),
+            ("user_data", base64.b64encode(userdata.encode()).decode() if isinstance(userdata, str) else None),
+            ("security_groups", [{"name": one} for one in texts(wanted, "security-groups")]),
+        ):
+            if value:
+                said[name] = value
+        if key(wanted, "boot-from-volume"):
+            said["block_device_mapping_v2"] = [
+                {
+                    "boot_index": 0,
+                    "uuid": image,
+                    "source_type": "image",
+                    "destination_type": "volume",
+                    "volume_size": number(wanted, "volume-size") or flavor["disk"],
+                    "delete_on_termination": True,
+                }
+            ]
+        else:
+            said["imageRef"] = image
+        return said
+
+    async def _image(self, cloud: OpenStack, wanted: Wanted) -> str:
+        name = str(wanted.image.get("image-id") or "")
+        if not name:
+            raise Failed(f"image {wanted.image.get('name', '')}: image-id is missing")
+        if _UUID.fullmatch(name):
+            return name
+        found = await cloud.every("image", "/images", "images", {"name": name, "status": "active"})
+        if not found:
+            raise Failed(f"{cloud.place.name} has no image {name!r:.80}")
+        return str(max(found, key=lambda one: (str(one.get("created_at", "")), one["id"]))["id"])
+
+    async def _networks(self, cloud: OpenStack, wanted: Wanted) -> list[dict[str, str]] | str:
+        named = texts(wanted, "networks")
+        found = []
+        for name in named:
+            known = (
+                [] if _UUID.fullmatch(name) else await cloud.every("network", "/networks", "networks", {"name": name})
+            )
+            if not known and not _UUID.fullmatch(name):
+                raise Failed(f"{cloud.place.name} has no network {name!r:.80}")
+            if len(known) > 1:
+                raise Failed(f"{cloud.place.name} has {len(known)} networks {name!r:.80}: name it by its id")
+            found.append({"uuid": str(known[0]["id"]) if known else name})
+        return found or "auto"
+
+    async def _look(self, cloud: OpenStack, wanted: Wanted, server: Mapping[str, Any]) -> Making | Made:
+        state, standing = {"server": str(server["id"])}, str(server["status"])
+        if standing in ("BUILD", "REBUILD", "UNKNOWN"):
+            return Making(state, f"the server is {standing}")
+        if standing != "ACTIVE":
+            raise dead(cloud.place.name, standing, server.get("fault"))
+        public, private, six = floating.addresses_of(server)
+        if not public and key(wanted, "auto-floating-ip") is not False:
+            public = await floating.lend(cloud, wanted, state["server"])
+        where = addresses(public, private, six, prefer_public=True)
+        if not where["interface_ip"]:
+            return Making(state, "the server runs and has no address yet")
+        if key(wanted, "boot-from-volume"):
+            await self._tag_volumes(cloud, wanted, server)
+        about: dict[str, Any] = {
+            **where,
+            "az": server.get("OS-EXT-AZ:availability_zone") or "",
+            "cloud": self.name,
+            "region": str(wanted.provider.get("region") or self._place.region),
+            "host_id": server.get("hostId") or "",
+            "external_id": state["server"],
+            "node_properties": {},
+        }
+        return Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
+
+    async def _tag_volumes(self, cloud: OpenStack, wanted: Wanted, server: Mapping[str, Any]) -> None:
+        """Volumes that Nova makes go with their server; their tags are for whoever finds one that did not."""
+        for one in server.get("os-extended-volumes:volumes_attached") or ():
+            try:
+                await cloud.call(
+                    "POST", "block-storage", f"/volumes/{one['id']}/metadata", {"metadata": dict(wanted.tags)}
+                )
+            except (NoService, Refused):
+                return
+
+    @understood
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        cloud = self._at(wanted.provider)
+        return await _as_away(self._remove(cloud, wanted, state))
+
+    async def _remove(self, cloud: OpenStack, wanted: Wanted, state: State) -> bool:
+        left = await self._mine(cloud, wanted, state)
+        await floating.give_back(cloud, wanted.node)
+        for one in left:
+            if one.get("OS-EXT-STS:task_state") != "deleting":
+                await _delete(cloud, str(one["id"]))
+        return not left
+
+    @understood
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        return await _as_away(self._resources(self._at(provider)))
+
+    async def _resources(self, cloud: OpenStack) -> list[Resource]:
+        found = []
+        for one in await cloud.servers():
+            flavor = one.get("flavor") or {}
+            taken = {"instances": 1.0, "cores": float(flavor.get("vcpus", 0)), "ram": float(flavor.get("ram", 0))}
+            if one["status"] not in GONE:
+                found.append(Resource(str(one["id"]), "server", dict(one.get("metadata") or {}), taken))
+        for name, tags in await floating.ours(cloud):
+            found.append(Resource(name, "floating-ip", tags, {}))
+        try:
+            volumes = await cloud.every("block-storage", "/volumes/detail", "volumes")
+        except NoService:
+            volumes = []
+        for one in volumes:
+            size = {"volumes": 1.0, "volume-gb": float(one.get("size") or 0)}
+            found.append(Resource(str(one["id"]), "volume", dict(one.get("metadata") or {}), size))
+        return found
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        cloud = self._at(provider)
+        if resource.kind == "server":
+            await _as_away(_delete(cloud, resource.id))
+        elif resource.kind == "floating-ip":
+            await _as_away(floating.release(cloud, resource.id))
+        else:
+            await _as_away(_delete_volume(cloud, resource.id))
+
+    @understood
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        return await _as_away(self._limits(self._at(provider)))
+
+    async def _limits(self, cloud: OpenStack) -> Amounts:
+        names = {
+            "compute": {"instances": "maxTotalInstances", "cores": "maxTotalCores", "ram": "maxTotalRAMSize"},
+            "block-storage": {"volumes": "maxTotalVolumes", "volume-gb": "maxTotalVolumeGigabytes"},
+        }
+        found = dict[str, float]()
+        for service, kinds in names.items():
+            try:
+                told = await cloud.call("GET", service, "/limits")
+            except NoService:
+                continue
+            absolute = ((told or {}).get("limits") or {}).get("absolute") or {}
+            found |= {kind: float(absolute[name]) for kind, name in kinds.items() if absolute.get(name, -1) >= 0}
+        return found
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+async def _delete(cloud: OpenStack, name: str) -> None:
+    try:
+        await cloud.call("DELETE", "compute", f"/servers/{name}")
+    except Refused as error:
+        if error.status not in (404, 409):  # 409: it goes already, or cannot right now
+            raise
+
+
+async def _delete_volume(cloud: OpenStack, name: str) -> None:
+    try:
+        await cloud.call("DELETE", "block-storage", f"/volumes/{name}")
+    except Refused as error:
+        if error.status != 404:
+            raise
+
+
+async def _heard(call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except NoService as error:
+        raise Away(str(error)) from error
+
+
+async def _as_away(call: Awaitable[T]) -> T:
+    """What is not about making one node is asked for again."""
+    try:
+        return await call
+    except (Failed, OverQuota, NoService) as error:
+        raise Away(str(error)) from error

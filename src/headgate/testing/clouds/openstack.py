@@ -1,0 +1,218 @@
+"""A real Nova, with a Keystone, a Glance and a Neutron of the few calls that are made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+from headgate.adapters.nodes.clouds.openstack.config import Place
+from headgate.adapters.nodes.clouds.openstack.driver import Machines
+from headgate.adapters.nodes.clouds.openstack.floating import tags_of
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.faults import Asked, Fault, Faults, Pass, Told, answers
+from headgate.testing.servers.nova import IMAGE, NETWORK, TENANT
+
+SECRET = "a-secret-of-no-worth"
+OUTSIDE = "outside-0000"
+
+
+def fault(status: int, name: str, text: str, headers: Mapping[str, str] | None = None) -> Fault:
+    """Return that Nova answers an error, in the form that it documents."""
+    body = json.dumps({name: {"code": status, "message": text}}).encode()
+    return answers(status, body, {"content-type": "application/json", **(headers or {})})
+
+
+def _told(status: int, said: Any = None, headers: Mapping[str, str] | None = None) -> Told:
+    body = b"" if said is None else json.dumps(said).encode()
+    return Told(status, body, {"content-type": "application/json", **(headers or {})})
+
+
+class Services:
+    """What stands beside Nova; whoever asks Nova without a token of this Keystone is not let in."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+        self.url = ""
+        self.tokens = 0
+        self.valid = set[str]()
+        self.lends = False
+        """Has the cloud a network outside?"""
+        self.floating: dict[str, dict[str, Any]] = {}
+        self.logins: list[Any] = []
+
+    async def __call__(self, asked: Asked, go_on: Pass) -> Told | None:
+        """Answer for Keystone, Glance and Neutron; None: it is Nova's."""
+        path, query = urlsplit(asked.path).path, parse_qs(urlsplit(asked.path).query)
+        if path == "/identity/v3/auth/tokens":
+            return self._log_in(json.loads(asked.body)["auth"])
+        token = next((value for name, value in asked.headers.items() if name.lower() == "x-auth-token"), "")
+        if token not in self.valid:
+            return _told(401, {"error": {"code": 401, "message": "The request you have made requires authentication."}})
+        if path == "/image/v2/images":
+            named = query.get("name") == ["debian"]
+            image = {"id": IMAGE, "name": "debian", "status": "active", "created_at": "2026-01-01T00:00:00Z"}
+            older = {**image, "id": str(uuid.uuid4()), "created_at": "2025-01-01T00:00:00Z"}
+            return _told(200, {"images": [older, image] if named else []})
+        if path.startswith("/network/v2.0/"):
+            return self._network(asked, path.removeprefix("/network/v2.0/"), query)
+        return None
+
+    def _log_in(self, auth: Mapping[str, Any]) -> Told:
+        self.logins.append(auth)
+        identity = auth["identity"]
+        user = identity.get("password", {}).get("user", {})
+        application = identity.get("application_credential", {})
+        if SECRET not in (user.get("password"), application.get("secret")):
+            return _told(401, {"error": {"code": 401, "message": "no"}})
+        self.tokens += 1
+        token = f"{TENANT}.{self.user}.{self.tokens}"
+        self.valid.add(token)
+        catalog = [
+            {
+                "type": kind,
+                "endpoints": [
+                    {"interface": "internal", "region_id": "RegionOne", "url": "http://127.0.0.1:9"},
+                    {"interface": "public", "region_id": "RegionTwo", "url": "http://127.0.0.1:9"},
+                    {"interface": "public", "region_id": "RegionOne", "url": f"{self.url}{at}"},
+                ],
+            }
+            for kind, at in (("compute", "/v2.1"), ("image", "/image"), ("network", "/network/"))
+        ]
+        said = {"token": {"expires_at": "2100-01-01T00:00:00.000000Z", "catalog": catalog}}
+        return _told(201, said, {"x-subject-token": token})
+
+    def _network(self, asked: Asked, path: str, query: Mapping[str, list[str]]) -> Told:
+        if path == "networks":
+            every = [{"id": NETWORK, "name": "private", "router:external": False}]
+            every += [{"id": OUTSIDE, "name": "outside", "router:external": True}] if self.lends else []
+            wanted = [n for n in every if query.get("name", [n["name"]]) == [n["name"]]]
+            return _told(
+                200, {"networks": [n for n in wanted if "router:external" not in query or n["router:external"]]}
+            )
+        if path == "ports":
+            server = query["device_id"][0]
+            address = [{"ip_address": "192.168.1.30", "subnet_id": "s"}]
+            port = {"id": f"port-of-{server}", "network_id": NETWORK, "device_id": server, "fixed_ips": address}
+            return _told(200, {"ports": [port]})
+        if path == "floatingips" and asked.method == "POST":
+            said = json.loads(asked.body)["floatingip"]
+            if any(one["port_id"] == said["port_id"] for one in self.floating.values()):
+                text = {"NeutronError": {"type": "FloatingIPPortAlreadyAssociated", "message": "it has one"}}
+                return _told(409, text)
+            name = str(uuid.uuid4())
+            address = f"203.0.113.{len(self.floating) + 1}"  # type: ignore[assignment]
+            self.floating[name] = {"id": name, "floating_ip_address": address, **said}
+            return _told(201, {"floatingip": self.floating[name]})
+        if path == "floatingips":
+            return _told(200, {"floatingips": list(self.floating.values())})
+        if asked.method == "DELETE" and path.startswith("floatingips/"):
+            gone = self.floating.pop(path.removeprefix("floatingips/"), None)
+            return _told(204) if gone else _told(404, {"NeutronError": {"type": "NotFound", "message": "none"}})
+        return _told(404, {"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found."}})
+
+
+class OpenStackGround:
+    """A user of the project that has networks; other users' servers in it are those of other tests."""
+
+    machine = "server"
+    full = staticmethod(fault(403, "forbidden", "Quota exceeded for instances: Requested 1, but already used 10 of 10"))
+    throttled = staticmethod(fault(429, "overLimit", "This request was rate-limited.", {"retry-after": "7"}))
+    refused = staticmethod(fault(400, "badRequest", "Not now: the moon is full."))
+    away = staticmethod(fault(500, "computeFault", "Unexpected API Error."))
+    secrets = [SECRET]  # noqa: RUF012 - nobody changes it
+
+    def __init__(self, faults: Faults, services: Services, nova: str) -> None:
+        self.faults, self.services, self._nova = faults, services, nova
+        self.provider = {"name": "here", "region": "RegionOne"}
+
+    def place(self, login: Mapping[str, Any] | None = None) -> Place:
+        """Return where it is, as `clouds.yaml` would say it."""
+        user = {"name": self.services.user, "domain": {"id": "default"}, "password": SECRET}
+        said = {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": {"project": {"id": TENANT}}}
+        return Place("stacky", f"{self.faults.url}/identity/v3", login or said)
+
+    def driver(self) -> Machines:
+        """Return a driver with a password."""
+        return Machines("stacky", self.place())
+
+    def wanted(
+        self, node: str, label: Mapping[str, Any] | None = None, image: Mapping[str, Any] | None = None
+    ) -> Wanted:
+        """Return a node of an image that Nova has; `label`, `image`: keys beside or instead of the usual ones."""
+        return Wanted(
+            node,
+            {"name": "small", "networks": [NETWORK], **(label or {})},
+            {"name": "debian", "image-id": IMAGE, "username": "debian", **(image or {})},
+            {"name": "tiny", "flavor-name": "m1.tiny"},
+            self.provider,
+            {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"},
+        )
+
+    def impossible(self, node: str) -> Wanted:
+        """Return a node whose image is gone."""
+        return self.wanted(node, image={"image-id": str(uuid.uuid4())})
+
+    def makes(self, asked: Asked) -> bool:
+        """Say whether it is the call that makes a server."""
+        return asked.method == "POST" and asked.path.startswith("/v2.1/servers")
+
+    def lists(self, asked: Asked) -> bool:
+        """Say whether it is the call that lists servers."""
+        return asked.method == "GET" and asked.path.startswith("/v2.1/servers/detail")
+
+    async def nova(self, method: str, path: str, said: Any = None) -> Any:
+        """Ask Nova, past the proxy."""
+        headers = {"x-auth-token": f"{TENANT}.{self.services.user}.0", "openstack-api-version": "compute 2.53"}
+        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+            told = await client.request(method, self._nova + path, json=said, headers=headers)
+        assert told.status_code < 300, told.text
+        return told.json() if told.content else None
+
+    async def everything(self) -> dict[str, Mapping[str, str]]:
+        """Return the servers that Nova has of this user, and the addresses that are lent."""
+        found: dict[str, Mapping[str, str]] = {}
+        for one in (await self.nova("GET", "/servers/detail"))["servers"]:
+            if one["user_id"] == self.services.user and one["status"] != "DELETED":
+                found[one["id"]] = one["metadata"]
+        for name, lent in self.services.floating.items():
+            found[name] = {**tags_of(lent["description"])}
+        return found
+
+    async def foreign(self) -> str:
+        """Make a server with a tag of another installation."""
+        said = {
+            "name": "theirs",
+            "imageRef": IMAGE,
+            "flavorRef": "1",
+            "networks": [{"uuid": NETWORK}],
+            "metadata": {SYSTEM_TAG: "theirs", NODE_TAG: "their-node"},
+        }
+        return str((await self.nova("POST", "/servers", {"server": said}))["server"]["id"])
+
+    async def clear(self) -> None:
+        """Leave nothing to whoever comes next."""
+        for name in await self.everything():
+            if re.fullmatch(r"[0-9a-f-]{36}", name) and name not in self.services.floating:
+                await self.nova("DELETE", f"/servers/{name}")
+
+
+@asynccontextmanager
+async def openstack_ground(server: str) -> AsyncIterator[OpenStackGround]:
+    """Provide Nova behind a proxy, with what stands beside it."""
+    services = Services(f"user-{uuid.uuid4().hex}")
+    async with Faults(server.removesuffix("/v2.1")).serving() as faults:
+        services.url = faults.url
+        faults.behave(services)
+        ground = OpenStackGround(faults, services, server)
+        try:
+            yield ground
+        finally:
+            await ground.clear()

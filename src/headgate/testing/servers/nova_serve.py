@@ -1,0 +1,82 @@
+# mypy: ignore-errors
+"""Run by the Python of an environment that has Nova: its services, and a hypervisor that only says so, in one process.
+
+Arguments: a port, and a file that whoever needs it holds a shared lock on; it ends when nobody does.
+"""
+
+import warnings
+
+warnings.simplefilter("ignore")
+
+from nova.tests.functional import integrated_helpers  # noqa: E402, I001 - it patches what is imported after it
+
+import fcntl  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+from socketserver import ThreadingMixIn  # noqa: E402
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server  # noqa: E402
+
+LOOK_S = 1.0
+
+
+class Cloud(integrated_helpers._IntegratedTestBase):
+    """Nova's services as its own tests have them, and never over."""
+
+    CAST_AS_CALL = False
+
+    def setUp(self):
+        """Start everything, with room for many."""
+        self.flags(instances=1000, cores=2000, ram=1024000, group="quota")
+        self.flags(compute_driver="fake.FakeDriver")
+        super().setUp()
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore")
+
+    def runTest(self):
+        """Do nothing: who serves is the test."""
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    """Requests beside each other."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class Quiet(WSGIRequestHandler):
+    """Tells nothing of requests."""
+
+    def log_message(self, *told):
+        """Say nothing."""
+
+
+def as_user(app):
+    """Return the application with a token `PROJECT.USER.…` for who asks: the Keystone before it has seen to that."""
+
+    def application(environ, start_response):
+        project, user, *_ = [*environ.get("HTTP_X_AUTH_TOKEN", "").split("."), ""]
+        environ |= {"HTTP_X_AUTH_USER": user, "HTTP_X_AUTH_PROJECT_ID": project, "HTTP_X_ROLES": "reader,member"}
+        return app(environ, start_response)
+
+    return application
+
+
+def end_with_the_last(file):
+    """End when nobody holds the file any more."""
+    with open(file, "a") as held:
+        while True:
+            time.sleep(LOOK_S)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_the_last, args=(sys.argv[2],), daemon=True).start()
+    cloud = Cloud("runTest")
+    cloud.setUp()
+    make_server("127.0.0.1", int(sys.argv[1]), as_user(cloud.api_fixture.app()), Server, Quiet).serve_forever()

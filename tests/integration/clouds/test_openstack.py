@@ -1,0 +1,352 @@
+"""What OpenStack has of its own: logins, names of things, lent addresses, servers that failed, volumes."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.adapters.nodes.clouds.openstack.config import place
+from headgate.adapters.nodes.clouds.openstack.driver import Machines, connect
+from headgate.adapters.nodes.clouds.openstack.floating import addresses_of, described, tags_of
+from headgate.adapters.nodes.clouds.registry import Given
+from headgate.base.errors import UserError
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Away, Failed, OverQuota
+from headgate.testing.clouds.ground import driving, gone, made, steps
+from headgate.testing.clouds.openstack import SECRET, OpenStackGround, fault, openstack_ground
+from headgate.testing.servers.faults import Asked, Fault, Told, answers, changed, lost
+from headgate.testing.servers.nova import IMAGE, NETWORK
+
+
+@pytest.fixture
+async def ground(nova_server: str) -> AsyncIterator[OpenStackGround]:
+    async with openstack_ground(nova_server) as found:
+        yield found
+
+
+@pytest.fixture
+async def driver(ground: OpenStackGround) -> AsyncIterator[Machines]:
+    async with driving(ground) as found:
+        assert isinstance(found, Machines)
+        yield found
+
+
+def node() -> str:
+    return str(uuid.uuid4())
+
+
+def lends(asked: Asked) -> bool:
+    return asked.method == "POST" and asked.path == "/network/v2.0/floatingips"
+
+
+async def test_names_are_looked_up_and_nova_is_told_what_the_label_says(
+    ground: OpenStackGround, driver: Machines
+) -> None:
+    wanted = ground.wanted(
+        node(),
+        {"networks": ["private"], "userdata": "#!/bin/sh\né", "security-groups": ["default"], "az": "nova"},
+        {"image-id": "debian", "config-drive": False},
+    )
+    told = await made(driver, wanted)
+    there = (await ground.nova("GET", f"/servers/{told.external_id}"))["server"]
+    assert there["image"]["id"] == IMAGE and there["flavor"]["original_name"] == "m1.tiny"
+    assert there["metadata"] == wanted.tags and there["config_drive"] == "" and list(there["addresses"]) == ["private"]
+    asked = next(json.loads(one.body)["server"] for one in ground.faults.asked if ground.makes(one))
+    assert asked["security_groups"] == [{"name": "default"}] and asked["availability_zone"] == "nova"
+    assert told.host == {
+        "ansible_host": there["addresses"]["private"][0]["addr"],
+        "ansible_port": 22,
+        "ansible_connection": "ssh",
+        "ansible_user": "debian",
+    }
+    assert (told.about["az"], told.about["cloud"], told.about["region"]) == ("nova", "stacky", "RegionOne")
+    assert told.about["host_id"] == there["hostId"] and told.about["public_ipv4"] == ""
+    assert await driver.uses(wanted) == {"instances": 1, "cores": 1, "ram": 512}
+    assert (await driver.limits(ground.provider))["cores"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("label", "image", "flavor", "told"),
+    [
+        ({}, {"image-id": "windows"}, {}, "no image 'windows'"),
+        ({}, {"image-id": None}, {}, "image-id is missing"),
+        ({"networks": ["nowhere"]}, {}, {}, "no network 'nowhere'"),
+        ({"networks": 7}, {}, {}, "networks: a list"),
+        ({}, {}, {"flavor-name": "huge"}, "no flavor 'huge'"),
+        ({"key-name": "no-such-key"}, {}, {}, "no-such-key|key_name"),
+    ],
+)
+async def test_what_is_not_there_fails_in_words(
+    ground: OpenStackGround, driver: Machines, label: dict[str, Any], image: dict[str, Any], flavor: Any, told: str
+) -> None:
+    wanted = ground.wanted(node(), label, image)
+    with pytest.raises(Failed, match=told):
+        await made(driver, replace(wanted, flavor={**wanted.flavor, **flavor}))
+    assert await ground.everything() == {}
+
+
+async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGround, driver: Machines) -> None:
+    ground.services.lends = True
+    wanted = ground.wanted(node())
+    ground.faults.once(lost, lends)
+    with pytest.raises(Away):
+        await made(driver, wanted)
+    async with driving(ground) as after_a_crash:
+        told = await made(after_a_crash, wanted, {})
+    (one,) = ground.services.floating.values()
+    assert told.host is not None and told.host["ansible_host"] == one["floating_ip_address"]
+    assert told.about["private_ipv4"] == "192.168.1.30" and tags_of(one["description"]) == wanted.tags
+    ground.services.floating["of-others"] = {"id": "of-others", "description": "of others", "port_id": None}
+    listed = {found.id: found for found in await driver.resources(ground.provider)}
+    assert listed[one["id"]].tags[NODE_TAG] == wanted.node and listed["of-others"].tags == {}
+    await driver.delete(ground.provider, listed[one["id"]])
+    await driver.delete(ground.provider, listed[one["id"]])
+    await made(driver, wanted, {})
+    await gone(driver, wanted, {})
+    assert list(ground.services.floating) == ["of-others"]
+
+
+async def test_no_address_is_lent_where_the_label_does_not_want_it(ground: OpenStackGround, driver: Machines) -> None:
+    ground.services.lends = True
+    await made(driver, ground.wanted(node(), {"auto-floating-ip": False}))
+    assert ground.services.floating == {}
+
+
+async def test_no_address_to_lend_is_no_room(ground: OpenStackGround, driver: Machines) -> None:
+    ground.services.lends = True
+    text = {"NeutronError": {"type": "OverQuota", "message": "Quota exceeded for resources: ['floatingip']."}}
+    ground.faults.once(answers(409, json.dumps(text).encode()), lends)
+    with pytest.raises(OverQuota, match="floatingip"):
+        await made(driver, ground.wanted(node()))
+
+
+async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, driver: Machines) -> None:
+    """Nova takes no token of its caller: a call that is under way while it is repeated makes two."""
+    wanted = ground.wanted(node())
+    told = await made(driver, wanted)
+    said = {
+        "name": "twin",
+        "imageRef": IMAGE,
+        "flavorRef": "1",
+        "networks": [{"uuid": NETWORK}],
+        "metadata": dict(wanted.tags),
+    }
+    await ground.nova("POST", "/servers", {"server": said})
+    again = await made(driver, wanted, told.state)
+    assert again.external_id == told.external_id
+    while len(await ground.everything()) > 1:
+        await driver.advance(wanted, told.state)
+    assert list(await ground.everything()) == [told.external_id]
+
+
+def in_error(message: str) -> Callable[[bytes], bytes]:
+    def by(said: bytes) -> bytes:
+        told = json.loads(said)
+        for one in told["servers"]:
+            one |= {"status": "ERROR", "fault": {"code": 500, "message": message, "created": ""}}
+        return json.dumps(told).encode()
+
+    return by
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("No valid host was found. There are not enough hosts available.", OverQuota),
+        ("Maximum number of ports exceeded: Quota exceeded", OverQuota),
+        ("Build of instance aborted: Volume did not finish being created", Failed),
+    ],
+)
+async def test_a_server_in_error_says_why(
+    ground: OpenStackGround, driver: Machines, message: str, kind: type[Exception]
+) -> None:
+    wanted = ground.wanted(node())
+    state = await steps(driver, wanted, 1)
+    ground.faults.once(changed(in_error(message)), ground.lists)
+    with pytest.raises(kind, match=message[:20]):
+        await driver.advance(wanted, state)
+
+
+async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: OpenStackGround, driver: Machines) -> None:
+    wanted = ground.wanted(node())
+    state = (await made(driver, wanted)).state
+    await gone(driver, wanted, state)
+    with pytest.raises(Failed, match="any more"):
+        await driver.advance(wanted, state)
+    assert await driver.remove(wanted, state)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (fault(403, "forbidden", "Quota exceeded for cores"), OverQuota),
+        (fault(403, "forbidden", "Policy doesn't allow it"), Failed),
+        (fault(413, "overLimit", "This request was rate-limited.", {"retry-after": "x"}), Away),
+        (fault(409, "conflictingRequest", "Multiple possible networks found"), Failed),
+        (answers(502, b"<html>"), Away),
+        (answers(404, b"<html>"), Failed),
+        (answers(202, b"[]"), Away),
+        (answers(202, b"{}"), Away),
+        (answers(300, b"{}"), Away),
+    ],
+)
+async def test_errors_are_told_apart(
+    ground: OpenStackGround, driver: Machines, said: Fault, kind: type[Exception]
+) -> None:
+    ground.faults.once(said, ground.makes)
+    with pytest.raises(kind):
+        await made(driver, ground.wanted(node()))
+
+
+async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
+    ground: OpenStackGround, driver: Machines
+) -> None:
+    first = [await ground.foreign() for _ in range(3)]
+
+    async def paged(asked: Asked, go_on: Callable[[], Any]) -> Told:
+        marker = asked.path.partition("marker=")[2]
+        told = await ground.nova("GET", "/servers/detail?limit=1" + (f"&marker={marker}" if marker else ""))
+        return Told(200, json.dumps(told).encode(), {})
+
+    ground.faults.always(paged, ground.lists)
+    assert set(first) <= {one.id for one in await driver.resources(ground.provider)}
+    ground.faults.mend()
+    same = json.dumps({"servers": [{"id": "a", "status": "ACTIVE"}], "servers_links": [{"rel": "next", "href": "x"}]})
+    ground.faults.always(answers(200, same.encode()), ground.lists)
+    with pytest.raises(Away, match="end"):
+        await driver.resources(ground.provider)
+
+
+async def test_a_token_that_ended_is_replaced_at_once_and_a_password_that_is_wrong_is_said(
+    ground: OpenStackGround, driver: Machines
+) -> None:
+    await driver.resources(ground.provider)
+    ground.services.valid.clear()
+    await driver.resources(ground.provider)
+    assert ground.services.tokens == 2
+    login = {"identity": {"methods": ["password"], "password": {"user": {"name": "u", "password": "wrong-one"}}}}
+    other = Machines("c", ground.place(login))
+    with pytest.raises(Away, match="does not let Headgate in") as told:
+        await other.resources(ground.provider)
+    assert "wrong-one" not in str(told.value) + repr(vars(other))
+    await other.close()
+    with pytest.raises(Away, match="no service compute"):
+        await driver.limits({"region": "Nowhere"}) or await driver.resources({"region": "Nowhere"})
+
+
+CLOUDS = """
+clouds:
+  by-password:
+    auth: {auth_url: "URL/identity", username: u, password: PASS, project_name: p, user_domain_name: Default}
+    region_name: RegionOne
+  by-application:
+    auth_type: v3applicationcredential
+    auth: {auth_url: "URL/identity/v3/", application_credential_id: ac, application_credential_secret: PASS}
+    region_name: RegionOne
+  by-name:
+    auth: {auth_url: "URL/identity", application_credential_name: n, application_credential_secret: PASS, username: u}
+  without:
+    auth_type: admin_token
+    auth: {endpoint: "URL/v2.1/", token: fixed}
+"""
+
+
+@pytest.mark.parametrize("name", ["by-password", "by-application", "by-name"])
+async def test_clouds_yaml_is_read_as_others_read_it(ground: OpenStackGround, tmp_path: Path, name: str) -> None:
+    (tmp_path / "clouds.yaml").write_text(CLOUDS.replace("URL", ground.faults.url).replace("PASS", "in-secure-yaml"))
+    key = "password" if name == "by-password" else "application_credential_secret"
+    (tmp_path / "secure.yaml").write_text(f"clouds: {{{name}: {{auth: {{{key}: {SECRET}}}}}}}")
+    driver = connect(Given("c", {"cloud": name, "config_file": "clouds.yaml"}, tmp_path))
+    assert "instances" in await driver.limits({"region": "RegionOne"})
+    (login,) = ground.services.logins
+    expected: dict[str, Any] = {
+        "by-password": {
+            "identity": {
+                "methods": ["password"],
+                "password": {"user": {"name": "u", "domain": {"name": "Default"}, "password": SECRET}},
+            },
+            "scope": {"project": {"name": "p", "domain": {"id": "default"}}},
+        },
+        "by-application": {
+            "identity": {
+                "methods": ["application_credential"],
+                "application_credential": {"id": "ac", "secret": SECRET},
+            }
+        },
+        "by-name": {
+            "identity": {
+                "methods": ["application_credential"],
+                "application_credential": {
+                    "name": "n",
+                    "secret": SECRET,
+                    "user": {"name": "u", "domain": {"id": "default"}},
+                },
+            }
+        },
+    }
+    assert login == expected[name]
+    assert SECRET not in repr(vars(driver))
+    await driver.close()
+
+
+async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
+    ground: OpenStackGround, tmp_path: Path
+) -> None:
+    (tmp_path / "c.yaml").write_text(CLOUDS.replace("URL", ground.faults.url))
+    ground.services.valid.add("fixed")
+    driver = connect(Given("c", {"cloud": "without", "config_file": "c.yaml"}, tmp_path))
+    ground.faults.always(answers(200, b'{"limits": {"absolute": {"maxTotalCores": 4, "maxTotalInstances": -1}}}'))
+    assert await driver.limits({}) == {"cores": 4}
+    assert ground.services.logins == [] and ground.faults.asked[-1].headers["x-auth-token"] == "fixed"
+    await driver.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "cloud", "told"),
+    [
+        ("clouds: {a: {}}", "b", "has no cloud 'b'; it has a"),
+        ("clouds: {a: {}, b: {}}", "", "has no cloud ''"),
+        ("clouds: [", "a", "cannot be read"),
+        ("x: 1", "a", "`clouds` is missing"),
+        ("clouds: {a: {auth: {password: s3cret}}}", "a", "auth_url` is missing"),
+        ("clouds: {a: {auth: {auth_url: x, password: s3cret}}}", "a", "username and password"),
+        ("clouds: {a: {auth_type: v3applicationcredential, auth: {auth_url: x}}}", "a", "application credential has"),
+        ("clouds: {a: {auth_type: v3kerberos, auth: {auth_url: x}}}", "a", "'v3kerberos' is not known"),
+        ("clouds: {a: {auth_type: none}}", "a", "says where Nova is"),
+    ],
+)
+def test_what_is_wrong_with_clouds_yaml_is_said(text: str, cloud: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "clouds.yaml").write_text(text)
+    with pytest.raises(UserError, match=told) as raised:
+        place(cloud, str(tmp_path / "clouds.yaml"), {})
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_file_that_is_nowhere_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="config_file"):
+        place("a", str(tmp_path / "none"), {})
+
+
+def test_tags_in_a_description_are_as_many_as_fit_the_two_that_matter_first() -> None:
+    tags = {"a": "x" * 200, SYSTEM_TAG: "s" * 36, NODE_TAG: "n" * 36}
+    assert len(described(tags)) <= 255 and tags_of(described(tags)) == {SYSTEM_TAG: "s" * 36, NODE_TAG: "n" * 36}
+    for other in ("", "headgate", "headgate {", 'headgate {"a": 1}', "of others"):
+        assert tags_of(other) == {}
+
+
+def test_addresses_are_told_apart() -> None:
+    def server(*found: tuple[str, int, str]) -> dict[str, Any]:
+        return {"addresses": {"n": [{"addr": a, "version": v, "OS-EXT-IPS:type": t} for a, v, t in found]}}
+
+    assert addresses_of(server(("10.0.0.1", 4, "fixed"), ("172.24.4.9", 4, "floating"))) == (
+        "172.24.4.9",
+        "10.0.0.1",
+        "",
+    )
+    assert addresses_of(server(("8.8.8.8", 4, "fixed"), ("fd00::1", 6, "fixed"))) == ("8.8.8.8", "", "fd00::1")
+    assert addresses_of({"addresses": {}, "accessIPv4": "9.9.9.9"}) == ("9.9.9.9", "", "")
