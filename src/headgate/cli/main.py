@@ -54,6 +54,7 @@ COMMANDS = {
     "job-graph": ("headgate.cli.asking:job_graph", "Show the jobs of a branch in a pipeline."),
     "freeze-job": ("headgate.cli.asking:freeze_job", "Show what a job comes to on a branch in a pipeline."),
     "node-list": ("headgate.cli.asking:node_list", "List machines that builds have."),
+    "node": ("headgate.cli.nodes:command", "Machines: what there is, who waits and why; hold, take away."),
     "nodeset-request-list": ("headgate.cli.asking:nodeset_request_list", "List builds that wait for machines."),
     "manage-events": ("headgate.cli.asking:manage_events", "Let what happens in a tenant wait, or go on."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),

@@ -34,6 +34,7 @@ from headgate.services.executor import Executor
 from headgate.services.figures import told_once
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
+from headgate.services.nodes.asking import Asking
 from headgate.services.notices.posting import Posts
 from headgate.services.notices.publisher import Publisher
 from headgate.services.recorder import Recorder
@@ -145,6 +146,11 @@ def _known(at: Mapping[str, GitConnection], drivers: Mapping[str, str]) -> dict[
     return {"local": Connection("local", "git.example"), **others}
 
 
+def _asking(context: Context, scheduler: Scheduler) -> Asking:
+    """Return what asks for machines, where a tenant has labels."""
+    return Asking(context, lambda: {name: one.tenant for name, one in scheduler.tenants.items()})
+
+
 @asynccontextmanager
 async def gate(
     root: Path,
@@ -183,7 +189,7 @@ async def gate(
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,
-        "executor": Executor(context, runner, builds_max=builds_max).run,
+        "executor": Executor(context, runner, builds_max=builds_max, nodes=_asking(context, scheduler)).run,
         "scheduler": scheduler.run,
         "web": Recorder(context, recording or history).run,
     }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from headgate.gate.model import Item, Phase
+from headgate.map.inventory.made import NodeWait
 from headgate.map.inventory.nodes import NodeRequest
+from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
+from headgate.services.nodes.standing import standing
 from headgate.services.nodes.zones import IMAGE
 
 HELD = "passed; lands once it is opened again"
@@ -24,7 +27,23 @@ def awaited(context: Context) -> dict[str, str]:
         request = readable(entry, NodeRequest)
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
             found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
+    if mirror.names(nodes.waits.path):
+        _explain(context, found)
     return found
+
+
+def _explain(context: Context, found: dict[str, str]) -> None:
+    """Add why machines that are made are not there, since when, and what was tried."""
+    now = standing(context.map, context.mirror, context.now_ms())
+    for place, waiting in enumerate(now.waiting, 1):
+        request = waiting.request
+        entry = context.mirror.get(context.map.nodes.waits(request.id).record.path)
+        wait = readable(entry, NodeWait) if entry is not None else None
+        if wait is not None and request.build in found:
+            since = (time_text(wait.since_ms) or "").partition(".")[0]
+            tried = f"; tried: {'; '.join(wait.tried)}" if wait.tried else ""
+            at = f"{place} of {len(now.waiting)} in line"
+            found[request.build] += f" ({at}): {wait.why or 'somebody looks for them'} (since {since} UTC){tried}"
 
 
 def phase(item: Item) -> str:

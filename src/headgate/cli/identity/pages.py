@@ -64,6 +64,10 @@ class Pages:
         """Raises UserError."""
         return self._json(path, body)
 
+    def put(self, path: str, body: dict[str, Any]) -> None:
+        """Raises UserError."""
+        self._answer(path, body, "PUT")
+
     def delete(self, path: str) -> None:
         """Raises UserError."""
         self._answer(path, None, "DELETE")

@@ -120,6 +120,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "global-semaphore": {"config": "name max"},
     "authorization-rule": {"config/operator": "name conditions"},
     "role": {"web": "name=roles permissions"},
-    "role, permissions": {"web": "read promote set-tenant-state autohold enqueue dequeue enqueue-unapproved"},
+    "role, permissions": {
+        "web": "read promote set-tenant-state autohold modify-node enqueue dequeue enqueue-unapproved"
+    },
     "api-root": {"web": "authentication-realm access-rules anonymous-read-access role-mappings"},
 }

@@ -22,7 +22,6 @@ from headgate.config.reading.check import (
 )
 
 NO_IMAGES = "Headgate builds no images"
-NO_PROVIDERS = "machines are those of the inventory, of `[executor] nodes`, or the executor itself"
 NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
 """What describes where nodes come from; loaded only with include-provider-config."""

@@ -95,7 +95,6 @@ _IDLE_FLAGS = {
     "delete-image-build-artifact": NO_IMAGES,
     "delete-image-upload": NO_IMAGES,
     "validate-image-upload": NO_IMAGES,
-    "modify-node": "machines are those of the inventory, which has rules of its own",
     "modify-nodeset-request": "requests for machines are nobody's to change",
 }
 _REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permission")), "false")
@@ -104,6 +103,7 @@ PERMISSIONS: Keys = {
     "promote": Key(flag, "false"),
     "set-tenant-state": Key(flag, "false"),
     "autohold": Key(flag, "false"),
+    "modify-node": Key(flag, "false", "machines that are made"),
     **{name: Key(flag, "false", idle=why) for name, why in _IDLE_FLAGS.items()},
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,

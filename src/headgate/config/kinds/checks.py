@@ -46,8 +46,8 @@ def check_stanza(
             table(body, {**known, **driver}, kind, warnings, line)
         case _:
             table(body, TABLES[kind], kind, warnings, line)
-    if kind in objects.NODEPOOL_KINDS:
-        warnings.append(idle(f"this {kind}", objects.NO_PROVIDERS, line))
+    if kind == "image" and body.get("type") == "zuul":
+        warnings.append(idle("this image", objects.NO_IMAGES, line))
     if kind == "provider" and "flavors" in body:
         raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
     if kind == "queue":

@@ -50,6 +50,8 @@ class Troubles:
     """What is new is not listed for so long, at most."""
     slow_s: float = 1.0
     """A call takes so long, at most."""
+    boot_s: float = 60.0
+    """And a machine, until it is there."""
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class Sky:
             own = Instance(
                 f"{self.name}-{self.made}",
                 dict(wanted.tags),
-                now_s + self.chance.random() * 60,
+                now_s + self.chance.random() * self.troubles.boot_s,
                 now_s + self.chance.random() * self.troubles.late_s,
                 self.chance.random() < self.troubles.broken,
             )

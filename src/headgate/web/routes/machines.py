@@ -7,21 +7,27 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from litestar import delete, get, post, put
+from litestar import delete, get, post
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from headgate.config.assembly.providers import PARTS, attached
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import as_list
 from headgate.config.reading.document import Table
+from headgate.map.inventory.made import NodeWait
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
+from headgate.services.nodes.made.seen import Seen, seen
+from headgate.services.nodes.standing import standing
+from headgate.web.routes.machineshapes import NodeShape, RequestShape
+from headgate.web.routes.made import change_node, made_nodes
 from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
 
 R = TypeVar("R")
@@ -29,7 +35,7 @@ SECTIONS_MAX = 100
 """That a provider inherits from, one from the other."""
 IMAGE_TYPES = ("zuul", "cloud")
 NO_IMAGES = "Headgate builds no images, and has no such one"
-NO_NODES = "machines of builds are taken and given back by Headgate alone: hold a build (autohold), or cancel it"
+NO_NODES = "who wants a build to wait no more cancels it"
 
 
 class LabelShape(msgspec.Struct, frozen=True):
@@ -71,69 +77,6 @@ class ProviderShape(msgspec.Struct, frozen=True):
     """name, canonical_name."""
     flavors: tuple[dict[str, Any], ...]
     """name, canonical_name."""
-
-
-class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that is taken for a build of the tenant."""
-
-    id: str
-    uuid: str
-    type: tuple[str, ...]
-    """Its labels."""
-    label: str
-    state: str
-    """requested | in-use | used"""
-    state_time: str
-    """When the machine was asked for; now, when nobody knows."""
-    next_state: str | None = None
-    comment: str | None = None
-    """Which build has it."""
-    connection_type: str | None = None
-    external_id: str | None = None
-    provider: str | None = None
-    cloud: str | None = None
-    region: str | None = None
-    az: str | None = None
-    username: str | None = None
-    interface_ip: str | None = None
-    public_ipv4: str | None = None
-    private_ipv4: str | None = None
-    public_ipv6: str | None = None
-    private_ipv6: str | None = None
-    slot: int | None = None
-    quota: dict[str, Any] = {}
-    max_age: int | None = None
-    max_ready_age: int | None = None
-    hold_expiration: int | None = None
-    is_locked: bool = True
-    lock_holder: str | None = None
-    """Host of the executor."""
-    request_id: str | None = None
-    request_time: str | None = None
-    main_node_id: str | None = None
-
-
-class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A build that waits for machines, or has them."""
-
-    uuid: str
-    state: str
-    """requested | fulfilled"""
-    pipeline_name: str
-    buildset_uuid: str
-    job_name: str
-    labels: tuple[str, ...]
-    priority: int
-    """Lower goes first."""
-    relative_priority: int = 0
-    request_time: str
-    zuul_event_id: str
-    image_names: tuple[str, ...] = ()
-    image_upload_uuid: str | None = None
-    provider_node_data: tuple[dict[str, Any], ...]
-    """uuid, executor_zone, failed_providers, of each machine."""
-    is_locked: bool = False
-    lock_holder: str | None = None
 
 
 def _layout(state: State, tenant: str) -> Layout:
@@ -210,12 +153,13 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 @get("/api/tenant/{tenant:str}/nodes")
 async def nodes(state: State, tenant: FromPath[str]) -> list[NodeShape]:
-    """Machines of the inventory that are taken for builds of the tenant, by name."""
+    """Machines that builds of the tenant have, and those that are made for them, by name."""
     site = site_of(state)
     site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
     claims = [one for one in _read(site.context.mirror, places.path, NodeClaim) if one.tenant == tenant]
     found = [_node(site, claim, requests.get(claim.request)) for claim in claims]
+    found += made_nodes(site, tenant, requests)
     return sorted(found, key=lambda node: node.id)
 
 
@@ -240,36 +184,61 @@ def _node(site: Site, claim: NodeClaim, asked: NodeRequest | None) -> NodeShape:
 
 @get("/api/tenant/{tenant:str}/nodeset-requests")
 async def nodeset_requests(state: State, tenant: FromPath[str]) -> list[RequestShape]:
-    """Builds of the tenant that wait for machines of the inventory, or have them, the longest first."""
+    """Builds of the tenant that wait for machines, or have them, the longest first."""
     site = site_of(state)
     site.tenant(tenant)
     builds = {build.id: (pipeline, item) for pipeline, item, build in site.status.builds(tenant)}
-    claims: dict[str, list[NodeClaim]] = {}
-    for claim in _read(site.context.mirror, site.context.map.nodes.claims.path, NodeClaim):
-        claims.setdefault(claim.request, []).append(claim)
+    map, mirror = site.context.map, site.context.mirror
+    claims: dict[str, list[str]] = {}
+    for claim in _read(mirror, map.nodes.claims.path, NodeClaim):
+        claims.setdefault(claim.request, []).append(claim.machine)
+    made, now = seen(map, mirror), standing(map, mirror, site.context.now_ms())
+    for node in made.nodes.values():
+        claims.setdefault(node.request, []).append(node.id)
+    places = {one.request.id: place for place, one in enumerate(now.waiting, 1)}
     found = []
     for one in sorted(_requests(site, tenant), key=lambda one: one.asked_ms):
         pipeline, item = builds.get(one.build, ("", None))
         own = claims.get(one.id, [])
-        found.append(
-            RequestShape(
-                uuid=one.id,
-                state="fulfilled" if len(own) >= len(one.nodes) else "requested",
-                pipeline_name=pipeline,
-                buildset_uuid=item.buildset.id if item is not None and item.buildset is not None else "",
-                job_name=one.job,
-                labels=tuple(label for _, label in one.nodes),
-                priority=one.precedence,
-                request_time=time_text(one.asked_ms) or "",
-                zuul_event_id=item.event if item is not None else "",
-                provider_node_data=tuple(
-                    {"uuid": claim.machine, "executor_zone": one.zone or None, "failed_providers": []} for claim in own
-                ),
-                is_locked=bool(own),
-                lock_holder=one.executor or None,
-            )
+        shape = RequestShape(
+            uuid=one.id,
+            state="requested" if one.id in places and len(own) < len(one.nodes) else "fulfilled",
+            pipeline_name=pipeline,
+            buildset_uuid=item.buildset.id if item is not None and item.buildset is not None else "",
+            job_name=one.job,
+            labels=tuple(label for _, label in one.nodes),
+            priority=one.precedence,
+            request_time=time_text(one.asked_ms) or "",
+            zuul_event_id=item.event if item is not None else "",
+            provider_node_data=_data(one, own, made),
+            is_locked=bool(own),
+            lock_holder=one.executor or None,
         )
+        found.append(_explained(shape, places.get(one.id), made.waits.get(one.id)))
     return found
+
+
+def _data(request: NodeRequest, own: list[str], made: Seen) -> tuple[dict[str, Any], ...]:
+    """Return what is known of each machine that it has, or would have."""
+    wait, zone = made.waits.get(request.id), request.zone or None
+    failed = wait.failed if wait is not None else {}
+    names = {node.node: node.id for node in made.nodes.values() if node.request == request.id}
+    if not names and not failed:
+        return tuple({"uuid": uuid, "executor_zone": zone, "failed_providers": []} for uuid in own)
+    return tuple(
+        {"uuid": names.get(name), "executor_zone": zone, "failed_providers": sorted(failed.get(name, {}))}
+        for name, _ in request.nodes
+    )
+
+
+def _explained(shape: RequestShape, position: int | None, wait: NodeWait | None) -> RequestShape:
+    """Return it with why it waits, where it does."""
+    if position is None:
+        return shape
+    if wait is None:
+        return replace(shape, position=position, state="requested")
+    since = time_text(wait.since_ms)
+    return replace(shape, position=position, state="requested", why=wait.why, why_since=since, tried=wait.tried)
 
 
 def _requests(site: Site, tenant: str) -> list[NodeRequest]:
@@ -291,16 +260,6 @@ def _somebody(site: Site, request: HttpRequest) -> None:
     must_be_json(request)
     if site.access.bearer(request) is None:
         raise site.access.refused(401, NEEDED)
-
-
-@put("/api/tenant/{tenant:str}/nodes/{uuid:str}", status_code=201)
-async def change_node(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> None:
-    """Refused: machines of builds are taken and given back by Headgate alone."""
-    site = site_of(state)
-    _somebody(site, request)
-    if uuid not in {node.uuid for node in await nodes.fn(state, tenant)}:
-        raise NotFoundException(f"Node not found: no machine {uuid} is taken for tenant {tenant}")
-    raise HTTPException(NO_NODES, status_code=409)
 
 
 @delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}")

@@ -1,0 +1,80 @@
+"""Shapes of machines and of who waits for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that a build of the tenant has, or that is made for the tenant's."""
+
+    id: str
+    uuid: str
+    type: tuple[str, ...]
+    """Its labels."""
+    label: str
+    state: str
+    """requested | building | ready | in-use | used | failed | outdated | hold"""
+    state_time: str
+    """When it came to that; of the inventory, when it was asked for, or now, when nobody knows."""
+    next_state: str | None = None
+    comment: str | None = None
+    """Which build has it."""
+    connection_type: str | None = None
+    external_id: str | None = None
+    provider: str | None = None
+    cloud: str | None = None
+    region: str | None = None
+    az: str | None = None
+    username: str | None = None
+    interface_ip: str | None = None
+    public_ipv4: str | None = None
+    private_ipv4: str | None = None
+    public_ipv6: str | None = None
+    private_ipv6: str | None = None
+    slot: int | None = None
+    quota: dict[str, Any] = {}
+    max_age: int | None = None
+    max_ready_age: int | None = None
+    hold_expiration: int | None = None
+    is_locked: bool = True
+    lock_holder: str | None = None
+    """Host of the executor."""
+    request_id: str | None = None
+    request_time: str | None = None
+    main_node_id: str | None = None
+    why: str | None = None
+    """Ours: what it waits for, or what went wrong."""
+
+
+class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A build that waits for machines, or has them."""
+
+    uuid: str
+    state: str
+    """requested | fulfilled"""
+    pipeline_name: str
+    buildset_uuid: str
+    job_name: str
+    labels: tuple[str, ...]
+    priority: int
+    """Lower goes first."""
+    relative_priority: int = 0
+    request_time: str
+    zuul_event_id: str
+    image_names: tuple[str, ...] = ()
+    image_upload_uuid: str | None = None
+    provider_node_data: tuple[dict[str, Any], ...]
+    """uuid, executor_zone, failed_providers, of each machine."""
+    is_locked: bool = False
+    lock_holder: str | None = None
+    position: int | None = None
+    """Ours: in the line of those that wait."""
+    why: str | None = None
+    """Ours: why it waits."""
+    why_since: str | None = None
+    """Ours."""
+    tried: tuple[str, ...] = ()
+    """Ours: what went wrong so far."""

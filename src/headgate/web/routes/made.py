@@ -1,0 +1,131 @@
+"""Machines that are made: shown, held, given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from litestar import put
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath, JSONBody
+
+from headgate.map.inventory.made import MadeNode, NodeOrder
+from headgate.map.inventory.nodes import NodeClaim, NodeRequest
+from headgate.ports.history import time_text
+from headgate.recipes.codec import readable
+from headgate.services.nodes.made.seen import seen
+from headgate.store.types import Op
+from headgate.web.routes.actions import Hand, plain
+from headgate.web.routes.machineshapes import NodeShape
+from headgate.web.site import HttpRequest, Site, site_of
+
+MODIFY = "modify-node"
+"""The permission."""
+STATES = ("hold", "used", "outdated")
+HOLD_MAX_S = 90 * 86_400
+NO_CLAIMS = "machines of the inventory are taken and given back by Headgate alone: hold or cancel the build"
+
+
+class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to become of a machine."""
+
+    state: str
+    """hold | used | outdated"""
+    comment: str | None = None
+    hold_expiration: int | None = None
+    """Ours: how long it is held, in seconds."""
+
+
+def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> list[NodeShape]:
+    """Return the machines that the tenant's builds have, and those of its providers that nobody has."""
+    now = seen(site.context.map, site.context.mirror)
+    own = {one.name for one in now.providers.get(tenant, ())}
+    found = [node for node in now.nodes.values() if _shows(node, tenant, own)]
+    orders = now.orders
+    return [_shape(node, requests.get(node.request), orders.get(node.id)) for node in found]
+
+
+def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
+    """Is it the tenant's, or could it be?  What others' builds have is theirs to see."""
+    return node.tenant == tenant if node.request or node.state == "hold" else node.provider in providers
+
+
+def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None) -> NodeShape:
+    host, said = node.host or {}, node.said["label"]
+    about = {name: _text(node.about.get(name)) for name in ("cloud", "region", "az", *_ADDRESSES)}
+    doing = f"{asked.job} of {asked.project}, build {asked.build}" if asked is not None else None
+    return NodeShape(
+        id=node.id,
+        uuid=node.id,
+        type=(node.label, *said.get("aliases", ())),
+        label=node.label,
+        state=node.state,
+        state_time=time_text(node.since_ms) or "",
+        next_state=order.state if order is not None else None,
+        comment=node.comment or doing,
+        connection_type=_text(host.get("ansible_connection")),
+        external_id=node.external_id or None,
+        provider=node.provider,
+        cloud=about["cloud"] or node.connection,
+        region=about["region"],
+        az=about["az"],
+        username=_text(host.get("ansible_user")),
+        interface_ip=about["interface_ip"] or _text(host.get("ansible_host")),
+        public_ipv4=about["public_ipv4"],
+        private_ipv4=about["private_ipv4"],
+        public_ipv6=about["public_ipv6"],
+        private_ipv6=about["private_ipv6"],
+        quota=dict(node.uses),
+        max_age=said.get("max-age") or None,
+        max_ready_age=said.get("max-ready-age") or None,
+        hold_expiration=node.until_ms // 1000 or None,
+        is_locked=bool(node.request),
+        lock_holder=asked.executor if asked is not None else None,
+        request_id=node.request or None,
+        request_time=time_text(node.asked_ms),
+        why=node.why or None,
+    )
+
+
+_ADDRESSES = ("interface_ip", "public_ipv4", "private_ipv4", "public_ipv6", "private_ipv6")
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+@put("/api/tenant/{tenant:str}/nodes/{uuid:str}", status_code=201, opt={"permission": MODIFY})
+async def change_node(
+    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[ForNode]
+) -> None:
+    """Have a machine that was made held, or taken away: once no build has it."""
+    site = site_of(state)
+    site.allow(request, tenant, MODIFY)
+    if data.state not in STATES:
+        raise HTTPException(f"state: one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
+    held_s = data.hold_expiration or 0
+    if not 0 <= held_s <= HOLD_MAX_S:
+        raise HTTPException(f"hold_expiration: seconds, at most {HOLD_MAX_S}, or 0 for ever", status_code=400)
+    now = seen(site.context.map, site.context.mirror)
+    node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
+    if node is None or not _shows(node, tenant, own):
+        raise _no_such(site, tenant, uuid)
+    until_ms = site.context.now_ms() + 1000 * held_s if held_s and data.state == "hold" else 0
+    who = site.access.bearer(request)
+    order = NodeOrder(data.state, plain(data.comment or ""), until_ms, plain(who.name) if who is not None else "")
+    place = site.context.map.nodes.orders(uuid).record
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], [place.put(order), *besides])
+
+    await Hand(site, request, MODIFY, tenant, f"{data.state} {uuid}", data.comment or "").does(work)
+
+
+def _no_such(site: Site, tenant: str, uuid: str) -> HTTPException:
+    entry = site.context.mirror.get(site.context.map.nodes.claims(uuid).record.path)
+    claim = readable(entry, NodeClaim) if entry is not None else None
+    if claim is not None and claim.tenant == tenant:
+        return HTTPException(NO_CLAIMS, status_code=409)
+    return NotFoundException(f"Node not found: tenant {tenant} has no machine {uuid}")

@@ -1,0 +1,133 @@
+"""Machines that are made, and who waits for some, as clients of the API see and steer them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.cli.main import group
+from headgate.map.inventory.made import MadeNode, NodeWait
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.recipes.codec import encode
+from headgate.store.types import Put
+
+from .conftest import TENANT, World, token
+
+SAID: dict[str, Any] = {"label": {"aliases": ["tiny"], "max-age": 60}, "image": {}, "flavor": {}, "provider": {}}
+NODE = MadeNode(
+    id="a" * 32, provider="p/main", connection="sky", label="small", state="ready", said=SAID, tenant="example",
+    request="r1", node="box", build="b1", asked_ms=1_000, since_ms=61_000, external_id="i-1", why="",
+    host={"ansible_host": "10.0.0.9", "ansible_user": "zuul", "ansible_connection": "ssh"},
+    about={"az": "one", "public_ipv4": "192.0.2.9"}, uses={"instances": 1.0},
+)  # fmt: skip
+OTHERS = MadeNode(
+    id="b" * 32, provider="p/main", connection="sky", label="small", said=SAID, tenant="other", request="r9"
+)
+
+
+async def furnished(world: World) -> None:
+    """Two machines, one of another tenant; one request that waits."""
+    context = world.running.context
+    nodes, store = context.map.nodes, context.store
+    asked = NodeRequest("r1", "example", "code/api", "b1", "unit", (("box", "small"), ("shed", "small")), "host1")
+    wait = NodeWait("r1", "provider main: 2 of 2 instances are in use", 61_000, ("small at far: no host",),
+                    {"shed": {"p/far": 1}})  # fmt: skip
+    puts = [nodes.made(one.id).record.put(one) for one in (NODE, OTHERS)]
+    puts += [Put(nodes.requests("r1").record.path, encode(asked)), nodes.waits("r1").record.put(wait)]
+    for entry in await store.commit([], puts):
+        assert entry is not None
+        await context.mirror.reached(entry.path, entry.version)
+
+
+async def test_machines_and_who_waits_are_told(world: World) -> None:
+    await furnished(world)
+    (node,) = await world.get("T/nodes")
+    assert (node["uuid"], node["type"], node["state"]) == ("a" * 32, ["small", "tiny"], "ready")
+    assert (node["interface_ip"], node["public_ipv4"], node["az"], node["username"]) == (
+        "10.0.0.9", "192.0.2.9", "one", "zuul"
+    )  # fmt: skip
+    assert (node["request_id"], node["lock_holder"], node["max_age"]) == ("r1", "host1", 60)
+    assert node["state_time"] == "1970-01-01T00:01:01" and node["quota"] == {"instances": 1.0}
+    (request,) = await world.get("T/nodeset-requests")
+    assert (request["state"], request["position"], request["labels"]) == ("requested", 1, ["small", "small"])
+    assert request["why"] == "provider main: 2 of 2 instances are in use"
+    assert request["tried"] == ["small at far: no host"] and request["why_since"] == "1970-01-01T00:01:01"
+    assert [(one["uuid"], one["failed_providers"]) for one in request["provider_node_data"]] == [
+        ("a" * 32, []),
+        (None, ["p/far"]),
+    ]
+    context = world.running.context
+    (put,) = await context.store.commit([], [context.map.nodes.answers("r1").record.put(NodeAnswer("r1"))])
+    assert put is not None
+    await context.mirror.reached(put.path, put.version)
+    assert [(one["state"], one["position"]) for one in await world.get("T/nodeset-requests")] == [("fulfilled", None)]
+
+
+async def test_a_machine_is_held_and_taken_away_by_who_may(world: World) -> None:
+    await furnished(world)
+    url, context = f"{TENANT}/nodes/{'a' * 32}", world.running.context
+    for body, status, who in (
+        ({"state": "hold"}, 401, {}),
+        ({"state": "hold"}, 403, token(zuul=None)),
+        ({"state": "melt"}, 400, token()),
+        ({"state": "hold", "hold_expiration": -1}, 400, token()),
+        ({"state": "hold", "more": 1}, 400, token()),
+    ):
+        assert (await world.client.put(url, json=body, headers=who)).status_code == status, body
+    others = await world.client.put(f"{TENANT}/nodes/{'b' * 32}", json={"state": "used"}, headers=token())
+    assert others.status_code == 404, "what another tenant's build has"
+    place = context.map.nodes.orders("a" * 32).record
+    assert await context.store.get(place.path) is None
+    body = {"state": "hold", "comment": "look at\nits disk", "hold_expiration": 60}
+    answer = await world.client.put(url, json=body, headers=token())
+    assert answer.status_code == 201, answer.text
+    entry = await context.store.get(place.path)
+    assert entry is not None
+    order = place.decode(entry.value)
+    assert (order.state, order.comment) == ("hold", "look at its disk") and order.until_ms > context.now_ms()
+    await context.mirror.reached(entry.path, entry.version)
+    assert [one["next_state"] for one in await world.get("T/nodes")] == ["hold"]
+
+
+class Canned:
+    """Answers as the pages would; keeps what it is told."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self._answers, self.told = answers, list[tuple[str, dict[str, Any]]]()
+
+    def get(self, path: str) -> Any:  # JSON
+        return self._answers[path]
+
+    def put(self, path: str, body: dict[str, Any]) -> None:
+        self.told.append((path, body))
+
+    def of(self, tenant: str | None) -> str:
+        return TENANT
+
+
+async def test_the_command_prints_and_asks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await furnished(world)
+    names = ("nodes", "nodeset-requests")
+    canned = Canned({f"{TENANT}/{name}": await world.get(f"T/{name}") for name in names})
+    monkeypatch.setattr("headgate.cli.nodes.pages", lambda config, url: canned)
+
+    def said(*words: str) -> str:
+        result = CliRunner().invoke(group, ["node", *words])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    listed = said("list").splitlines()
+    assert len(listed) == 2 and listed[1].split()[:4] == ["a" * 32, "small", "ready", "1970-01-01T00:01:01"]
+    assert said("list", "--state", "hold") == "There are no machines.\n"
+    assert json.loads(said("list", "--format", "json"))[0]["uuid"] == "a" * 32
+    why = said("request", "list")
+    assert "2 of 2 instances are in use (since 1970-01-01T00:01:01); tried: small" in why
+    said("hold", "x/y", "--reason", "look", "--for", "60")
+    said("delete", "z")
+    assert canned.told == [
+        (f"{TENANT}/nodes/x%2Fy", {"state": "hold", "comment": "look", "hold_expiration": 60}),
+        (f"{TENANT}/nodes/z", {"state": "used", "comment": ""}),
+    ]

@@ -1,0 +1,162 @@
+"""A job asks for machines by the labels of providers; they are made for it, told to it, and taken away again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.gate.returned.sealed import Sealed
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.inventory.places import InventoryMap
+from headgate.ports.cloud import Cloud, Made, State, Wanted
+from headgate.ports.cloud import Making as Pending
+from headgate.services.context import Context
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.membership import serve
+from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.launcher import Launcher
+from headgate.services.nodes.made.accounts import Account
+from headgate.services.nodes.made.maker import Making
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import At
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate, gate
+from headgate.testing.lawful import LawfulBackend, Laws
+from headgate.testing.nodes.sky import Sky, Troubles
+from headgate.testing.repositories import Repositories
+from headgate.web.waiting import awaited
+
+from .conftest import PIPELINES
+from .test_providers import MACHINES, TENANTS, push
+
+EVERYBODY = frozenset({"scheduler", "executor", "merger", "web", "launcher"})
+NODESETS = """
+- nodeset:
+    name: bare
+    nodes: [{name: box, label: little}, {name: space, label: little}]
+"""
+
+
+class Quick(Sky):
+    """Makes machines at once, every second one of which is no host and has a secret."""
+
+    async def advance(self, wanted: Wanted, state: State) -> Pending | Made:
+        made = await super().advance(wanted, state)
+        if isinstance(made, Made) and int(made.external_id.rpartition("-")[2]) % 2 == 0:
+            return Made(made.external_id, made.state, None, {}, {"namespace": made.external_id}, {"token": "t0psecret"})
+        return made
+
+
+def sky(**troubles: float) -> Quick:
+    return Quick(random.Random(1), Troubles(slow_s=0.0, boot_s=0.0, **troubles))
+
+
+async def seal(plain: bytes) -> Sealed:
+    return Sealed("headgate", "nodes", box=plain[::-1].decode())
+
+
+async def scan(host: Mapping[str, Any]) -> str:
+    return "ssh-ed25519 AAAA"
+
+
+@asynccontextmanager
+async def launching(running: Gate, cloud: Cloud) -> AsyncIterator[None]:
+    """Provide a launcher beside the gate."""
+    context, stop = running.context, asyncio.Event()
+    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), context.now_ms)
+    await inventory.begin()
+    tenants: Tenants = lambda: {name: one.tenant for name, one in running.scheduler.tenants.items()}  # noqa: E731
+
+    def making(guard: At) -> Making:
+        return Making(context, tenants, {"sky": Account("sky", cloud, 0)}, scan, seal, guard)
+
+    launcher = Launcher(context, inventory, tenants, {}, making=making)
+    journal = asyncio.ensure_future(inventory.journal.run())
+    serving = asyncio.ensure_future(serve(context, "launcher", launcher.run, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        journal.cancel()
+        await asyncio.gather(serving, journal, return_exceptions=True)
+
+
+async def none_left(context: Context) -> None:
+    """Wait until no machine is written down any more."""
+    place = context.map.nodes.made
+    async with asyncio.timeout(DEADLINE_S):
+        with context.mirror.part(place.path) as part:
+            while context.mirror.under(place.path):
+                await part.moved(part.moves)
+
+
+def configured(repositories: Repositories) -> str:
+    job = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    nodeset: bare\n")
+    repositories.write("config", {"zuul.yaml": job + MACHINES + NODESETS})
+    return TENANTS.replace("label, section", "label, nodeset, section")
+
+
+async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, repositories: Repositories) -> None:
+    tenants, cloud, seen = configured(repositories), sky(), list[BuildSpec]()
+
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        seen.append(spec)
+        return BuildOutcome(build=spec.build, result="SUCCESS")
+
+    push(repositories, (repositories.work("config") / "zuul.yaml").read_text())
+    backend = LawfulBackend(MemoryBackend(), Laws("/zuul"), EVERYBODY)
+    async with (
+        gate(tmp_path, repositories.hub, backend, tenants, {"unit": unit}, clouds={"sky": "aws"}) as running,
+        launching(running, cloud),
+    ):
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        assert (await running.history.result_of("greet", "check")).result == "SUCCESS"
+        await none_left(running.context)
+    (spec,) = seen
+    ((name, host),) = spec.hosts.items()
+    other = next(one for one in ("box", "space") if one != name)
+    assert host["ansible_host"] == "i-1" and host["headgate_host_key"] == "ssh-ed25519 AAAA"
+    assert (host["nodepool"]["label"], host["nodepool"]["az"]) == ("little", "one")
+    assert spec.zuul["resources"] == {other: {"namespace": "i-2"}}
+    assert [node.name for node in spec.job.nodeset.nodes] == [(name,)], "what is no host is in no inventory"
+    assert list(spec.node_secrets) == [other] and "t0psecret" not in str(spec.node_secrets)
+    assert not cloud.instances
+
+
+async def test_why_a_build_waits_is_told_and_it_leaves_when_it_is_not_wanted(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    tenants, cloud = configured(repositories), sky()
+    cloud.most = cloud.others = 4
+    push(repositories, (repositories.work("config") / "zuul.yaml").read_text())
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {}, clouds={"sky": "aws"}) as running:
+        context = running.context
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        async with launching(running, cloud), asyncio.timeout(DEADLINE_S):
+            while not any("instances are in use" in why for why in awaited(context).values()):
+                await context.mirror.moved(context.mirror.moves)
+            (why,) = awaited(context).values()
+            told = "nodes: little, little (1 of 1 in line): provider main: 0 of 0 instances are in use (since "
+            assert why.startswith(told), why
+            repositories.abandon("code/api", "greet")
+            while context.mirror.under(context.map.nodes.waits.path) or awaited(context):
+                await context.mirror.moved(context.mirror.moves)
+    assert not cloud.instances
+
+
+async def test_what_the_cloud_said_is_reported(tmp_path: Path, repositories: Repositories) -> None:
+    tenants, cloud = configured(repositories), sky(refused=1.0)
+    text = (repositories.work("config") / "zuul.yaml").read_text()
+    push(repositories, text.replace("section: west, labels", "section: west, launch-attempts: 1, labels"))
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {}, clouds={"sky": "aws"}) as running:
+        repositories.propose("code/api", "greet", {"hello": "hi\n"})
+        async with launching(running, cloud):
+            ended = await running.history.result_of("greet", "check")
+            (build,) = ended.builds
+            assert build.result == "NODE_FAILURE" and "little at main: no host was found for it" in (build.error or "")
+            await none_left(running.context)
