@@ -36,7 +36,8 @@ def read(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
 OF_THE_TENANT = (
     "status", "events", "builds", "buildsets", f"build/{BUILD}", "build/info", "build/authorizations", "jobs",
     "job/info", "job/x/authorizations", "project/info", "projects", "pipelines", "key/info", "key/info.pub",
-    "config-errors", "badge", "semaphores", "labels", "actions", "tenant-status", "build-times", "status/change/info",
+    "config-errors", "badge", "changes", "change", "semaphores",
+    "labels", "actions", "tenant-status", "build-times", "status/change/info",
     f"build/{BUILD}/logs", "pipeline/gate/project/app/branch/master/freeze-job/info", "buildset/info",
 )  # fmt: skip
 OF_ALL = ("/api/queues", "/api/components", "/api/connections", "/api/troubles", "/metrics", "/api/actions")
@@ -55,7 +56,7 @@ def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> N
         build = json.loads(found)[0]["uuid"]
         shown = [f"/api/tenant/other/{path}" for path in (*OF_THE_TENANT, f"build/{build}", f"build/{build}/logs")]
         shown += [f"/t/other/logs/{build}/{name}" for name in ("job-output.txt", "info", "x/info", "authorizations")]
-        shown += ["/api/tenant/other//status", "/api/tenant/%6fther/status", *OF_ALL]
+        shown += ["/t/other/feed.atom", "/api/tenant/other//status", "/api/tenant/%6fther/status", *OF_ALL]
         for path in shown:
             status, said = read(url + path)
             assert status in (401, 404) and b"unit" not in said and b"other/app" not in said, (path, status, said)

@@ -36,12 +36,13 @@ from headgate.web.routes import (
     quarantine,
     queues,
     reports,
+    share,
     vitals,
 )
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, about, live, past, changes, configuration, machines, control, orders, autohold, actions, approvals,
+    vitals, about, live, past, share, changes, configuration, machines, control, orders, autohold, actions, approvals,
     quarantine, reports, keys, hooks, logs, queues, login, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)

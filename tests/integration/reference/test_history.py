@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
+from xml.etree import ElementTree
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 
@@ -123,6 +125,24 @@ async def test_a_badge_is_also_where_its_address_lacks_the_api(world: World) -> 
     await world.landed("done")
     for path in (f"{TENANT}/badge?project=code/api", "/tenant/example/badge?project=code/*&pipeline=gate"):
         answer = await world.client.get(path)
-        assert "passing" in answer.text and answer.headers["content-type"].startswith("image/svg+xml")
+        assert "gate: passing" in answer.text and answer.headers["content-type"].startswith("image/svg+xml")
         assert answer.headers["cache-control"] == "no-cache"
     assert (await world.client.get(f"{TENANT}/badge?project=code/lib")).status_code == 404
+
+
+async def test_what_ended_is_a_feed_that_readers_of_news_take(world: World) -> None:
+    await world.landed("done")
+    await world.landed("odd<b>")
+    answer = await world.client.get("/t/example/feed.atom?project=code/api")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("application/atom+xml")
+    feed = ElementTree.fromstring(answer.text)
+    entries = feed.findall("{*}entry")
+    titles = [entry.findtext("{*}title") for entry in entries]
+    assert "SUCCESS gate: code/api done" in titles and "SUCCESS gate: code/api odd<b>" in titles
+    for part in (feed, *entries):
+        assert part.findtext("{*}id") and datetime.fromisoformat(part.findtext("{*}updated") or "").tzinfo is not None
+    (link,) = (entry.find("{*}link") for entry in entries[:1])
+    assert link is not None and "/t/example/buildset/" in link.attrib["href"]
+    assert len(entries) == len(await world.get("T/buildsets?project=code/api&complete=true&final=true"))
+    assert (await world.client.get("/t/example/feed.atom?nothing=1")).status_code == 400
+    assert (await world.client.get("/t/none/feed.atom")).status_code == 404

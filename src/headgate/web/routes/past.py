@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
-from litestar import Response, get
+from litestar import get
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
@@ -286,28 +286,4 @@ def _since_ms(site: Site, request: HttpRequest) -> int:
     return site.context.now_ms() - days * 86_400_000
 
 
-@get(
-    ["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"],
-    opt={"query": FILTERS, "answers": ("image/svg+xml",)},
-)
-async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
-    """An SVG picture of how the latest buildset ended; `project`, `pipeline`, `branch` say of which."""
-    site = site_of(state)
-    site.tenant(tenant)
-    asked = question(site, tenant, request)
-    latest = replace(asked, equal={**asked.equal, "final": [True], "complete": [True]}, limit=1) if asked else None
-    found = await site.history.buildsets(tenant, latest) if latest else []
-    if not found:
-        raise NotFoundException("no buildset like this has ended")
-    word, colour = ("passing", "#1a7f45") if found[0].result == "SUCCESS" else ("failing", "#c22f2f")
-    headers = {"Cache-Control": "no-cache"}
-    return Response(_BADGE.format(word=word, colour=colour), media_type="image/svg+xml", headers=headers)
-
-
-_BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="104" height="20" role="img" aria-label="gate: {word}">
-<title>gate: {word}</title><rect width="104" height="20" rx="3" fill="#4a5361"/>
-<path d="M40 0h61a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H40z" fill="{colour}"/>
-<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
-<text x="20" y="14">gate</text><text x="72" y="14">{word}</text></g></svg>"""
-
-ROUTES = (builds, build, buildsets, buildset, build_times, system_events, job_health, reset_costs, badge)
+ROUTES = (builds, build, buildsets, buildset, build_times, system_events, job_health, reset_costs)

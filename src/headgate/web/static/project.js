@@ -1,9 +1,26 @@
 import { api, el, facts, fetched, link, main, nav, subject, table, tenant, trouble } from "./page.js";
 nav("projects", subject);
+// What others may show of it.
+function share(p) {
+  const query = `project=${encodeURIComponent(p.name)}`, base = `${location.origin}/t/${encodeURIComponent(tenant)}`;
+  const gates = [...new Set(p.configs.flatMap((c) => c.pipelines.map((pipe) => pipe.name)))];
+  const choose = el("select", { "aria-label": "Pipeline of the badge", onchange: () => draw() }, gates.map((name) => el("option", {}, name)));
+  const picture = el("img", { alt: "", onerror: () => { picture.hidden = true; }, onload: () => { picture.hidden = false; } }), code = el("code");
+  const copy = el("button", { type: "button", onclick: async () => { await navigator.clipboard.writeText(code.textContent); copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 2000); } }, "Copy");
+  function draw() {
+    const of = `${location.origin}${api}/badge?${query}&pipeline=${encodeURIComponent(choose.value)}`;
+    picture.src = of;
+    code.textContent = `[![${choose.value}](${of})](${base}/buildsets?${query}&pipeline=${encodeURIComponent(choose.value)})`;
+  }
+  if (gates.length) draw();
+  return el("details", {}, el("summary", {}, "Badge and feed"), gates.length ? el("p", { class: "tools" }, choose, picture, code, copy) : "", el("p", {}, el("a", { href: `${base}/feed.atom?${query}` }, "Atom feed of what ended")));
+}
+
 try {
   const p = await fetched(`${api}/project/${subject.split("/").map(encodeURIComponent).join("/")}`);
   const where = (c) => `${c.project} ${c.branch} ${c.path}:${c.line}`, list = (page) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}?project=${encodeURIComponent(p.name)}` }, page);
   main.append(el("h1", {}, p.name), facts([["Name", p.canonical_name], ["Connection", p.connection_name], ["Branches", p.branches.join(", ")], ["History", el("span", {}, list("builds"), ", ", list("buildsets"), ", ", list("changes"))]]),
+    share(p),
     el("h2", {}, "Pipelines"), table(["Pipeline", "Jobs", "Queue", "Written in"], p.configs.flatMap((c) => c.pipelines.map((pipe) => [link("status", pipe.name, pipe.name),
       el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), c.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project."));
 } catch (error) { trouble(error); }
