@@ -16,6 +16,8 @@ from bench.isolation import BUILDS
 from bench.isolation import measure as isolation
 from bench.layouts import measure as layout_cost
 from bench.merge import measure
+from bench.month import HEADINGS
+from bench.month import measure as month
 from bench.objects import measure as objects
 from bench.queues.rebalance import rebalance
 from bench.queues.tables import latency as queue_latency
@@ -28,6 +30,8 @@ from bench.tenant import measure as offline
 from bench.viewers import VIEWERS
 from bench.viewers import measure as viewers
 from headgate.testing.measure import cost_of_item
+from headgate.testing.month import CHANGES
+from headgate.testing.month import REPOSITORIES as PROJECTS
 from headgate.testing.stores.wire import REFERENCE as STEPS
 
 REFERENCE = {1: 278, 10: 871, 50: 3551, 100: 6901}
@@ -194,6 +198,14 @@ def walls() -> Table:
     return table
 
 
+def months() -> Table:
+    title = f"A month of {CHANGES:,} changes to {PROJECTS} repositories in one queue: reuse as parts of without"
+    table = Table(*HEADINGS, title=title)
+    for row in month():
+        table.add_row(*row)
+    return table
+
+
 if __name__ == "__main__":
     console = Console()
     console.print(running())
@@ -209,6 +221,7 @@ if __name__ == "__main__":
     console.print(merging())
     console.print(layouts())
     console.print(large())
+    console.print(months())
     for queues in (queue_throughput, queue_latency, rebalance, queue_memory):
         console.print(queues())
     console.print(inventories())
