@@ -91,7 +91,7 @@ class Headgate:
                 with urllib.request.urlopen(self.url + path, timeout=DEADLINE_S) as answer:
                     return [json.load(answer)]
             except urllib.error.HTTPError as error:
-                if error.code == 503 and error.headers.get("Retry-After"):
+                if error.code in (422, 503) and error.headers.get("Retry-After"):
                     return []
                 raise
 

@@ -462,9 +462,25 @@ async def test_a_pipeline_is_unknown_only_once_the_configuration_is_known(client
     early = await client.post(f"{TENANT}/promote", json=body, headers=TOKEN)
     loaded.set()
     known = await client.post(f"{TENANT}/promote", json=body, headers=TOKEN)
-    assert (early.status_code, known.status_code) == (503, 404)
+    assert (early.status_code, known.status_code) == (422, 404)
     assert "still being read" in early.json()["description"] and "it has check, gate" in known.json()["description"]
     assert early.headers["retry-after"] == "1" and "retry-after" not in known.headers
+
+
+async def test_what_is_not_known_yet_is_not_said_to_be_nothing(client: Client, running: Gate) -> None:
+    loaded = running.scheduler.tenants["example"].loaded
+    needed = ("pipelines", "jobs", "job/unit", "project/code/api", "config-errors", "tenant-status")
+    loaded.clear()
+    for path in needed:
+        early = await client.get(f"{TENANT}/{path}")
+        assert early.status_code == 422 and early.headers["retry-after"] == "1", path
+        assert early.json()["description"].startswith("Tenant example isn't ready"), path
+    for path in ("info", "status", "projects", "builds", "autohold", "semaphores"):
+        assert (await client.get(f"{TENANT}/{path}")).status_code == 200, f"{path} needs no configuration"
+    assert (await client.get("/api/tenant/nobody/jobs")).status_code == 404
+    loaded.set()
+    for path in needed:
+        assert (await client.get(f"{TENANT}/{path}")).status_code == 200, path
 
 
 async def test_a_change_or_a_ref_is_unknown_only_once_its_repository_was_looked_at(

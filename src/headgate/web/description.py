@@ -127,6 +127,8 @@ def _refusals(handler: HTTPRouteHandler, path: str, method: str, keys: list[Json
         yield 409
     if writes:
         yield from (413, 415)
+    if "/tenant/{tenant}/" in path:
+        yield 422
     yield 503
 
 

@@ -278,12 +278,11 @@ class Site:
         await asked(self, self.context.map.events.tenant(tenant).management.stream, work, besides)
 
     def pipeline(self, tenant: str, name: str) -> None:
-        """Raises 404 when there is none of this name, 503 while that is not known."""
+        """Raises 404 when there is none of this name, 422 while that is not known."""
         configured = self.tenant(tenant)
         known = configured.layouts.landed.pipelines
-        if name not in known and not configured.loaded.is_set():
-            raise _too_early(f"the configuration of tenant {tenant} is still being read; ask again")
         if name not in known:
+            must_be_read(self, tenant)
             raise NotFoundException(f"tenant {tenant} has no pipeline {name!r}; it has {', '.join(known)}")
 
     def project(self, tenant: str, name: str) -> str:
@@ -335,6 +334,15 @@ async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, n
     if not after:
         raise NotFoundException(f"{project} has no ref {ref!r}; name a commit (newrev) to run it all the same")
     return update(source.connection, canonical, ref, oldrev, after)
+
+
+def must_be_read(site: Site, tenant: str) -> Configured:
+    """Return a tenant whose configuration has been read.  Raise 404; 422 while it is being read."""
+    configured = site.tenant(tenant)
+    if not configured.loaded.is_set():
+        why = f"Tenant {tenant} isn't ready: its configuration is still being read; ask again"
+        raise HTTPException(why, status_code=422, headers={"Retry-After": str(AGAIN_S)})
+    return configured
 
 
 def _too_early(why: str) -> HTTPException:

@@ -117,7 +117,8 @@ class Pages:
 def _again_s(error: urllib.error.HTTPError) -> float | None:
     """Return when to ask again, if the answer says that nothing was done and that it is worth asking again."""
     said = error.headers.get("Retry-After", "")
-    return float(said) if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.isascii() and said.isdigit() else None
+    early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
+    return float(said) if early and said.isascii() and said.isdigit() else None
 
 
 def _said(error: urllib.error.HTTPError) -> str:

@@ -24,8 +24,8 @@ Over HTTP, in JSON, in the shapes of Zuul's API where it has what Headgate has; 
 for programs, as does `/openapi.yaml`. Times are UTC. Errors are `{"error": "…", "description": "…"}`, a word for
 programs and a text for people; whoever accepts `text/html`, or names both JSON and plain text as the reference's
 dashboard does, gets the text in the first `<p>` of a page. 503 means that the store or the history cannot be reached
-just now; with `Retry-After`, that what is needed is still being read: nothing was done, and whoever asks again, as
-commands do by themselves, is soon answered.
+just now; with `Retry-After`, that what is needed is still being read, as does 422 of a tenant's configuration: nothing
+was done, and whoever asks again, as commands do by themselves, is soon answered.
 
 HEAD is answered as GET without a body. Every answer has an entity tag (`If-None-Match` is answered 304), and is
 compressed with gzip for whoever takes it.

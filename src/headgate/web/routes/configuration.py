@@ -24,17 +24,18 @@ from headgate.web.projects import project_shape
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
 from headgate.web.routes.past import number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import HttpRequest, Site, must_be_read, site_of
 
 
 def _landed(state: State, tenant: str) -> Layout:
-    return site_of(state).tenant(tenant).layouts.landed
+    """Raise 404; 422 while it is being read: what is not known yet is not nothing."""
+    return must_be_read(site_of(state), tenant).layouts.landed
 
 
 @get("/api/tenant/{tenant:str}/pipelines")
 async def pipelines(state: State, tenant: FromPath[str]) -> list[PipelineName]:
     """Pipelines, in the order they are defined."""
-    configured = site_of(state).tenant(tenant)
+    configured = must_be_read(site_of(state), tenant)
     return [
         PipelineName(
             name,
@@ -125,7 +126,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
             raise HTTPException(f"there is no filter {name!r}{nearest(name, names)}", status_code=400)
     found = [
         error
-        for error in site_of(state).tenant(tenant).layouts.errors
+        for error in must_be_read(site_of(state), tenant).layouts.errors
         if all(getattr(error, name) in query.getall(name) for name in names if query.get(name))
     ]
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -144,7 +145,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
 @get("/api/tenant/{tenant:str}/tenant-status")
 async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
     """How many errors the configuration has."""
-    return {"config_error_count": len(site_of(state).tenant(tenant).layouts.errors)}
+    return {"config_error_count": len(must_be_read(site_of(state), tenant).layouts.errors)}
 
 
 @get(

@@ -55,10 +55,15 @@ async function said(answer, url) {
   return Object.assign(new Error(text ?? `${url} answered ${answer.status}`), { status: answer.status });
 }
 
+// What is still being read is asked for again, as the answer says, for a minute.
 export async function fetched(url) {
-  const answer = await fetch(url, { headers: bearing() });
-  if (!answer.ok) throw await said(answer, url);
-  return answer.json();
+  for (let left = 60; ; left--) {
+    const answer = await fetch(url, { headers: bearing() });
+    if (answer.ok) return answer.json();
+    const again = Number(answer.headers.get("Retry-After"));
+    if (![422, 503].includes(answer.status) || !again || !left) throw await said(answer, url);
+    await new Promise((done) => { setTimeout(done, again * 1000); });
+  }
 }
 
 // What changes something: for who is logged in only with what our own pages know.
