@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate.adapters.git import engine
 from headgate.services.reporting import courier
+from tests.integration.github.ground import SECRET
 
 from .test_untested import KINDS, placed
 
@@ -29,14 +31,37 @@ CONFIG = """
 WORDS = {"github": '".*:example/check:success"', "gitea": '".*:example/check:success"', "pagure": "success"}
 
 
-@pytest.mark.parametrize("name", list(WORDS))
-async def test_a_status_of_the_check_brings_a_change_into_the_gate(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As pipelines of the reference have it; all of it is looked at only every few minutes."""
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
     monkeypatch.setattr(engine, "REST_MAX_S", 0.0)
+
+
+@pytest.mark.parametrize("name", list(WORDS))
+async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tmp_path: Path) -> None:
+    """As pipelines of the reference have it; all of it is looked at only every few minutes."""
     async with placed(KINDS[name], tmp_path, CONFIG.format(said=WORDS[name])) as place:
         change = place.here.ada.propose(place.project, "one", {"one.txt": "1\n"}, "one", "")
         place.here.bob.comment(change, "test it")
         await place.merged(change)
+
+
+async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
+    """With the words of the how-to page."""
+
+    def said(here: Any) -> dict[str, str]:
+        key = tmp_path / "app.pem"
+        key.write_text(here.hub.keys[here.app.id])
+        where = {"server": here.hub.url, "webhook_token": SECRET}
+        return {**where, "app_id": str(here.app.id), "app_key": str(key)}
+
+    config = CONFIG.format(said=WORDS["github"]).replace("{{status: success,", "{{check: success,")
+    config = config.replace("action: status, status:", "action: completed, check:")
+    event = "trigger: {{hub: [{{event: {event}, action: completed"
+    assert event in config
+    config = config.replace(event, event.replace("{event}", "check_run"))
+    async with placed(KINDS["github"]._replace(said=said), tmp_path, config) as place:
+        change = place.here.ada.propose(place.project, "one", {"one.txt": "1\n"}, "one", "")
+        place.here.bob.comment(change, "test it")
+        await place.merged(change)
+        assert [run.conclusion for run in place.project.check_runs.values()] == ["success"]

@@ -49,6 +49,8 @@ _STARTS = {
     "unlabel": frozenset({"unlabeled", "labeled"}),
 }
 """Key of a reporter -> what triggers call it when that is set; some name it by the key alone."""
+_BEGUN = ("pending", "queued", "in_progress")
+"""What is set at the beginning, and starts nothing."""
 
 
 def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -188,7 +190,7 @@ def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collec
     news to it, and nobody is told of it but for that."""
     if name != change.connection:
         return False  # another account, whose deeds are delivered
-    said = [(key, words) for key, words in _STARTS.items() if how.get(key)]
+    said = [(key, words) for key, words in _STARTS.items() if how.get(key) and how[key] not in _BEGUN]
     triggers = [one for each in pipelines for one in each.triggers]
     return any(
         key in one.more or not words.isdisjoint(map(str, as_list(one.more.get("action"))))
