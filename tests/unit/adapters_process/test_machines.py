@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.machines import Machine, Machines, NoNode
+from headgate.adapters.nodes.machines import Machine, Machines, NoNode, read_machines
+from headgate.base.errors import UserError
 from headgate.config.model import Node, Nodeset
 
 BIG, SMALL = Nodeset("big", (Node(("one",), "big"),)), Nodeset("small", (Node(("one",), "small"),))
@@ -60,3 +62,30 @@ async def test_a_machine_that_is_kept_goes_to_nobody_until_it_is_given_back() ->
         assert not waiting.done()
         await machines.keep([])
         assert await waiting == ("a",)
+
+
+def test_a_file_says_address_port_user_and_key(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text(
+        "- name: board\n  labels: [arm]\n  ansible_host: 10.0.0.7\n  ansible_port: 2222\n  ansible_user: jobs\n"
+        "  ansible_ssh_private_key_file: /etc/key\n  headgate_host_key: ssh-ed25519 AAAA\n  vars: {rack: 7}\n"
+    )
+    (found,) = read_machines(tmp_path / "nodes.yaml")
+    assert found == Machine("board", ("arm",), {
+        "ansible_host": "10.0.0.7", "ansible_port": 2222, "ansible_user": "jobs", "rack": 7,
+        "ansible_ssh_private_key_file": "/etc/key", "headgate_host_key": "ssh-ed25519 AAAA",
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("host: h", "there is no key 'host'; did you mean 'ansible_host'"),
+        ("key: k", "there is no key 'key'; did you mean 'ansible_ssh_private_key_file'"),
+        ("rack: 7", "there is no key 'rack', but name, labels, vars, .* belongs under `vars`"),
+        ("vars: [1]", "vars: expected variables"),
+    ],
+)
+def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, said: str, told: str) -> None:
+    (tmp_path / "nodes.yaml").write_text(f"- name: board\n  labels: [arm]\n  {said}\n")
+    with pytest.raises(UserError, match=f"nodes.yaml: machine board: {told}"):
+        read_machines(tmp_path / "nodes.yaml")

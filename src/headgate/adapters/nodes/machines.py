@@ -13,6 +13,22 @@ import yaml
 
 from headgate.base.errors import UserError
 from headgate.config.model import Nodeset
+from headgate.ports.provider import HOST_KEY_VARIABLE
+
+MEANT = {
+    "label": "labels",
+    "host": "ansible_host",
+    "address": "ansible_host",
+    "port": "ansible_port",
+    "connection-port": "ansible_port",
+    "user": "ansible_user",
+    "username": "ansible_user",
+    "key": "ansible_ssh_private_key_file",
+    "host-key": HOST_KEY_VARIABLE,
+    "host_key": HOST_KEY_VARIABLE,
+    "python-path": "ansible_python_interpreter",
+}
+"""What others call it -> the key of the file of machines."""
 
 
 class NoNode(Exception):
@@ -96,7 +112,7 @@ def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, Machine
 
 
 def read_machines(path: Path) -> tuple[Machine, ...]:
-    """`- name: HOST`, `labels: [LABEL…]`, and any variables of Ansible.  Raises UserError."""
+    """`- name: HOST`, `labels: [LABEL…]`, variables of Ansible, and others under `vars`.  Raises UserError."""
     found = read_yaml(path)
     if not isinstance(found, list):
         raise UserError(f"{path}: expected a list of machines, each with name and labels")
@@ -107,9 +123,23 @@ def read_machines(path: Path) -> tuple[Machine, ...]:
         labels = entry.get("labels")
         if not isinstance(labels, list) or not labels:
             raise UserError(f"{path}: machine {entry['name']} needs a list of labels")
-        rest = {key: value for key, value in entry.items() if key not in ("name", "labels")}
-        machines.append(Machine(entry["name"], tuple(str(label) for label in labels), rest))
+        variables = _variables(f"{path}: machine {entry['name']}", entry)
+        machines.append(Machine(entry["name"], tuple(str(label) for label in labels), variables))
     return tuple(machines)
+
+
+def _variables(where: str, entry: dict[Any, Any]) -> dict[str, Any]:
+    """Return what Ansible is told of a machine.  Raise UserError."""
+    others = entry.get("vars") or {}
+    if not isinstance(others, dict):
+        raise UserError(f"{where}: vars: expected variables, NAME: VALUE")
+    own = {key: value for key, value in entry.items() if key not in ("name", "labels", "vars")}
+    for key in own:
+        if key != HOST_KEY_VARIABLE and not str(key).startswith("ansible_"):
+            meant = MEANT.get(str(key), "")
+            hint = f"; did you mean {meant!r}?" if meant else ", but name, labels, vars, and variables of Ansible"
+            raise UserError(f"{where}: there is no key {key!r}{hint}; a variable of your own belongs under `vars`")
+    return {**others, **own}
 
 
 def read_variables(path: Path) -> dict[str, Any]:
