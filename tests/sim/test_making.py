@@ -21,11 +21,12 @@ from headgate.testing.nodes.making import TENANTS, Broken, Field, MakingSimulati
 from headgate.testing.nodes.sky import Troubles
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 150))
-HARD = Troubles(lost=0.3, away=0.1, broken=0.2, late_s=90.0, slow_s=5.0)
+HARD = Troubles(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
+"""Where answers are lost, what is there is listed late, and much is to be taken away, something is left behind."""
 
 
 def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() -> None:
-    runs = [MakingSimulation(seed) for seed in SEEDS]
+    runs = [*(MakingSimulation(seed) for seed in SEEDS), MakingSimulation(0, troubles=HARD)]
     results = [result for run in runs for result in run.run().values()]
     assert sum(run.deaths for run in runs) > len(runs) // 2
     assert sum(run.made for run in runs) > len(results)
@@ -58,7 +59,7 @@ def found(*runs: MakingSimulation) -> bool:
 
 
 def test_a_launcher_that_hunts_no_leaks_is_found() -> None:
-    assert found(*(MakingSimulation(seed, forgetful, HARD) for seed in range(20)))
+    assert found(*(MakingSimulation(seed, forgetful, HARD) for seed in range(12)))
 
 
 def test_a_launcher_that_gives_used_machines_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,83 @@
+"""What becomes of a machine: after its build, when it is held, too old, or made of something else (nodes §1.7–1.11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.map.inventory.made import MadeNode, NodeOrder
+from headgate.services.nodes.made.fate import Fate
+from headgate.services.nodes.made.seen import Seen
+from headgate.services.nodes.standing import Standing
+
+NOW_MS = 1_000_000
+
+
+def machine(state: str, request: str = "", **said: Any) -> MadeNode:
+    whole = {"label": {"name": "small", **said}, "image": {}, "flavor": {}, "provider": {}}
+    return MadeNode(
+        id="n", provider="p", connection="c", label="small", state=state, said=whole, digest="d", request=request,
+        node="box" if request else "", asked_ms=NOW_MS - 100_000, since_ms=NOW_MS - 50_000,
+    )  # fmt: skip
+
+
+def fate(
+    node: MadeNode, *, requests: str = "", held: str = "", order: NodeOrder | None = None, digest: str = "d"
+) -> MadeNode:
+    label = FlatLabel("small", node.said["label"], {}, {}, digest=digest)
+    providers = {"t": [FlatProvider("p", "c", "sky", (label,))]}
+    seen = Seen(providers, {"n": node}, {}, {}, {"n": order} if order is not None else {})
+    now = Standing(frozenset(requests.split()), (), {}, (), frozenset(held.split()))
+    return Fate(seen, now, NOW_MS).of(node)
+
+
+def test_a_machine_is_used_once_and_its_build_is_forgotten() -> None:
+    found = fate(machine("in-use", "r"))
+    assert (found.state, found.request, found.node, found.served) == ("used", "", "", 1)
+    assert fate(machine("in-use", "r"), requests="r").state == "in-use"
+
+
+def test_one_that_is_reused_is_looked_at_again_unless_it_is_too_old_or_of_something_else() -> None:
+    assert fate(machine("in-use", "r", reuse=True)).state == "building"
+    assert fate(machine("in-use", "r", **{"reuse": True, "max-age": 100})).state == "used"
+    assert fate(machine("in-use", "r", reuse=True), digest="other").state == "used"
+
+
+def test_what_was_made_for_a_build_that_is_cancelled_is_for_others() -> None:
+    for state in ("requested", "building", "ready"):
+        found = fate(machine(state, "r"))
+        assert (found.state, found.request) == (state, "")
+
+
+def test_the_machine_of_a_held_build_stays_until_it_is_given_back() -> None:
+    held = fate(machine("in-use", "r"), held="r")
+    assert (held.state, held.request) == ("hold", "r")
+    assert fate(machine("hold", "r"), held="r").state == "hold"
+    assert fate(machine("hold", "r")).state == "used"
+    assert fate(machine("hold", "r"), held="r", order=NodeOrder("used")).state == "used"
+
+
+def test_an_order_is_carried_out_once_no_build_has_the_machine() -> None:
+    order = NodeOrder("hold", "look", NOW_MS + 1)
+    assert fate(machine("in-use", "r"), requests="r", order=order).state == "in-use"
+    found = fate(machine("ready"), order=order)
+    assert (found.state, found.comment, found.until_ms) == ("hold", "look", NOW_MS + 1)
+    assert fate(machine("failed"), order=order).state == "failed"
+
+
+def test_what_somebody_held_goes_after_its_time() -> None:
+    assert fate(replace(machine("hold"), until_ms=NOW_MS)).state == "used"
+    assert fate(replace(machine("hold"), until_ms=NOW_MS + 1)).state == "hold"
+    assert fate(machine("hold")).state == "hold"
+
+
+def test_what_is_nobodys_goes_when_it_is_old_or_nobody_could_want_it() -> None:
+    assert fate(machine("ready", **{"max-ready-age": 50})).state == "outdated"
+    assert fate(machine("ready", **{"max-ready-age": 51})).state == "ready"
+    assert fate(machine("building", **{"max-ready-age": 50})).state == "building"
+    assert fate(machine("building", **{"max-age": 100})).state == "outdated"
+    assert fate(machine("ready", **{"max-age": 100, "min-retention-time": 200})).state == "ready"
+    assert fate(machine("ready"), digest="other").state == "outdated"
+    assert fate(machine("ready", "r", **{"max-age": 100}), requests="r").state == "ready", "somebody has it"
