@@ -72,7 +72,7 @@ def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutant", "seeds"),
     [
-        (how_far_it_is_is_not_kept, range(20)),
+        (how_far_it_is_is_not_kept, range(22, 110)),
         (the_end_frees_no_place, range(5)),
         (messages_of_a_lane_run_beside_each_other, range(40)),
         (what_is_too_large_is_dropped_in_silence, range(40)),
