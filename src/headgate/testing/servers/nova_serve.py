@@ -11,6 +11,7 @@ warnings.simplefilter("ignore")
 from nova.tests.functional import integrated_helpers  # noqa: E402, I001 - it patches what is imported after it
 
 import fcntl  # noqa: E402
+import logging  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
@@ -31,6 +32,7 @@ class Cloud(integrated_helpers._IntegratedTestBase):
         self.flags(instances=1000, cores=2000, ram=1024000, group="quota")
         self.flags(compute_driver="fake.FakeDriver")
         super().setUp()
+        logging.disable(logging.ERROR)  # its fixtures keep whatever is said, and that is a lot
         warnings.resetwarnings()
         warnings.simplefilter("ignore")
 
