@@ -38,14 +38,9 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
 
 def ours(world: World, connection: str) -> frozenset[str]:
     """Return the labels and contexts that the pipeline sets itself at this connection."""
-    return set_by(world.pipeline, connection) | {f"{world.tenant}/{world.pipeline.name}"}
-
-
-def set_by(pipeline: Pipeline, connection: str) -> frozenset[str]:
-    """Return the labels that the pipeline's reporters set at this connection, or take away."""
-    sets = dialect_of(pipeline, connection).sets
+    pipeline, sets = world.pipeline, dialect_of(world.pipeline, connection).sets
     hows = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
-    return frozenset().union(*map(sets, hows))
+    return frozenset({f"{world.tenant}/{pipeline.name}"}).union(*map(sets, hows))
 
 
 def unmet(world: World, standing: Standing, *, entering: bool = False) -> str:

@@ -123,7 +123,7 @@ def _unfit(state: State, change: Change, event: str, world: World, asked: list[A
     standing = world.standings.get(change.key)
     if standing is None or standing.change.commit != change.commit or not standing.open:
         return state
-    lacking = unmet(world, standing, entering=True)
+    lacking = (standing.landed and world.dependent) or unmet(world, standing, entering=True)
     if not lacking and ruled_out(world, standing):
         if any((one.key, one.commit) == (change.key, change.commit) for one in state.deferred):
             return state

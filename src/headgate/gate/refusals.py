@@ -9,10 +9,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.config.forges.facts import Happening
 from headgate.config.model import Pipeline
+from headgate.config.reading.check import as_list
 from headgate.gate.actions import REFUSED, SETTLED, Action, Record, Report
 from headgate.gate.admission import weigh
-from headgate.gate.asking import lacking, rulings, set_by
+from headgate.gate.asking import lacking, rulings
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
 from headgate.gate.model import Refusal, State
 from headgate.gate.report import refusal
@@ -35,15 +37,23 @@ def attempted(event: TriggerEvent, known: Standing | None, world: World) -> bool
     what, change = event.happening, event.change
     if event.kind is not EventKind.STIRRED or what is None or (what.statuses and what.action != "rerequested"):
         return False
-    if not (what.comments or what.votes or what.added or what.removed or what.action in ("approved", "rerequested")):
+    said = what.comments or what.votes or what.added or what.removed or what.state
+    if not said and what.action not in ("approved", "rerequested"):
         return False
     us = known.details.us if known is not None and known.details is not None else ()
     if what.who is not None:
         owns = what.who.name == change.owner
         if what.who.name in us or (what.who.permission in _UNTRUSTED and not owns):
             return False
-    labels, pipelines = {*what.added, *what.removed}, (world.pipeline, *world.beside.pipelines.values())
-    return not labels or not any(labels <= set_by(one, change.connection) for one in pipelines)
+    pipelines = (world.pipeline, *world.beside.pipelines.values())
+    return not (what.added or what.removed) or not any(_sets(one, change.connection, what) for one in pipelines)
+
+
+def _sets(pipeline: Pipeline, connection: str, what: Happening) -> bool:
+    """Is it what the pipeline's reporters do to labels?"""
+    hows = [how for reports in pipeline.reports.values() for how in reports.get(connection, ())]
+    put, off = ({str(one) for how in hows for one in as_list(how.get(key))} for key in ("label", "unlabel"))
+    return {*what.added} <= put and {*what.removed} <= off
 
 
 def speaks(pipeline: Pipeline, connection: str) -> bool:
@@ -61,6 +71,8 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
     standing = world.standings.get(change.key)
     if standing is None:
         return ()
+    if standing.landed and world.dependent:
+        return (f"{change.key} has landed already as it is; what is to follow is proposed as another change",)
     missing, rules = tuple(lacking(world, standing, entering=True)), tuple(rulings(world, standing))
     if missing:
         return missing + rules

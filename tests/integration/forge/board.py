@@ -34,6 +34,7 @@ from headgate.ports.forge import (
     Protection,
     ReporterAway,
     ReportPutOff,
+    ReportRefused,
     Sighting,
     is_tested_on,
     tested_tree,
@@ -99,6 +100,8 @@ class Board:
         """So often it has not made up its mind whether something can be merged."""
         self.refuses = ""
         """Why it merges nothing."""
+        self.mute = ""
+        """Why it takes no comments."""
         self.meanwhile: dict[str, str] = {}
         """Project -> file that somebody pushes to it just when something is merged there."""
         self.calls: list[str] = []
@@ -128,6 +131,17 @@ class Board:
         pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "opened")))
         return pull
 
+    def amend(self, pull: Pull, files: Mapping[str, str]) -> None:
+        """Push one more commit to it."""
+        work = self.repositories.work(pull.project)
+        run_git("checkout", "-q", "--detach", pull.head, at=work)
+        self.repositories.write(pull.project, files)
+        run_git("commit", "-q", "-m", "more", at=work)
+        run_git("push", "-q", "-f", "origin", f"HEAD:refs/pull/{pull.number}/head", at=work)
+        pull.head = run_git("rev-parse", "HEAD", at=work)
+        pull.statuses.clear()
+        pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "changed")))
+
     def label(self, pull: Pull, label: str) -> None:
         pull.labels.add(label)
         pull.happened.append((EventKind.STIRRED, Happening("pull_request", "labeled", added=(label,))))
@@ -147,6 +161,10 @@ class Board:
     def close(self, pull: Pull) -> None:
         pull.open = False
         pull.happened.append((EventKind.ABANDONED, Happening("pull_request", "closed")))
+
+    def reopen(self, pull: Pull) -> None:
+        pull.open = True
+        pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "opened")))
 
     def delivery(self, pull: Pull) -> tuple[dict[str, str], bytes]:
         """Return what the forge would send of it."""
@@ -222,6 +240,8 @@ class Board:
 
     async def report(self, posting: Posting) -> None:
         self._answer("report")
+        if self.mute and not posting.how.get("status"):
+            raise ReportRefused(self.mute)
         assert posting.change is not None, "it is a forge"
         pull, how = self.pulls[posting.change.key], posting.how
         if (state := how.get("status")) is not None:

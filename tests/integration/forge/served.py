@@ -20,10 +20,12 @@ from .test_board import Town
 @asynccontextmanager
 async def web(here: Town, root: Path) -> AsyncIterator[httpx.AsyncClient]:
     context, history = here.gate.context, SqlHistory(f"sqlite:///{root}/history.sqlite")
-    site = Site(context, here.gate.scheduler.tenants, history, root, follow, Access("secret"))
-    transport = httpx.ASGITransport(create_app(site))
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            yield client
+        async with context.store.session("web") as session:
+            access, tenants = Access("secret"), here.gate.scheduler.tenants
+            site = Site(context, tenants, history, root, follow, access, joined=lambda: session)
+            transport = httpx.ASGITransport(create_app(site))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                yield client
     finally:
         history.close()

@@ -11,7 +11,9 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
 from headgate.ports.git import Unreachable
 from headgate.services import merger
+from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.reporting import courier, forges
+from headgate.services.reporting.shown import outbox
 from headgate.testing.repositories import run_git
 from tests.integration.forge.board import Pull
 from tests.integration.forge.test_board import CONFIG, Town, town
@@ -84,6 +86,34 @@ async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
         monkeypatch.setattr(forges, "SEEN_MAX_MS", 0)
         await here.until(lambda: not pull.open, "it is closed")
         assert "master has it as" in pull.said[-1] and here.board.calls.count("conclude") == 1
+
+
+async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_same(tmp_path: Path) -> None:
+    async with town(tmp_path, lands="push", config=SQUASHING) as here:
+        pull = await held(here)
+        here.board.mute = "the conversation is locked"
+        released(here)
+        await here.until(lambda: not pull.open, "it is closed")
+        await here.until(lambda: len(Quarantine(here.gate.context)) == 1, "what was not told is set aside")
+        assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
+
+
+async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_path: Path) -> None:
+    """Its commits are not on the branch, so that nothing but our memory says that it has landed."""
+    async with town(tmp_path, lands="push", config=SQUASHING) as here:
+        pull = await held(here)
+        released(here)
+        await here.until(lambda: not pull.open, f"it is closed: {pull.said}")
+        await here.until(lambda: outbox(here.gate.context, "board").waiting == 0, "all is told")
+        here.board.reopen(pull)
+        here.approved(pull)
+        await here.until(lambda: any("has landed already" in text for text in pull.said), "it is said")
+        assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
+        here.board.amend(pull, {"more": "1\n"})
+        here.deliver(pull)
+        await here.until(lambda: pull.statuses.get("example/check") == "success", "it is checked")
+        here.approved(pull)
+        await here.until(lambda: len(log(here)) == 2, "what is new in it lands")
 
 
 async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.services.reporting import courier
+from headgate.store.types import Delete
 
 from .served import web
 from .test_board import town
@@ -22,3 +23,27 @@ async def test_the_tenant_s_reports_say_why_a_forge_is_not_told(
         await here.until(lambda: here.board.calls.count("report") > 1, "it is asked")
         (board,) = (await client.get("/api/tenant/example/reports")).json()["outboxes"]
         assert (board["connection"], board["trouble"]) == ("board", "it is being upgraded") and board["waiting"] >= 1
+
+
+@pytest.mark.parametrize("known", ["still", "no more"])
+async def test_that_another_tree_landed_is_dealt_with_though_the_change_is_forgotten(
+    tmp_path: Path, known: str
+) -> None:
+    async with town(tmp_path) as here, web(here, tmp_path) as client:
+        pull = await here.proposed("Add a thing", {"thing": "1\n"})
+        await here.checked(pull)
+        here.board.meanwhile = {"code/api": "sneaked"}
+        here.approved(pull)
+        await here.landed(pull)
+        await here.until(lambda: "ALARM" in pull.said[-1], "it is told")
+        if known == "no more":
+            del here.board.pulls[pull.key]
+            context, place = here.gate.context, here.gate.context.map.cache.connection("board").cache
+            gone = [Delete(entry.path) for entry in context.mirror.under(place.path)]
+            await context.store.commit([], gone)
+            await context.mirror.gone(gone[-1].path)
+        body = {"pipeline": "gate", "change": f"{pull.number},{pull.head[:8]}"}
+        headers = {"Authorization": "Bearer secret"}
+        answer = await client.post("/api/tenant/example/project/code/api/dequeue", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert (await client.get("/api/tenant/example/status")).json()["troubles"] == []

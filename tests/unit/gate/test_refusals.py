@@ -176,6 +176,15 @@ def test_nobody_is_nagged_who_tried_nothing(happening: Happening, kind: EventKin
     assert play.reports == [] and play.state.refusals == ()
 
 
+def test_who_puts_on_the_label_that_a_failure_takes_away_is_answered() -> None:
+    play = hub(failure={"hub": ({"unlabel": "gate"},)}, success={"hub": ({"merge": True},)})
+    told(play, pull())
+    told(play, pull("B", 8), Happening("pull_request_review", "submitted", ANN, state="approved"))
+    assert len(notes(play)) == 1, "of what the pipeline waits for"
+    told(play, pull("C", 9), Happening("pull_request", "labeled", removed=("gate",)))
+    assert len(notes(play)) == 1, "that was Headgate"
+
+
 @pytest.mark.parametrize("who", [ANN, Account("bob", permission="read"), Account("dan"), None])
 def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: Account | None) -> None:
     play = hub()

@@ -18,7 +18,7 @@ from headgate.gate.actions import SETTLED, Land
 from headgate.gate.work import ERROR_SIZE_MAX, LandAnswer, LandRequest
 from headgate.map.telling import Posting, Pushed
 from headgate.ports.forge import Forge, Hint, Landed, Shows
-from headgate.ports.reporter import ReportPutOff
+from headgate.ports.reporter import ReportPutOff, ReportRefused
 from headgate.services.context import Context
 from headgate.services.orders import shut
 from headgate.services.pushing import kept_back
@@ -91,9 +91,15 @@ class ForgeReporter:
         same = now.change.commit == change.commit  # else more was proposed there since
         if same and pushed.contained and self.context.now_ms() - posting.report.at_ms < SEEN_MAX_MS:
             raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
-        await self.forge.report(replace(posting, pushed=None, how={"comment": True}))
+        refused: ReportRefused | None = None
+        try:
+            await self.forge.report(replace(posting, pushed=None, how={"comment": True}))
+        except ReportRefused as error:  # where nobody may comment, it is closed all the same
+            refused = error
         if same and isinstance(self.forge, Shows):
             await self.forge.conclude(change, pushed.commit)
+        if refused is not None:
+            raise refused
 
     def given_up(self, posting: Posting, work: LandRequest, why: str) -> list[Op]:
         """Return the answer that the forge could not be had to merge it."""

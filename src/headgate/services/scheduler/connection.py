@@ -193,7 +193,7 @@ class ConnectionRunner:
                 continue  # its forge has not seen yet that a push has landed it
             if was is not None and was.change.commit == standing.change.commit:
                 standing = replace(standing, checks=was.checks)
-                if was.landed and standing.change.number and not standing.open:  # be it that its forge merged nothing
+                if was.landed and standing.change.number:  # though its forge merged nothing, or somebody opens it again
                     standing = replace(standing, landed=True)
                 if standing.landed and not standing.approvals:  # the landing has removed what they said
                     standing = replace(standing, approvals=was.approvals, proposers=was.proposers)

@@ -15,7 +15,7 @@ from litestar.params import FromPath, JSONBody
 from headgate.base.ids import fresh
 from headgate.config.freezing.sections import completed, unaccepted
 from headgate.config.telling.variants import parameter
-from headgate.gate.change import is_called
+from headgate.gate.change import is_called, numbered
 from headgate.gate.refs import is_parametrised, update
 from headgate.gate.work import ByHand, CancelBuild, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
@@ -206,10 +206,12 @@ async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForCha
 def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
     """Return the key of a change that an alarm of the pipeline names, be it open or not; empty: none does."""
     site.pipeline(tenant, data.pipeline)
-    alarms = site.status.state(tenant, data.pipeline).state.parted
-    begin, end = f"{site.project(tenant, project)}/", f"/{data.change}"
-    named = (key for one in alarms for key in (*one.missing, *one.landed))
-    return next((key for key in named if key.startswith(begin) and f"/{key.removeprefix(begin)}".endswith(end)), "")
+    state, canonical = site.status.state(tenant, data.pipeline).state, site.project(tenant, project)
+    named = [key for one in state.parted for key in (*one.missing, *one.landed)]
+    named += [one.key for one in state.strayed]
+    begin, end, number = f"{canonical}/", f"/{data.change}", numbered(canonical, (data.change or "").partition(",")[0])
+    found = (key for key in named if key.startswith(begin) and f"/{key.removeprefix(begin)}".endswith(end))
+    return next((key for key in named if key in (data.change, number)), "") or next(found, "")
 
 
 @post("/api/tenant/{tenant:str}/promote", status_code=200, opt={"permission": "promote"})
