@@ -7,6 +7,8 @@ from pathlib import Path
 import yaml
 
 from headgate.cli.pages import differences
+from headgate.config.forges.asking import forms
+from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.errors import ERRORS
 from headgate.config.keys.job import CONTROLLED, JOB
 from headgate.config.keys.objects import KINDS
@@ -44,6 +46,15 @@ def test_each_difference_has_a_case_that_shows_it() -> None:
     tests = {path.name for path in CASES.parents[2].rglob("test_*.py")}
     named = [one.case for one in (*differences.REPORTED, *differences.ACCEPTED, *differences.OTHERWISE)]
     assert [name for name in named if name not in cases | tests] == []
+
+
+def test_keys_that_are_headgate_s_own_are_on_the_page_of_differences() -> None:
+    """Those of drivers that the reference does not have are named with the driver."""
+    said = [*DIALECTS.values()]
+    tables = [JOB, PIPELINE, TENANT, *(one.reporter for one in said), *(forms(one.require) for one in said)]
+    own = {name for table in tables for name, key in table.items() if key.note.endswith("Headgate's own")}
+    assert own >= {"image", "reuse", "rerun-only-failed", "committer-score"}
+    assert [name for name in (*own, "land", "labels") if f"`{name}" not in differences.page()] == []
 
 
 def test_names_that_the_reference_does_not_have_are_on_the_page_of_differences() -> None:

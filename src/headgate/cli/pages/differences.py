@@ -127,6 +127,19 @@ ACCEPTED = (
         "errors: what passed is not run again where a pipeline says so",
     ),
     Difference(
+        "`image` of a job, which is Headgate's: its untrusted programs run in a container of that image.",
+        "test_containers.py",
+    ),
+    Difference(
+        "`land: true` of a reporter of plain git, and `land = push` of a connection to GitHub, GitLab or Gitea, which "
+        "are Headgate's: the tested commit itself is pushed.",
+        "test_pushing.py",
+    ),
+    Difference(
+        "`committer-score` of a requirement of Pagure, which is Headgate's: only votes of those count who may commit.",
+        "test_dialects.py",
+    ),
+    Difference(
         "`reuse` of a job or a pipeline, which is Headgate's: what succeeded on the same inputs is not run again. Such "
         "a job has the repositories that it names, and `zuul.items` its own change alone.",
         "errors: builds stand for others where a job or its pipeline says so",

@@ -81,7 +81,7 @@ PAGURE = Dialect(
     },
     require={
         "score": Term(Key(whole), _scored),
-        "committer-score": Term(Key(whole), _scored_by_committers),
+        "committer-score": Term(Key(whole, note="Headgate's own"), _scored_by_committers),
         "open": Term(Key(flag), fact(is_open)),
         "merged": Term(Key(flag), fact(is_merged)),
         "status": Term(Key(texts), _has_state, one_of(_states)),
