@@ -80,7 +80,7 @@ MUTANTS: dict[Mutant, range] = {
     a_repository_is_left_out_of_the_digest: range(400),
     what_was_proposed_beneath_is_left_out: range(400),
     a_check_stands_for_a_gate: range(1, 400, 2),
-    a_failed_build_stands_for_others: range(600),
+    a_failed_build_stands_for_others: range(190, 900),
 }
 
 
