@@ -298,3 +298,18 @@ async def test_names_of_changes(here: Ground) -> None:
     assert standing is not None and standing.open and standing.change.number == "1"
     assert await here.forge.look_up(f"{PROJECT}#2") is None
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
+
+
+async def test_a_repository_that_is_transferred_is_said_and_nothing_is_lost(here: Ground) -> None:
+    async with watched(here) as gate:
+        opened(here)
+        await here.settled()
+        owner = here.repository.owner
+        here.hub.transfer(here.repository, here.eve.account)
+        here.forge.stir(Hint("all", ""))
+        await gate.until(lambda: "it cannot be looked at" in gate.troubles.get(PROJECT, ""))
+        assert gate.standing(1).open, "nobody has closed it"
+        here.ada.propose(here.repository, "second", {"b.txt": "1\n"})
+        here.hub.transfer(here.repository, owner)
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+    assert gate.told.count("pull_request.opened") == 2 and "pull_request.closed" not in gate.told

@@ -422,3 +422,17 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
         await here.settled()
         assert len(here.hub.door.log) == after_close
     assert after_close - before == 1  # that it was closed
+
+
+async def test_a_project_that_is_transferred_out_of_reach_is_said_and_nothing_is_lost(here: Ground) -> None:
+    async with watched(here) as gate:
+        opened(here)
+        await here.settled()
+        before = here.hub.transfer(here.project, "others/rocket")
+        here.forge.stir(Hint("all", ""))
+        await gate.until(lambda: "not found" in gate.troubles.get(PROJECT, ""))
+        assert gate.known[f"{PROJECT}#1"].open, "nobody has closed it"
+        here.project.members = before
+        here.ada.propose(here.project, "second", {"b.txt": "1\n"}, "Second")
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+    assert gate.told.count("gl_merge_request.opened") == 2 and "gl_merge_request.closed" not in gate.told

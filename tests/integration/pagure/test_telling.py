@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from headgate.gate.change import Change
 from headgate.map.telling import Posting
+from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.forges.pagure.state import Request
 from tests.integration.github.test_telling import report
-from tests.integration.pagure.ground import PROJECT, Ground, opened
+from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import change_of
 
 
@@ -77,3 +78,19 @@ async def test_a_ref_has_a_flag_on_its_commit_and_nothing_else(here: Ground) -> 
     for status in ("pending", "success"):
         await here.forge.report(Posting("", report("success"), change=change, how={"status": status, "comment": True}))
     assert [one.status for one in here.project.flags[tip]] == ["success"]
+
+
+async def test_with_a_revoked_token_it_is_still_seen_what_happens_and_what_is_to_be_told_waits(here: Ground) -> None:
+    """Whoever asks may read a public project."""
+    token = here.hub.world.tokens[here.account.api_token]
+    async with watched(here) as gate:
+        token.revoked = True
+        pull = opened(here)
+        await here.settled()
+        here.forge.stir(Hint("all", ""))  # no delivery can be verified without asking
+        await gate.until(lambda: f"{PROJECT}#1" in gate.known)
+        with pytest.raises(ReporterAway, match=r"refuses the api_token.*make another one"):
+            await here.forge.report(posting(pull, "success"))
+        token.revoked = False
+        await here.forge.report(posting(pull, "success"))
+    assert sum("passed" in one.text for one in pull.comments) == 1

@@ -303,3 +303,18 @@ async def test_names_of_changes(here: Ground) -> None:
     assert standing is not None and standing.open and standing.change.number == "1"
     assert await here.forge.look_up(f"{PROJECT}#2") is None
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
+
+
+async def test_a_project_that_has_another_name_is_said_and_nothing_is_lost(here: Ground) -> None:
+    """Pagure itself renames none; an administrator does, and nothing leads from the old name to the new one."""
+    async with watched(here) as gate:
+        opened(here)
+        await here.settled()
+        here.hub.rename(here.project, "others/rocket")
+        here.forge.stir(Hint("all", ""))
+        await gate.until(lambda: gate.troubles.get(PROJECT))
+        assert "not found" in gate.troubles[PROJECT].lower() and gate.standing(1).open, "nobody has closed it"
+        here.ada.propose(here.project, "second", {"b.txt": "1\n"})
+        here.hub.rename(here.project, "acme/rocket")
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.troubles[PROJECT])
+    assert gate.told.count("pg_pull_request.opened") == 2 and "pg_pull_request.closed" not in gate.told

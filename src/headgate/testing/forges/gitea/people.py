@@ -189,6 +189,14 @@ class Gitea:
         self.world.repositories[repository.full_name] = repository
         self.world.moved[old] = repository.full_name
 
+    def transfer(self, repository: Repository, to: Account) -> None:
+        """Give a repository to somebody else; the old name leads there."""
+        old, repository.owner = repository.full_name, to
+        del self.world.repositories[old]
+        self.world.repositories[repository.full_name] = repository
+        self.world.moved.pop(repository.full_name, None)
+        self.world.moved[old] = repository.full_name
+
     def remove_fork(self, repository: Repository) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.repositories[repository.full_name]

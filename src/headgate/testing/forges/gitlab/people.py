@@ -181,6 +181,12 @@ class GitLab:
         self.world.projects[path] = project
         self.world.moved[old] = path
 
+    def transfer(self, project: Project, path: str) -> dict[str, int]:
+        """Give a project to another group, which hides it from who was let in before; return who that was."""
+        self.rename(project, path)
+        before, project.members, project.private = project.members, {}, True
+        return before
+
     def remove_fork(self, fork: Project) -> None:
         """Delete a fork that merge requests come from; they stay."""
         del self.world.projects[fork.path]

@@ -161,6 +161,12 @@ class Pagure:
                 if request.project_from is project:
                     request.project_from = None
 
+    def rename(self, project: Project, fullname: str) -> None:
+        """Have an administrator give a project another name, or to somebody else: nothing leads there from the old."""
+        del self.world.projects[project.fullname]
+        project.fullname = fullname
+        self.world.projects[fullname] = project
+
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
         """Let the next calls of a kind go wrong; see `Trouble`."""
         one = Trouble(method, template, times, **how)
