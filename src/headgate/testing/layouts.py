@@ -74,12 +74,14 @@ class PlayLayouts:
     landed: Layout
     contents: Mapping[str, Mapping[str, str]]
     waits: bool = False
+    reusing: bool = False
+    """May jobs say `reuse`?"""
 
     def content(self, project: str) -> Mapping[str, str]:
         return self.contents.get(project, {})
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        return any(job.reuse for job in self.landed.freeze(pipeline, project, branch).jobs)
+        return self.reusing
 
     def judged(self, asked: Asked) -> Judgement | None:
         """None while `waits` says so."""

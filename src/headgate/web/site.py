@@ -367,6 +367,12 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
         raise
 
 
+def stale(site: Site) -> None:
+    """Have the status looked at again for whoever asks next, however lately somebody did."""
+    for shot in site._shots.values():
+        shot.until_s = 0.0
+
+
 def site_of(state: AppState) -> Site:
     site = state["site"]
     assert isinstance(site, Site), "set by create_app"

@@ -19,6 +19,7 @@ NOBODY_SETS = {
     "name", "parent_chain", "inheritance", "noop", "roles",
     # what graphs, tenants and other attributes bring about
     "dependencies", "ansible_version", "ansible_asked", "post_review", "pre_timeout",
+    "reuse",
 }  # fmt: skip
 
 

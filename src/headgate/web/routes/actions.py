@@ -20,7 +20,7 @@ from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.store.types import Op, StoreError
 from headgate.web.description import NUMBER, Query
 from headgate.web.routes.past import number
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import HttpRequest, Site, site_of, stale
 
 log = logging.getLogger("headgate.hand")
 
@@ -59,6 +59,8 @@ class Hand:
         except Exception as error:
             await self._ended(replace(action, outcome=f"failed: {type(error).__name__}"))
             raise
+        finally:
+            stale(self.site)  # who did something sees what came of it
         await self._ended(replace(action, outcome=DONE))
 
     @property
