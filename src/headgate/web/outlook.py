@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -12,11 +14,15 @@ from headgate.gate.asking import lacking, rulings
 from headgate.gate.change import Change, Standing
 from headgate.gate.world import World
 from headgate.web.changes import ref_shape
-from headgate.web.shapes import ItemShape, PipelineShape, QueueShape, RefShape, StatusShape
+from headgate.web.places import Places, Spot
+from headgate.web.shapes import ItemShape, RefShape
 from headgate.web.site import Site
+from headgate.web.status import timed_item
 
 OTHERS_MAX = 100
-"""Changes shown that need one."""
+"""Changes shown that need one, and that it needs."""
+FILES_MAX = 1_000
+"""Changed paths shown."""
 DEPTH_MAX = 20
 """Of the chain of what is needed."""
 
@@ -76,29 +82,35 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """1: it is named by the change itself; more: by what that needs."""
 
 
-class ChangeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One change, as its connection knows it now, and what comes of it."""
+class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One change among others."""
 
     ref: RefShape
-    message: str
-    files: tuple[str, ...] | None
-    """Changed paths; null: unknown."""
     state: str
     """open | landed | closed"""
-    reason: str
-    """Why it is closed, where nobody withdrew it."""
     approved: bool
     approvals: tuple[Said, ...]
-    vetoes: tuple[Said, ...]
     draft: bool | None
     labels: tuple[str, ...]
     mergeable: bool | None
     lacks: tuple[Kept, ...]
     """Of each pipeline that lands changes of its project."""
     places: tuple[Place, ...]
+
+
+class ChangeShape(ProposedShape, frozen=True, kw_only=True):
+    """One change, as its connection knows it now, and what comes of it."""
+
+    message: str
+    files: tuple[str, ...] | None
+    """Changed paths, the first thousand; null: unknown."""
+    reason: str
+    """Why it is closed, where nobody withdrew it."""
+    vetoes: tuple[Said, ...]
     needs: tuple[Neighbour, ...]
-    """What it rests on and what its footers name, nearest first, and what those need."""
+    """What it rests on and what its footers name, nearest first, and what those need; a hundred at most."""
     needed_by: tuple[Neighbour, ...]
+    """A hundred at most."""
     unresolved: tuple[str, ...]
     """Footers that name nothing that is known."""
 
@@ -106,15 +118,11 @@ class ChangeShape(msgspec.Struct, frozen=True, kw_only=True):
 class Outlook:
     """Of one tenant at one moment."""
 
-    def __init__(self, site: Site, tenant: str, status: StatusShape) -> None:
-        """`status`: with what is true at this moment only."""
-        self._site, self._tenant, self._status = site, tenant, status
-        self._configured = site.tenant(tenant)
-        self._standings = site.status.standings(tenant)
-        self._places: dict[str, list[tuple[PipelineShape, QueueShape, ItemShape]]] = {}
-        for pipeline, queue, item in _items(status):
-            for ref in item.refs:
-                self._places.setdefault(ref.key, []).append((pipeline, queue, item))
+    def __init__(self, site: Site, tenant: str, places: Places) -> None:
+        self._site, self._tenant, self._places = site, tenant, places
+        self._configured, self._now_ms = site.tenant(tenant), site.context.now_ms()
+        self._known = site.status.standings(tenant)
+        self._standings = self._known.now()
 
     def open(self, project: str) -> list[Standing]:
         """Return the open changes, of one project (canonical) or of all that the tenant has."""
@@ -122,28 +130,39 @@ class Outlook:
         wanted = {project} if project else own
         return [one for one in self._standings.values() if one.open and one.change.project in wanted]
 
+    def listed(self, standing: Standing) -> ProposedShape:
+        """Return what is said of a change among others."""
+        return ProposedShape(**self._said(standing, {}))
+
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
         """`costs`: (project, pipeline) -> buildsets lately, and those made anew."""
         standing = self._standings.get(change.key) or Standing(change, open=False)
-        change, details = standing.change, standing.details
+        change = standing.change
         return ChangeShape(
-            ref=ref_shape(change, standing),
+            **self._said(standing, costs),
             message=change.message,
-            files=change.files,
-            state=state_of(standing),
+            files=change.files[:FILES_MAX] if change.files is not None else None,
             reason=standing.reason,
-            approved=standing.is_approved,
-            approvals=_said(standing, standing.approvals),
             vetoes=_said(standing, standing.vetoes),
-            draft=details.draft if details else None,
-            labels=(details.labels or ()) if details else (),
-            mergeable=details.mergeable if details else None,
-            lacks=tuple(self._lacks(standing)) if standing.open else (),
-            places=tuple(self._place(*one, costs) for one in self._places.get(change.key, ()) if one[2].live),
-            needs=tuple(self._needed(change)),
-            needed_by=tuple(self._needing(change)),
+            needs=tuple(islice(self._needed(change), OTHERS_MAX)),
+            needed_by=tuple(islice(self._needing(change), OTHERS_MAX)),
             unresolved=change.unresolved,
         )
+
+    def _said(self, standing: Standing, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
+        """Return the members of a `ProposedShape`."""
+        change, details = standing.change, standing.details
+        return {
+            "ref": ref_shape(change, standing),
+            "state": state_of(standing),
+            "approved": standing.is_approved,
+            "approvals": _said(standing, standing.approvals),
+            "draft": details.draft if details else None,
+            "labels": (details.labels or ()) if details else (),
+            "mergeable": details.mergeable if details else None,
+            "lacks": tuple(self._lacks(standing)) if standing.open else (),
+            "places": tuple(self._place(spot, costs) for spot in self._places.live(change.key)),
+        }
 
     def _lacks(self, standing: Standing) -> Iterator[Kept]:
         change, layouts = standing.change, self._configured.layouts
@@ -160,20 +179,14 @@ class Outlook:
             pipeline=pipeline,
             layouts=self._configured.layouts,
             standings=self._standings,
-            now_ms=self._site.context.now_ms(),
+            now_ms=self._now_ms,
         )
 
-    def _place(
-        self,
-        pipeline: PipelineShape,
-        queue: QueueShape,
-        item: ItemShape,
-        costs: Mapping[tuple[str, str], tuple[int, int]],
-    ) -> Place:
-        line = [one for head in queue.heads for one in head if one.live]
-        position = next(n for n, one in enumerate(line) if one.id == item.id)
+    def _place(self, spot: Spot, costs: Mapping[tuple[str, str], tuple[int, int]]) -> Place:
+        pipeline, queue, item = spot.pipeline, spot.queue, timed_item(spot.item, self._now_ms)
         gates = pipeline.manager == "dependent"
-        before = line[:position] if gates else []
+        ahead = spot.line[: spot.position] if gates and item.active else ()
+        before = [timed_item(one, self._now_ms) for one in ahead]
         known = [one.remaining_time for one in (*before, item)]
         left = max((ms for ms in known if ms is not None), default=None) if None not in known else None
         some = costs.get((item.refs[0].project_canonical, pipeline.name))
@@ -181,7 +194,7 @@ class Outlook:
             pipeline=pipeline.name,
             queue=queue.name,
             item=item.id,
-            position=position + 1,
+            position=spot.position + 1,
             active=item.active,
             phase=item.phase,
             failing_reasons=item.failing_reasons,
@@ -193,27 +206,30 @@ class Outlook:
         )
 
     def _needed(self, change: Change) -> Iterator[Neighbour]:
-        """Yield what it needs, level by level, each once."""
+        """Yield what it needs, level by level, each once; of what is not the tenant's nothing but that it is named."""
         seen, level = {change.key}, [change]
         for depth in range(1, DEPTH_MAX + 1):
             keys = dict.fromkeys(key for one in level for key in one.needs if key not in seen)
             seen.update(keys)
-            level = [self._standings[key].change for key in keys if key in self._standings]
             yield from (self._neighbour(key, depth) for key in keys)
+            level = [own.change for own in map(self._own, keys) if own is not None]
 
     def _needing(self, change: Change) -> Iterator[Neighbour]:
-        found = sorted(key for key, one in self._standings.items() if one.open and change.key in one.change.needs)
-        yield from (self._neighbour(key, 1) for key in found[:OTHERS_MAX])
+        for key in sorted(self._known.dependants.get(change.key, ())):
+            if (own := self._own(key)) is not None and own.open and change.key in own.change.needs:
+                yield self._neighbour(key, 1)
+
+    def _own(self, key: str) -> Standing | None:
+        """Return what is known of a change of the tenant's own projects; others may have the same connections."""
+        known = self._standings.get(key)
+        return known if known is not None and self._configured.tenant.find(known.change.project) is not None else None
 
     def _neighbour(self, key: str, depth: int) -> Neighbour:
-        """Only what is of the tenant's own projects is told of."""
-        known = self._standings.get(key)
-        if known is None or self._configured.tenant.find(known.change.project) is None:
+        known = self._own(key)
+        if known is None:
             return Neighbour(key=key, state="unknown", depth=depth)
-        pipelines = tuple(dict.fromkeys(one[0].name for one in self._places.get(key, ())))
-        return Neighbour(
-            key=key, state=state_of(known), ref=ref_shape(known.change, known), pipelines=pipelines, depth=depth
-        )
+        ref, pipelines = ref_shape(known.change, known), self._places.pipelines(key)
+        return Neighbour(key=key, state=state_of(known), ref=ref, pipelines=pipelines, depth=depth)
 
 
 def state_of(standing: Standing) -> str:
@@ -224,13 +240,7 @@ def _said(standing: Standing, words: Iterable[Word]) -> tuple[Said, ...]:
     return tuple(Said(word.who, word.commit == standing.change.commit, word.since_ms) for word in words)
 
 
-def _items(status: StatusShape) -> Iterator[tuple[PipelineShape, QueueShape, ItemShape]]:
-    for pipeline in status.pipelines:
-        for queue in pipeline.change_queues:
-            yield from ((pipeline, queue, item) for head in queue.heads for item in head)
-
-
-def _basis(item: ItemShape, before: list[ItemShape], window: int, *, known: bool) -> str:
+def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:
     """Return what an estimate rests on, or why there is none."""
     if not item.active:
         return f"its jobs begin once it is among the first {window} of its queue"

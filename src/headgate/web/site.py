@@ -30,13 +30,13 @@ from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.nodes.zones import IMAGE, executors
 from headgate.services.scheduler.refs import last_seen, looked_at
-from headgate.services.scheduler.standings import Standings
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer, Connection
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
+from headgate.web.places import Places
 from headgate.web.remote import RemoteLogs
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
 from headgate.web.status import Configured, Status
@@ -88,6 +88,8 @@ class Shot:
     """Of the processor."""
     until_s: float = 0.0
     """Until when it is shown, by the clock of the process."""
+    places: Places | None = None
+    """Of the changes in it, once somebody has asked for that."""
 
 
 @dataclass(slots=True)
@@ -298,8 +300,7 @@ class Site:
         canonical = self.project(tenant, project)
         source = self.tenant(tenant).tenant.find(canonical)
         assert source is not None, "it was found just now"
-        standings = Standings(self.context.map, self.context.mirror, (source.connection,)).now().values()
-        own = [one for one in standings if one.change.project == canonical]
+        own = [one for one in self.status.standings(tenant).now().values() if one.change.project == canonical]
         for among in ([one.change for one in own if one.open], [one.change for one in own if one.landed]):
             found = _named(among, change)
             if len(found) > 1:

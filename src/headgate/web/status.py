@@ -101,12 +101,12 @@ class Status:
             troubles=tuple(self._troubles(configured)),
         )
 
-    def standings(self, tenant: str) -> Mapping[str, Standing]:
-        """What is known of the changes of a tenant's connections, by key."""
+    def standings(self, tenant: str) -> Standings:
+        """What is known of the changes of a tenant's connections, which others may have, too."""
         names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
         if names not in self._known:
             self._known[names] = Standings(self.context.map, self.context.mirror, names)
-        return self._known[names].now()
+        return self._known[names]
 
     def _standing(self, tenant: str, *, loaded: bool) -> StateShape:
         found = state_of(self.context, tenant)
@@ -157,7 +157,7 @@ class Status:
         word = "error" if damaged else "disabled" if state.disabled else "normal"
         closings = state_of(self.context, tenant).closings
         whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
-        view = _View(tenant, name, running, waits, estimate, closings, self.standings(tenant))
+        view = _View(tenant, name, running, waits, estimate, closings, self.standings(tenant).now())
         return PipelineShape(
             name=name,
             description=pipeline.description,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from litestar import get
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
@@ -9,17 +11,21 @@ from litestar.params import FromPath
 
 from headgate.ports.history import LIMIT_MAX, HistoryUnavailable, Question
 from headgate.web.description import NUMBER, Query
-from headgate.web.outlook import ChangeShape, Outlook
+from headgate.web.outlook import ChangeShape, Outlook, ProposedShape
+from headgate.web.places import Places
 from headgate.web.routes.past import number
 from headgate.web.site import HttpRequest, Site, site_of
-from headgate.web.status import timed
 
 LATELY_MS = 30 * 86_400_000
+AT_ONCE = 20
+"""Changes looked at before others have their turn."""
 
 
 async def _outlook(site: Site, tenant: str) -> Outlook:
-    whole = (await site.shot(tenant)).status
-    return Outlook(site, tenant, timed(whole, site.context.now_ms()))
+    shot = await site.shot(tenant)
+    if shot.places is None:
+        shot.places = Places(shot.status)
+    return Outlook(site, tenant, shot.places)
 
 
 @get(
@@ -32,7 +38,7 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
         )
     },
 )
-async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ChangeShape]:
+async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ProposedShape]:
     """What is proposed and open, ordered by project and name, with what each still lacks.  Ours."""
     site = site_of(state)
     name, limit, skip = (
@@ -45,7 +51,12 @@ async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> 
     project = site.project(tenant, name) if name else ""
     outlook = await _outlook(site, tenant)
     found = sorted(outlook.open(project), key=lambda one: (one.change.project, one.change.branch, one.change.name))
-    return [outlook.of(one.change, {}) for one in found[skip:][:limit]]
+    listed = list[ProposedShape]()
+    for count, one in enumerate(found[skip:][:limit], 1):
+        listed.append(outlook.listed(one))
+        if count % AT_ONCE == 0:
+            await asyncio.sleep(0)  # a gate is at work in the same process
+    return listed
 
 
 @get(

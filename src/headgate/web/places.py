@@ -1,0 +1,52 @@
+"""Where changes are in the queues: found once for each status, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headgate.web.shapes import ItemShape, PipelineShape, QueueShape, StatusShape
+
+
+class Spot(NamedTuple):
+    """One item in its queue."""
+
+    pipeline: PipelineShape
+    queue: QueueShape
+    line: Sequence[ItemShape]
+    """The live items of the queue."""
+    position: int
+    """Of this one among them; what is ahead comes first."""
+
+    @property
+    def item(self) -> ItemShape:
+        return self.line[self.position]
+
+
+class Places:
+    """Of all changes of one status."""
+
+    def __init__(self, status: StatusShape) -> None:
+        self.status = status
+        self._pipelines: dict[str, dict[str, None]] = {}
+        self._spots: dict[str, list[Spot]] = {}
+        for pipeline in status.pipelines:
+            for queue in pipeline.change_queues:
+                self._note(pipeline, queue)
+
+    def _note(self, pipeline: PipelineShape, queue: QueueShape) -> None:
+        items = [item for head in queue.heads for item in head]
+        line = [item for item in items if item.live]
+        for position, item in enumerate(line):
+            for ref in item.refs:
+                self._spots.setdefault(ref.key, []).append(Spot(pipeline, queue, line, position))
+        for key in (ref.key for item in items for ref in item.refs):
+            self._pipelines.setdefault(key, {})[pipeline.name] = None
+
+    def live(self, key: str) -> Sequence[Spot]:
+        """Return where a change is itself."""
+        return self._spots.get(key, ())
+
+    def pipelines(self, key: str) -> tuple[str, ...]:
+        """Return where it is, be it for those that need it."""
+        return tuple(self._pipelines.get(key, ()))

@@ -1,0 +1,99 @@
+"""What a change's page tells is of its own tenant alone, and costs a gate little, however often it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from headgate.adapters.process.tail import follow
+from headgate.adapters.sql.history import SqlHistory
+from headgate.recipes.mirror import Part
+from headgate.store.memory import MemoryBackend
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import gate
+from headgate.testing.repositories import Repositories
+from headgate.web.access import Access
+from headgate.web.app import create_app
+from headgate.web.site import Site
+
+PIPELINES = """
+- pipeline:
+    name: gate
+    manager: dependent
+    trigger: {local: [{event: change-approved}]}
+    require: {local: {approved: true}}
+    success: {local: {land: true}}
+    failure: {local: {}}
+- project: {name: ^code/.*, gate: {jobs: [noop]}}
+"""
+TENANTS = """
+- tenant:
+    name: example
+    source: {local: {config-projects: [config], untrusted-projects: [code/open]}}
+- tenant:
+    name: other
+    source: {local: {config-projects: [config], untrusted-projects: [code/secret]}}
+"""
+
+
+async def asked(client: httpx.AsyncClient, tenant: str, project: str, topic: str, needs: int) -> dict[str, Any]:
+    """Return what is said of a change once so many are known that it needs or that need it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            answer = await client.get(f"/api/tenant/{tenant}/change", params={"project": project, "change": topic})
+            told: dict[str, Any] = answer.json()
+            if answer.status_code == 200 and len(told["needs"]) + len(told["needed_by"]) >= needs:
+                return told
+            await asyncio.sleep(0.05)
+
+
+async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path, monkeypatch: Any) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("config", {"zuul.yaml": PIPELINES})
+    for name in ("code/open", "code/secret"):
+        repositories.create(name, {"README": "here\n"})
+    begun = list[Part]()
+    monkeypatch.setattr(Part, "__init__", _counted(Part.__init__, begun))
+    history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as run:
+        site = Site(run.context, run.scheduler.tenants, history, tmp_path / "logs", follow, Access("secret"))
+        transport = httpx.ASGITransport(create_app(site))
+        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+            base = "Depends-On: git.example/{}\n"
+            repositories.propose("code/secret", "deepest", {"a": "1\n"}, "hush")
+            deeper = "hush\n\n" + base.format("code/secret/master/deepest")
+            repositories.propose("code/secret", "named", {"b": "1\n"}, deeper)
+            probe = "Look\n\n" + base.format("code/secret/master/named")
+            repositories.propose("code/open", "probe", {"c": "1\n"}, probe)
+            behind = "hush\n\n" + base.format("code/open/master/probe")
+            repositories.propose("code/secret", "behind", {"d": "1\n"}, behind)
+
+            own = await asked(client, "other", "code/secret", "behind", 1)
+            assert [one["state"] for one in own["needs"]] == ["unknown"], "what that needs is not told, either"
+            inner = await asked(client, "other", "code/secret", "named", 1)
+            assert [one["ref"]["topic"] for one in inner["needs"]] == ["deepest"], "to whom it belongs it is told"
+            told = await asked(client, "example", "code/open", "probe", 1)
+            (needed,) = told["needs"]
+            assert (needed["state"], needed["ref"]) == ("unknown", None)
+            assert (needed["key"], told["needed_by"]) == ("git.example/code/secret/master/named", [])
+
+            count = len(begun)
+            for _ in range(20):
+                await client.get("/api/tenant/example/change", params={"project": "code/open", "change": "probe"})
+                (listed,) = (await client.get("/api/tenant/example/changes")).json()
+            assert len(begun) == count, "nothing stays of what was asked"
+            assert not {"files", "message", "needs", "needed_by"} & listed.keys(), (
+                "a list is as long as its changes are many"
+            )
+    history.close()
+
+
+def _counted(init: Any, begun: list[Part]) -> Any:
+    def made(self: Part, *given: Any) -> None:
+        begun.append(self)
+        init(self, *given)
+
+    return made
