@@ -223,6 +223,22 @@ async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, w
     assert await machines(ground, driver, wanted) == [node.external_id]
 
 
+async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+    """Away would have the whole account left alone for it, again and again."""
+    node = await made(driver, wanted)
+    (found,) = [
+        one
+        for one in await driver.resources(ground.provider)
+        if one.kind == ground.machine and one.tags.get(NODE_TAG) == wanted.node
+    ]
+    removes = ("DELETE", b"TerminateInstances")
+    for call in (lambda: driver.remove(wanted, node.state), lambda: driver.delete(ground.provider, found)):
+        ground.faults.once(ground.refused, lambda asked: asked.method == removes[0] or removes[1] in asked.body)
+        with pytest.raises(Failed, match="the moon is full"):
+            await call()
+    await gone(driver, wanted, node.state)
+
+
 async def test_what_the_cloud_will_not_make_fails_with_its_own_words(
     ground: Ground, driver: Cloud, wanted: Wanted
 ) -> None:

@@ -22,7 +22,8 @@ Amounts = Mapping[str, float]
 
 
 class Failed(Exception):
-    """This node cannot be made; the text says why, with what the cloud itself says.  It counts as an attempt."""
+    """This node cannot be made, and that counts as an attempt; or this thing does not go.  The text says why, with what
+    the cloud itself says."""
 
 
 class OverQuota(Exception):
@@ -107,7 +108,10 @@ class Cloud(Protocol):
         ...
 
     async def remove(self, wanted: Wanted, state: State) -> bool:
-        """Ask that everything made for the node goes, also what only its tag tells of; True once nothing is left."""
+        """Ask that everything made for the node goes, also what only its tag tells of; True once nothing is left.
+
+        Raise Failed for what the cloud will not let go: Away would keep others waiting for it.
+        """
         ...
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
@@ -118,7 +122,7 @@ class Cloud(Protocol):
         ...
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Ask that a resource goes that nobody needs; none is no error."""
+        """Ask that a resource goes that nobody needs; none is no error.  Raise Failed where the cloud refuses."""
         ...
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:

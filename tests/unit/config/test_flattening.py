@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from headgate.config.assembly.flattening import flattened
 from headgate.config.layout import Layout, build_layout
 from headgate.config.machines import FlatProvider
@@ -152,3 +154,33 @@ def test_what_cannot_be_made_is_left_out_and_the_rest_is_there() -> None:
     lacking = text.replace("{name: fedora, image-id: ami-2, username: core, connection-port: 2222}", "nothing")
     assert [one.name for one in providers(lacking)["git%2Fops/main"].labels] == ["deb-small"]
     assert list(providers(lacking)) == ["git%2Fops/main"]
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("launch-attempts: 5", "resource-limits: {cores: many}"),
+        ("launch-attempts: 5", "resource-limits: {cores: [1]}"),
+        ("launch-attempts: 5", "resource-limits: {cores: .nan}"),
+        ("launch-attempts: 5", "launch-attempts: soon"),
+        ("boot-timeout: 30", "boot-timeout: soon"),
+        ("boot-timeout: 30", "max-age: soon"),
+        ("boot-timeout: 30", "aliases: [[x]]"),
+        ("key-name: west", "reuse: perhaps"),
+    ],
+)
+def test_a_provider_of_which_no_driver_could_read_the_values_is_left_out(said: str, wrong: str) -> None:
+    """Launchers would stumble over it, and so would the tenant."""
+    layout = laid_out(SITE.replace(said, wrong))
+    assert flattened(layout) == () and any(one.severity == "error" for one in layout.errors)
+
+
+def test_a_limit_of_nothing_is_none_and_one_alias_is_a_list() -> None:
+    text = SITE.replace("{instances: 9,", "{instances: null,").replace("aliases: [fed]", "aliases: fed")
+    main = providers(text)["git%2Fops/main"]
+    assert main.limits == {"cores": 10} and main.labels[1].names == ("fed-small", "fed")
+
+
+def test_a_machine_elsewhere_has_another_digest() -> None:
+    deb = providers(SITE)["git%2Fops/main"].labels[0]
+    assert providers(SITE.replace("us-west-1", "us-west-2"))["git%2Fops/main"].labels[0].digest != deb.digest

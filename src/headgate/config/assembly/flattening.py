@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from headgate.config.assembly.providers import PARTS, attached
+from headgate.config.assembly.providers import PARTS, attached, is_misspoken
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.config.parse import Stanza
-from headgate.config.reading.check import deep_plain
+from headgate.config.reading.check import as_list, deep_plain
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
@@ -63,17 +63,20 @@ def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
     if path is None or connection not in layout.tenant.connections:
         return None
     driver = layout.tenant.driver(connection)
+    if is_misspoken(path, driver):
+        return None
     said: dict[str, Any] = {}
     for stanza in path:
         said = _merged(said, {k: v for k, v in deep_plain(stanza.body).items() if k not in _NOT_OURS})
     parts = {kind: dict(_parts(layout, path, key, kind)) for key, kind in PARTS.items()}
+    where = {key: value for key, value in said.items() if key not in _OF_LAUNCHER}
     return FlatProvider(
         name=canonical(provider),
         connection=connection,
         driver=driver,
-        labels=tuple(_labels(layout, parts, driver)),
-        said={key: value for key, value in said.items() if key not in _OF_LAUNCHER},
-        limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items()},
+        labels=tuple(_labels(layout, parts, driver, [connection, where])),
+        said=where,
+        limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items() if most is not None},
         launch_attempts=said.get("launch-attempts") or 3,
         launch_timeout_s=said.get("launch-timeout") or 0,
     )
@@ -124,7 +127,10 @@ def _parts(layout: Layout, path: Sequence[Stanza], key: str, kind: str) -> Itera
         yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
 
 
-def _labels(layout: Layout, parts: Mapping[str, Mapping[str, dict[str, Any]]], driver: str) -> Iterator[FlatLabel]:
+def _labels(
+    layout: Layout, parts: Mapping[str, Mapping[str, dict[str, Any]]], driver: str, where: Any
+) -> Iterator[FlatLabel]:
+    """`where`: what else tells one machine from another."""
     for name, label in sorted(parts["label"].items()):
         image, flavor = parts["image"].get(label.get("image", "")), parts["flavor"].get(label.get("flavor", ""))
         if image is None or flavor is None:
@@ -134,7 +140,7 @@ def _labels(layout: Layout, parts: Mapping[str, Mapping[str, dict[str, Any]]], d
         if image["connection-type"] != "kubectl":
             image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
-        label = {**lent, **label}
+        label = {**lent, **label, "aliases": as_list(label["aliases"])}
         own = layout.singles["label"][name].body
         made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
         yield FlatLabel(
@@ -144,7 +150,7 @@ def _labels(layout: Layout, parts: Mapping[str, Mapping[str, dict[str, Any]]], d
             flavor=flavor,
             min_ready=own.get("min-ready") or 0,
             max_nodes=-1 if (most := own.get("max-nodes")) is None else most,
-            digest=_digest([made, image, flavor]),
+            digest=_digest([made, image, flavor, where]),
         )
 
 

@@ -101,6 +101,12 @@ def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
             yield from misspoken(defaults, keys, f"{kind}-defaults of {stanza.name}", whole=known.whole)
 
 
+def is_misspoken(path: Sequence[Stanza], driver: str) -> bool:
+    """Return whether anything that a provider says or inherits has a form that no driver could read."""
+    known = NODE_DRIVERS.get(driver, ANY_NODES)
+    return any(wrong.severity == "error" for stanza in path for wrong in _misspoken(stanza, known))
+
+
 def _redefined(part: Part, key: str, kind: str, above: Sequence[Stanza]) -> Iterator[ConfigError]:
     for stanza in above:
         for other in attached(stanza, key):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from headgate.config.keys.forms import loose, words
@@ -17,6 +18,7 @@ from headgate.config.reading.check import (
     many,
     mapping,
     null,
+    show,
     text,
 )
 from headgate.config.reading.source import UNKNOWN_WORD
@@ -48,7 +50,17 @@ def _label_itself(value: Any, spot: Spot) -> None:
     spot.warn("has no effect here: it is said of the label itself", UNKNOWN_WORD)
 
 
+def _amounts(value: Any, spot: Spot) -> None:
+    mapping.see(value, spot)
+    for kind, most in value.items():
+        number = isinstance(most, int | float) and not isinstance(most, bool) and math.isfinite(most) and most >= 0
+        if most is not None and not number:
+            raise spot.wrong(f"says of {kind} how much there may be: a number of at least 0, not {show(most)}")
+
+
 _ITSELF = Key(Check("said of the label itself", _label_itself))
+CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
+"""How machines are reached; no other way is gone: `local` would be the executor's own machine."""
 _TEXTS = many(text)
 _NAMED: Keys = {
     "name": Key(text, required=True),
@@ -59,7 +71,7 @@ _NAMED: Keys = {
 IMAGE: Keys = {
     **_NAMED,
     "username": _key(text),
-    "connection-type": _key(words("ssh", "winrm", "kubectl", "network_cli"), "ssh"),
+    "connection-type": _key(words(*CONNECTIONS), "ssh"),
     "connection-port": _key(count(1, 65535), "22", "5986 of winrm"),
     "python-path": _key(text, "auto"),
     "shell-type": _key(text),
@@ -95,7 +107,7 @@ LABEL: Keys = {
 OWN: Keys = {
     "launch-timeout": _key(count(0), "none"),
     "launch-attempts": _key(count(1), "3"),
-    "resource-limits": _key(mapping, "none"),
+    "resource-limits": _key(Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema), "none"),
     "image-defaults": _key(mapping, "{}", "keys of images"),
     "flavor-defaults": _key(mapping, "{}", "keys of flavors"),
     "label-defaults": _key(mapping, "{}", "keys of labels"),

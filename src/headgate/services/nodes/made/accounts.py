@@ -145,10 +145,12 @@ class Hunting:
         nodes = known()
         lost = [one for one in found if one.tags.get(SYSTEM_TAG) == ours and one.tags.get(NODE_TAG) not in nodes]
         again, place.suspects = place.suspects, frozenset(map(_key, lost))
-        for one in lost:
-            if _key(one) in again:
-                log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
+        for one in (one for one in lost if _key(one) in again):
+            log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
+            try:
                 await account.ask(lambda one=one: account.cloud.delete(said, one))  # type: ignore[misc]
+            except (Failed, OverQuota) as error:
+                log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
 
 
 def _key(one: Resource) -> str:

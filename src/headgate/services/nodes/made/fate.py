@@ -55,11 +55,10 @@ class Fate:
 
     def _unwanted(self, node: MadeNode) -> str:
         """Return why a machine that is nobody's is taken away."""
-        provider = self.seen.every.get(node.provider)
-        label = provider.label(node.label) if provider is not None else None
-        if label is None or label.name != node.label:
+        labels = self.seen.labels(node.provider, node.label)
+        if not labels:
             return "no tenant has its provider and label any more"
-        if label.digest != node.digest:
+        if node.digest not in {label.digest for label in labels}:
             return "its label is made of something else now"
         return "it is too old" if self.expired(node) else ""
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
 from headgate.gate.returned.sealed import Sealed
 from headgate.map.inventory.made import ENDING, MadeNode, NodeWait
@@ -20,7 +21,7 @@ from headgate.ports.secrets import SecretError
 from headgate.services.context import Context
 from headgate.services.nodes.made.accounts import WHY_MAX, Account, wanted_of
 from headgate.store.store import GuardLost
-from headgate.store.types import At, Conflict, Op
+from headgate.store.types import At, Conflict, Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.launcher")
 
@@ -31,6 +32,10 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S = 5.0, 300.0
 FULL_S = 20.0
 """How long nothing is made at a provider after its cloud said that there is no room."""
 REMOVAL_MAX_S = 120.0
+STUCK_S = 600.0
+"""What has not gone after so long may never go."""
+DEFECT_S = 60.0
+"""After so long a machine is tried again with which something went wrong that nobody foresaw."""
 TRIED_MAX = 12
 """Failures that are told of one request."""
 SCANNED = ("ssh", "network_cli")
@@ -143,11 +148,7 @@ class Life:
             await self._waits(id, f"the connection {node.connection} is not in this launcher's settings")
             return 60.0
         try:
-            if node.state in ENDING:
-                return await self._remove(account, node)
-            if node.external_id:
-                return await self._reach(node)
-            return await self._make(account, node)
+            return await self._next(account, node)
         except Away as away:
             await self._waits(id, str(away)[:WHY_MAX])
             return max(POLL_S, away.after_s)
@@ -157,11 +158,26 @@ class Life:
         except (Failed, SecretError) as failed:
             self.backoff.failed(node.provider, node.label, str(failed)[:WHY_MAX])
             await self._failed(node, str(failed), counts=True)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, TooLarge):
+                raise
+            log.exception("machine %s of %s: nothing can be done with it", node.id, node.provider)
+            return DEFECT_S
         return 0.0
+
+    async def _next(self, account: Account, node: MadeNode) -> float:
+        """Raise Failed, OverQuota, Away, SecretError."""
+        if node.state in ENDING:
+            return await self._remove(account, node)
+        if node.external_id:
+            return await self._reach(node)
+        return await self._make(account, node)
 
     async def _make(self, account: Account, node: MadeNode) -> float:
         """Raise Failed, OverQuota, Away, SecretError."""
-        now_ms = self.desk.context.now_ms()
+        now_ms, image = self.desk.context.now_ms(), node.said["image"]
+        if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
+            raise Failed(f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}")
         if not node.begun_ms:
             await self.desk.change(node.id, lambda one: replace(one, state="building", begun_ms=now_ms))
         provider = self.provider(node.provider)
@@ -206,14 +222,18 @@ class Life:
             gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
         except (Failed, OverQuota) as error:
             await self._waits(node.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
-            past_s = (self.desk.context.now_ms() - node.since_ms) / 1000
-            return min(max(POLL_S, past_s), REMOVAL_MAX_S)
+            return self._patience_s(node)
         if gone:
             order = self.desk.context.map.nodes.orders(node.id).record
             present = self.desk.context.mirror.get(order.path) is not None
             await self.desk.change(node.id, lambda _: None, lambda _: [order.delete()] if present else [])
             return 0.0
-        return POLL_S
+        return self._patience_s(node)
+
+    def _patience_s(self, node: MadeNode) -> float:
+        """Return after how long to ask again for one that does not go: some never do, and others are waited for."""
+        past_s = (self.desk.context.now_ms() - node.since_ms) / 1000
+        return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 
     async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
         """It is taken away, and its request is told; `counts`: as an attempt there."""

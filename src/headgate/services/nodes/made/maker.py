@@ -27,7 +27,7 @@ from headgate.services.nodes.made.asked import Site
 from headgate.services.nodes.made.choosing import Choosing, Later, Make, Never, Plan
 from headgate.services.nodes.made.errands import Errands
 from headgate.services.nodes.made.fate import Fate, given_back
-from headgate.services.nodes.made.life import Backoff, Desk, Life, Scan, Seal
+from headgate.services.nodes.made.life import STUCK_S, Backoff, Desk, Life, Scan, Seal
 from headgate.services.nodes.made.seen import Seen, is_made, seen
 from headgate.services.nodes.standing import Standing, Waiting, standing
 from headgate.store.types import At, Op
@@ -317,7 +317,14 @@ class Making:
         """Begin the next step of every machine that has one and is due."""
         known = {f"node {id}" for id in self._seen.nodes}
         self._errands.forget(lambda key: key.startswith("node ") and key not in known)
-        for node in sorted(self._seen.nodes.values(), key=lambda one: (one.state not in ENDING, one.asked_ms, one.id)):
+        now_ms = self._context.now_ms()
+
+        def place(one: MadeNode) -> tuple[int, int, str]:
+            """What goes makes room; what does not go is asked about after all else."""
+            stuck = one.state in ENDING and now_ms - one.since_ms > 1000 * STUCK_S
+            return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
+
+        for node in sorted(self._seen.nodes.values(), key=place):
             moving = node.state in ENDING or node.state in ("requested", "building")
             if moving:
                 self._errands.begin(f"node {node.id}", node.connection, partial(self._life.step, node.id))

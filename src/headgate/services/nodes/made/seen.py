@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headgate.config.machines import FlatProvider
+from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.made import MadeNode, NodeOrder, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
@@ -28,6 +28,11 @@ class Seen:
     """Node -> as it was read."""
     waits: dict[str, NodeWait]
     orders: dict[str, NodeOrder]
+
+    def labels(self, provider: str, name: str) -> list[FlatLabel]:
+        """Return a label of a provider as each tenant has it: sections of another name may be of other projects."""
+        every = (one for several in self.providers.values() for one in several if one.name == provider)
+        return [label for one in every for label in one.labels if label.name == name]
 
     @property
     def every(self) -> dict[str, FlatProvider]:

@@ -177,6 +177,7 @@ def _granted(answer: Answer, call: str) -> Keys:
 
 
 def _of(answer: Answer, where: str) -> Keys:
+    where = urlsplit(where).hostname or ""  # the rest of a container's address is as good as its keys
     if answer.status >= 300:
         raise Away(f"{where} answers {answer.status} when it is asked for keys")
     try:

@@ -56,6 +56,10 @@ def connect(given: Given) -> Aws:
     return Aws(given.name, source, said.get("endpoint_url", ""))
 
 
+class Stays(Failed):
+    """AWS does not delete it."""
+
+
 class Aws:
     """One account; each region is spoken to on its own."""
 
@@ -200,6 +204,8 @@ class Aws:
     async def remove(self, wanted: Wanted, state: State) -> bool:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
+        except Stays:
+            raise
         except (Failed, OverQuota) as error:
             raise Away(str(error)) from error
 
@@ -225,12 +231,12 @@ class Aws:
         return not volumes
 
     async def _ask(self, ec2: Ec2, action: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether there was anything to do it to."""
+        """Return whether there was anything to do it to.  Raise Stays."""
         try:
             await ec2.call(action, arguments)
         except Refused as error:
             if not any(word in error.code for word in _NONE):
-                raise
+                raise Stays(str(error)) from error
             return False
         return True
 
@@ -267,6 +273,8 @@ class Aws:
         }
         try:
             await self._ask(self._at(provider), *calls[resource.kind])
+        except Stays:
+            raise
         except (Failed, OverQuota) as error:
             raise Away(str(error)) from error
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.aws.query import Arguments
 from headgate.adapters.nodes.clouds.told import key, number, texts
-from headgate.ports.cloud import Failed, State, Wanted
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Failed, State, Wanted
 
 TAGS_MAX = 45
 """AWS takes 50, and may add some of its own."""
@@ -23,7 +23,8 @@ def types(wanted: Wanted) -> list[str]:
     """Return the instance types that will do, in order.  Raise Failed where none is said."""
     fleet = wanted.flavor.get("fleet")
     named = wanted.flavor.get("instance-type")
-    found = list(fleet.get("instance-types") or ()) if isinstance(fleet, Mapping) else [named] if named else []
+    several = fleet.get("instance-types") or () if isinstance(fleet, Mapping) else named or ()
+    found = [several] if isinstance(several, str) else list(several)
     if not found or not all(isinstance(one, str) for one in found):
         raise Failed(f"flavor {wanted.flavor.get('name', '')}: instance-type, or fleet with instance-types, is missing")
     if wanted.flavor.get("dedicated-host"):
@@ -43,13 +44,15 @@ def image_query(image: Mapping[str, Any]) -> Arguments:
     filters = image.get("image-filters")
     if image.get("image-id"):
         return {"ImageId": [str(image["image-id"])]}
+    filters = [filters] if isinstance(filters, Mapping) else filters
     if not isinstance(filters, list) or not filters:
         raise Failed(f"image {image.get('name', '')}: image-id or image-filters is missing")
     asked = []
     for one in filters:
-        if not isinstance(one, Mapping) or not one.get("name") or not isinstance(one.get("values"), list):
+        if not isinstance(one, Mapping) or not one.get("name") or not one.get("values"):
             raise Failed(f"image {image.get('name', '')}: each of image-filters has a name and a list of values")
-        asked.append({"Name": str(one["name"]), "Value": [str(value) for value in one["values"]]})
+        values = one["values"] if isinstance(one["values"], list) else [one["values"]]
+        asked.append({"Name": str(one["name"]), "Value": [str(value) for value in values]})
     asked.append({"Name": "state", "Value": ["available"]})
     owned = any(one["Name"] in ("owner-id", "owner-alias", "image-id") for one in asked)
     return {"Filter": asked} | ({} if owned else {"Owner": list(OWNERS)})
@@ -68,7 +71,8 @@ def subnet(wanted: Wanted) -> str:
 
 def tags(wanted: Wanted, *kinds: str) -> list[Arguments]:
     """Return the tags of what a call makes, for kinds of resources."""
-    pairs = [{"Key": name[:128], "Value": value[:256]} for name, value in list(wanted.tags.items())[:TAGS_MAX]]
+    every = {name: wanted.tags[name] for name in (SYSTEM_TAG, NODE_TAG) if name in wanted.tags} | dict(wanted.tags)
+    pairs = [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
     if not any(pair["Key"] == "Name" for pair in pairs):
         pairs.append({"Key": "Name", "Value": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:256]})
     return [{"ResourceType": kind, "Tag": pairs} for kind in kinds]

@@ -108,8 +108,10 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def read(answer: Answer, whose: str = "AWS") -> dict[str, Any]:
     """Return what a call was answered.  Raise Refused, OverQuota, Away."""
+    if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
+        raise Away(f"{whose} answers with a document type, or in another encoding than its own")
     try:
-        root = ElementTree.fromstring(answer.body) if answer.body else None  # noqa: S314 - of AWS alone; expat bounds what entities may grow to
+        root = ElementTree.fromstring(answer.body) if answer.body else None  # noqa: S314 - without a document type there are no entities that grow
     except ElementTree.ParseError as error:
         if answer.status < 300:
             raise Away(f"{whose} answers what is not whole: {error}") from error

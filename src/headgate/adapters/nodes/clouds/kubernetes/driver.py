@@ -66,21 +66,21 @@ class Kubernetes:
         """The namespace goes if it still has the tags that were seen."""
         try:
             found = await self._api.get(self._spaces(resource.id))
-            if found is not None and objects.tags_of(found).get(NODE_TAG) == resource.tags.get(NODE_TAG):
-                await self._drop(found)
         except Refused as refused:
-            raise Away(f"the namespace {resource.id} cannot be deleted: {refused}") from refused
+            raise Away(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
+        if found is not None and objects.tags_of(found).get(NODE_TAG) == resource.tags.get(NODE_TAG):
+            await self._drop(found)
 
     @understood
     async def remove(self, wanted: Wanted, state: State) -> bool:
         """Everything made for a node is in its namespace."""
         try:
             found = await self._api.get(self._spaces(name_of(wanted.node)))
-            if found is None or not ours(wanted, found):
-                return True
-            await self._drop(found)
         except Refused as refused:
-            raise Away(f"the namespace {name_of(wanted.node)} cannot be deleted: {refused}") from refused
+            raise Away(f"the namespace {name_of(wanted.node)} cannot be looked at: {refused}") from refused
+        if found is None or not ours(wanted, found):
+            return True
+        await self._drop(found)
         return False
 
     @understood
@@ -104,9 +104,13 @@ class Kubernetes:
             return await self._seen(wanted, {**state, _STEP: step})
 
     async def _drop(self, found: Mapping[str, Any]) -> None:
+        """Raise Failed, Away."""
         about = found["metadata"]
         if not about.get("deletionTimestamp"):
-            await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
+            try:
+                await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
+            except Refused as refused:
+                raise Failed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
 
     async def _begin(self, wanted: Wanted) -> None:
         """Make the namespace, unless an earlier attempt did."""
@@ -128,7 +132,7 @@ class Kubernetes:
     async def _give(self, wanted: Wanted) -> None:
         """The account, its rights and token, and copies of the pull secrets."""
         name = name_of(wanted.node)
-        for one in wanted.label.get("image-pull-secrets") or ():
+        for one in objects.pull_secrets(wanted):
             source = str(one.get("namespace") or "default")
             secret = await self._api.get(path(CORE, "secrets", str(one["name"]), source))
             if secret is None:

@@ -105,6 +105,9 @@ def read(files: list[Path], context: str) -> Cluster:
     server = str(cluster.get("server", "")).rstrip("/")
     if urlsplit(server).scheme not in ("http", "https"):
         raise UserError(f"{there.file}: the cluster {chosen['cluster']} has the server {server!r}, which is no address")
+    if urlsplit(server).username is not None:
+        # Builds are told the address, and so are people when it does not answer.
+        raise UserError(f"{there.file}: the server of the cluster {chosen['cluster']} names a user: say it under users")
     authority = there.content(cluster, "certificate-authority")
     mine, key = here.content(user, "client-certificate"), here.content(user, "client-key")
     if bool(mine) != bool(key):
@@ -193,4 +196,5 @@ def _inside(environment: Mapping[str, str], pod: Path) -> Cluster:
 
 def _called(server: str) -> str:
     """Return a name for contexts that says where it is."""
-    return urlsplit(server).netloc.rpartition("@")[2].replace(".", "-").replace("[", "").replace("]", "")
+    parts = urlsplit(server)
+    return f"{parts.netloc}{parts.path}".replace(".", "-").replace("/", "-").replace("[", "").replace("]", "")

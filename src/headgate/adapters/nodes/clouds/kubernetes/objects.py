@@ -97,6 +97,15 @@ def rights(wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
     yield path(ROLES, "rolebindings", namespace=name), binding
 
 
+def pull_secrets(wanted: Wanted) -> list[Mapping[str, Any]]:
+    """Return what says which there are; one is a list of one.  Raise Failed for one without a name."""
+    said = wanted.label.get("image-pull-secrets") or []
+    several = [said] if isinstance(said, Mapping) else list(said)
+    if not all(isinstance(one, Mapping) and one.get("name") for one in several):
+        raise Failed(f"the label {wanted.label.get('name')} has image-pull-secrets, of which each needs a name")
+    return several
+
+
 def copied(secret: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pull secret, to be made in another namespace."""
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret["metadata"]["name"]}}
@@ -106,7 +115,7 @@ def copied(secret: Mapping[str, Any]) -> dict[str, Any]:
 def pod(wanted: Wanted) -> dict[str, Any]:
     """Return the pod.  Unless the label's spec says other, it is not begun again, and has the pull secrets."""
     spec = {"restartPolicy": "Never", **wanted.label["spec"]}
-    if secrets := wanted.label.get("image-pull-secrets"):
+    if secrets := pull_secrets(wanted):
         spec.setdefault("imagePullSecrets", [{"name": one["name"]} for one in secrets])
     said: dict[str, Any] = {"name": name_of(wanted.node)}
     if annotations := wanted.label.get("annotations"):

@@ -186,14 +186,13 @@ class Machines:
     @understood
     async def remove(self, wanted: Wanted, state: State) -> bool:
         cloud = self._at(wanted.provider)
-        return await _as_away(self._remove(cloud, wanted, state))
-
-    async def _remove(self, cloud: OpenStack, wanted: Wanted, state: State) -> bool:
-        left = await self._mine(cloud, wanted, state)
-        await floating.give_back(cloud, wanted.node)
-        for one in left:
-            if one.get("OS-EXT-STS:task_state") != "deleting":
-                await _delete(cloud, str(one["id"]))
+        left = await _as_away(self._mine(cloud, wanted, state))
+        try:
+            await _as_itself(floating.give_back(cloud, wanted.node))
+        finally:
+            for one in left:
+                if one.get("OS-EXT-STS:task_state") != "deleting":
+                    await _as_itself(_delete(cloud, str(one["id"])))
         return not left
 
     @understood
@@ -221,11 +220,11 @@ class Machines:
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
         cloud = self._at(provider)
         if resource.kind == "server":
-            await _as_away(_delete(cloud, resource.id))
+            await _as_itself(_delete(cloud, resource.id))
         elif resource.kind == "floating-ip":
-            await _as_away(floating.release(cloud, resource.id))
+            await _as_itself(floating.release(cloud, resource.id))
         else:
-            await _as_away(_delete_volume(cloud, resource.id))
+            await _as_itself(_delete_volume(cloud, resource.id))
 
     @understood
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
@@ -270,6 +269,14 @@ async def _heard(call: Awaitable[T]) -> T:
     try:
         return await call
     except NoService as error:
+        raise Away(str(error)) from error
+
+
+async def _as_itself(call: Awaitable[T]) -> T:
+    """What does not go keeps nobody else waiting."""
+    try:
+        return await call
+    except (OverQuota, NoService) as error:
         raise Away(str(error)) from error
 
 

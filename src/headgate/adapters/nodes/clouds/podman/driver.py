@@ -43,6 +43,11 @@ CORES, RAM_MIB, PIDS = 1.0, 2_048, 4_096
 FILES_MAX = 65_536
 KEY_LABEL, NUMBER_LABEL = "headgate_host_key", "headgate_number"
 CONTAINER, NETWORK = "container", "network"
+_IMAGE = re.compile(
+    r"(?!(?:dir|docker|oci|ostree|sif):)[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+/)?[A-Za-z0-9._/-]*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?(?:@sha256:[0-9a-f]{64})?"
+)
+"""A name in a registry, or of what is here already; podman would also take paths."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -87,7 +92,7 @@ class Podman:
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
         """Remove it with everything that runs there."""
         if resource.kind == CONTAINER:
-            await self._engine.run("rm", "-f", "-t", "0", "-i", resource.id)
+            await self._engine.run("rm", "-f", "-v", "-t", "0", "-i", resource.id)
         else:
             await self._engine.run("network", "rm", resource.id)
 
@@ -108,7 +113,7 @@ class Podman:
         _limits(wanted)
         found = await self._engine.inspected(name)
         if found is not None and found["State"]["Status"] in ("created", "configured", "initialized"):
-            await self._engine.run("rm", "-f", "-i", name)  # of an attempt that came to an end here
+            await self._engine.run("rm", "-f", "-v", "-i", name)  # of an attempt that came to an end here
             found = None
         if found is None:
             if await self._lacks(image):
@@ -216,8 +221,10 @@ def _name(wanted: Wanted) -> str:
 def _image(wanted: Wanted) -> str:
     """Raise Failed."""
     image = wanted.image.get("image-id")
-    if not isinstance(image, str) or not image or image.startswith("-"):
+    if not isinstance(image, str) or not image:
         raise Failed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
+    if not _IMAGE.fullmatch(image):
+        raise Failed(f"the image-id {image!r:.200} is no name in a registry: files of this machine are no images here")
     return image
 
 

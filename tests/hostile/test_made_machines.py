@@ -1,0 +1,208 @@
+"""Machines that are made: nobody's words, images or leftovers cost others their machines, or leave some for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.map.inventory.made import Installation, MadeNode
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.places import Map
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Failed, Made, Making, Resource, State, Wanted
+from headgate.recipes.codec import decode
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.nodes.made.accounts import Account
+from headgate.services.nodes.made.maker import Making as Maker
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.store.types import At
+from headgate.testing.loop import run_virtual
+from headgate.testing.nodes.making import TENANTS, Field, label, unsealed
+from headgate.testing.nodes.sky import Sky, Troubles
+
+OURS = "9f0e"
+GUARD = "/guard"
+
+
+@dataclass(slots=True)
+class Stubborn(Sky):
+    """Does not let go of some."""
+
+    kept: set[str] = field(default_factory=set)
+    refuses: bool = True
+    """Says so; else it says that it is doing it."""
+    asked: list[str] = field(default_factory=list)
+
+    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+        """As any cloud."""
+        self.asked.append(wanted.node)
+        return await Sky.advance(self, wanted, state)
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        """Keep it."""
+        if wanted.node not in self.kept:
+            return await Sky.remove(self, wanted, state)
+        await asyncio.sleep(0.1)
+        if self.refuses:
+            raise Failed("it is protected against termination")
+        return False
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Keep it."""
+        if resource.id in self.kept:
+            raise Failed("it is protected against termination")
+        await Sky.delete(self, provider, resource)
+
+
+@dataclass(slots=True)
+class Yard:
+    """A launcher's making, with what it reads and one cloud."""
+
+    context: Context
+    sky: Stubborn
+
+    def nodes(self) -> list[MadeNode]:
+        entries = self.context.mirror.under(self.context.map.nodes.made.path)
+        return [decode(entry.value, MadeNode) for entry in entries]
+
+    async def have(self, *nodes: MadeNode) -> None:
+        for one in nodes:
+            await self.context.store.commit([], [self.context.map.nodes.made(one.id).record.put(one)])
+
+    async def tell(self, tenant: str, provider: FlatProvider) -> None:
+        place = self.context.map.nodes.providers(tenant).provider(provider.name).record
+        await self.context.store.commit([], [place.put(provider)])
+
+    async def ask(self, *labels: str, id: str = "r") -> None:
+        nodes = tuple((f"n{place}", name) for place, name in enumerate(labels))
+        request = NodeRequest(id, "t", "red", "b", "job", nodes, "host")
+        await self.context.store.commit([], [self.context.map.nodes.requests(id).record.put(request)])
+
+    async def answered(self, id: str = "r", within_s: float = 600.0) -> str:
+        """Return what is wrong; empty: it has its machines."""
+        place = self.context.map.nodes.answers(id).record
+        async with asyncio.timeout(within_s):
+            with self.context.mirror.part(place.path) as part:
+                while (entry := self.context.mirror.get(place.path)) is None:
+                    await part.moved(part.moves)
+        return place.decode(entry.value).error
+
+
+def in_a_yard(walk: Callable[[Yard], Awaitable[None]]) -> Callable[[], None]:
+    """Run it in a time that jumps."""
+
+    def run() -> None:
+        run_virtual(_walked(walk))
+
+    run.__name__ = walk.__name__
+    return run
+
+
+async def _walked(walk: Callable[[Yard], Awaitable[None]]) -> None:
+    loop, store, chance = asyncio.get_running_loop(), Store(MemoryBackend()), random.Random(1)
+    context = Context(store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), hostname="host")
+    yard = Yard(context, Stubborn(chance, Troubles(slow_s=0.2, boot_s=5.0), most=500))
+    await store.commit([], [context.map.nodes.installation.put(Installation(OURS))])
+    accounts = {"sky": Account("sky", yard.sky, 2.0)}
+    scan = Field(random.Random(9)).scan
+    making = Maker(context, lambda: TENANTS, accounts, scan, unsealed, At(GUARD, None))
+    reading = asyncio.ensure_future(context.mirror.run())
+    await context.mirror.ready()
+    running = asyncio.ensure_future(making.run())
+    walking = asyncio.ensure_future(walk(yard))
+    try:
+        await asyncio.wait([walking, running, reading], return_when=asyncio.FIRST_COMPLETED)
+        if not walking.done():
+            running.result()
+        await walking
+    finally:
+        for one in (walking, running, reading):
+            one.cancel()
+        await asyncio.gather(walking, running, reading, return_exceptions=True)
+
+
+def provider(*labels: FlatLabel, name: str = "p/one", **said: Any) -> FlatProvider:
+    return FlatProvider(name, "sky", "sky", labels, said=said)
+
+
+def leftover(id: str, state: str = "used", **more: Any) -> MadeNode:
+    said = {"label": {"name": "small"}, "image": {}, "flavor": {}, "provider": {}}
+    tags = {SYSTEM_TAG: OURS, NODE_TAG: id}
+    return MadeNode(
+        id=id, provider="p/one", connection="sky", label="small", state=state, said=said, digest="small", tags=tags,
+        uses={"instances": 1.0}, since_ms=900_000_000, **more,
+    )  # fmt: skip
+
+
+@in_a_yard
+async def test_machines_that_never_go_keep_nobody_waiting(yard: Yard) -> None:
+    many = [f"stuck{number}" for number in range(120)]
+    yard.sky.kept, yard.sky.refuses = {*many, "protected"}, False
+    await yard.have(*(leftover(one) for one in many))
+    await yard.tell("t", provider(label("small")))
+    await asyncio.sleep(120)
+    await yard.ask("small")
+    assert await yard.answered() == ""
+    assert len([node for node in yard.nodes() if node.state == "used"]) == len(many), "they are not forgotten"
+
+
+@in_a_yard
+async def test_one_that_is_protected_keeps_no_other_from_going(yard: Yard) -> None:
+    for place in ("a", "b"):
+        await yard.sky.advance(Wanted(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
+    (first, second), yard.sky.asked = yard.sky.instances, []
+    yard.sky.kept = {first, "held"}
+    await yard.have(leftover("held"))
+    await yard.tell("t", provider(label("small")))
+    await asyncio.sleep(300)
+    assert second not in yard.sky.instances
+    await yard.ask("small")
+    assert await yard.answered() == "" and first in yard.sky.instances
+
+
+@in_a_yard
+async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_says(yard: Yard) -> None:
+    """Its section is of another project in each: neither takes the other's machines, nor has them taken away."""
+    for tenant, region in (("t", "here"), ("u", "there")):
+        kept = FlatLabel("small", {"name": "small", "boot-timeout": 300}, {}, {}, 1, digest=region)
+        await yard.tell(tenant, provider(kept, region=region))
+    await asyncio.sleep(300)
+    assert {(one.said["provider"]["region"], one.state) for one in yard.nodes()} == {
+        (w, "ready") for w in ("here", "there")
+    }
+    assert len(yard.nodes()) == len(set(yard.sky.asked)) == 2, "none was made in vain"
+    await yard.ask("small")
+    assert await yard.answered() == ""
+    (given,) = (one for one in yard.nodes() if one.request)
+    assert given.said["provider"]["region"] == "here"
+
+
+@in_a_yard
+async def test_a_machine_with_which_nobody_can_do_anything_holds_up_no_other(yard: Yard) -> None:
+    damaged = leftover("damaged", "building", external_id="i-9", host={"ansible_host": 7}, request="q", node="n0")
+    damaged.said["label"]["boot-timeout"] = "soon"
+    await yard.have(damaged)
+    await yard.tell("t", provider(label("small")))
+    await yard.ask("small", id="q")
+    await yard.ask("small")
+    assert await yard.answered() == ""
+
+
+@pytest.mark.parametrize("how", ["local", "{{ lookup('pipe', 'id') }}", "chroot"])
+def test_no_machine_is_reached_in_a_way_that_is_the_executors_own(how: str) -> None:
+    @in_a_yard
+    async def walk(yard: Yard) -> None:
+        image = {"name": "debian", "connection-type": how}
+        await yard.tell("t", provider(FlatLabel("small", {"name": "small"}, image, {}, digest="x")))
+        await yard.ask("small")
+        assert "connection-type is one of ssh, winrm" in await yard.answered()
+        assert yard.sky.asked == []
+
+    walk()
