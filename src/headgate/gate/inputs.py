@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from headgate.base.ids import derived
 from headgate.config.model import FrozenJob
-from headgate.gate.graph import parent_data, parent_secrets
-from headgate.gate.model import BuildSet, Item
+from headgate.gate.graph import parent_data, parent_secrets, parents
+from headgate.gate.model import Build, BuildSet, Item
 from headgate.gate.work import RepoState
 from headgate.gate.world import World
 
@@ -37,7 +38,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     job: FrozenJob
     """With the secrets of its playbooks, as they are encrypted, its labels or image, and its version of Ansible."""
     zuul: dict[str, Any]
-    """The variable of that name, without ids.  JSON."""
+    """The variable of that name, without ids but those of builds whose artifacts it names.  JSON."""
     data: dict[str, Any]
     """What jobs before it returned.  JSON."""
     trees: Trees
@@ -56,7 +57,7 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
     """Return the digest of what a build is given; empty: that is not known, or nothing else may stand for it.  `zuul`
     is the variable as the build has it."""
     change, state = item.change, buildset.state
-    if not is_fit(item, job) or state is None or parent_secrets(job, buildset):
+    if not is_fit(item, job) or state is None or parent_secrets(job, buildset) or _served(job, buildset):
         return ""
     trees = {project: _merged(state, project) for project in given(item, job)}
     landed = {project: _heads(state, project) for project in as_landed(item, job)}
@@ -70,12 +71,17 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
         key=change.key,
         commit=change.commit,
         job=job,
-        zuul=_without_ids(zuul),
+        zuul=_without_ids(zuul, buildset),
         data=parent_data(job, buildset),
         trees=trees,
         landed=landed,
         bases={change.branch: base},
     ).digest()
+
+
+def stand_in(buildset: BuildSet, job: str) -> str:
+    """Return the id of what an earlier build stands for."""
+    return derived(buildset.id, job, "reused")
 
 
 def is_fit(item: Item, job: FrozenJob) -> bool:
@@ -121,6 +127,22 @@ def _merged(state: RepoState, project: str) -> dict[str, str]:
     return heads | made
 
 
-def _without_ids(zuul: dict[str, Any]) -> dict[str, Any]:
-    artifacts = [{name: value for name, value in one.items() if name != "build"} for one in zuul.get("artifacts", ())]
+def _served(job: FrozenJob, buildset: BuildSet) -> bool:
+    """Return whether a job before it still runs, for this one to use what it serves."""
+    before = (buildset.builds.get(name) for name in parents(buildset, job))
+    return any(one is not None and one.paused for one in before)
+
+
+def _without_ids(zuul: dict[str, Any], buildset: BuildSet) -> dict[str, Any]:
+    made = {one.id: _made_of(one, buildset) for one in buildset.builds.values()}
+    artifacts = [
+        {**one, "build": made.get(one.get("build", ""), one.get("build"))} for one in zuul.get("artifacts", ())
+    ]
     return {name: value for name, value in zuul.items() if name not in IDS} | {"artifacts": artifacts}
+
+
+def _made_of(build: Build, buildset: BuildSet) -> str:
+    """Return what tells what is at the addresses of a build's artifacts, which may be another thing each time that it
+    is built: what it was given, where nothing else can have been in it; else its id."""
+    narrow = build.narrow or build.id == stand_in(buildset, build.job)
+    return build.inputs if build.inputs and build.result == "SUCCESS" and narrow else build.id

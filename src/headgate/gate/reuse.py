@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.base.ids import derived
 from headgate.config.model import FrozenJob
-from headgate.gate.inputs import as_landed, given, is_fit
+from headgate.gate.inputs import as_landed, given, is_fit, stand_in
 from headgate.gate.model import Build, BuildSet, Item
 from headgate.gate.waiter import Sought
 from headgate.gate.world import World
@@ -46,8 +45,7 @@ def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -
     page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
     return msgspec.structs.replace(
         build,
-        inputs="",
-        id=derived(buildset.id, job.id, "reused"),
+        id=stand_in(buildset, job.id),
         result="SUCCESS",
         error=f"reused build {before.id}",
         log_url=before.log_url or page,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headgate.base.ids import derived
 from headgate.config.model import (
     FrozenJob,
     IncludeVars,
@@ -118,6 +119,7 @@ MATTERS: dict[str, dict[str, Any]] = {
     "the change": {"item": replace(ITEM, change=replace(CHANGE, topic="B"))},
     "its message": {"item": replace(ITEM, change=replace(CHANGE, message="Say no\n"))},
     "an artifact of a change ahead": {"given": ({"name": "i", "url": "http://i/1"},)},
+    "another build of it": {"given": ({"name": "i", "url": "http://i/1", "build": "again"},)},
 }
 
 
@@ -176,5 +178,20 @@ def test_what_jobs_before_it_returned_counts_and_their_ids_do_not() -> None:
     assert after() == after(id="g", start_ms=7, log_url="http://l") != ""
     assert after(data={"v": 2}) not in ("", after())
     made = {"zuul": {"artifacts": [{"name": "i", "url": "http://i/1"}]}, "v": 1}
-    assert after(data=made) == after(data=made, id="g") not in ("", after())
+    assert after(data=made) not in ("", after())
     assert after(secret=Sealed("git", "p")) == "", "nobody can tell whether that is the same"
+
+
+def test_an_artifact_is_the_same_only_where_its_build_was_given_the_same() -> None:
+    job = replace(JOB, dependencies=(JobDependency("image"),))
+    data: dict[str, object] = {"zuul": {"artifacts": [{"name": "i", "url": "http://i/A-1"}]}}
+    image = Build("f", "image", result="SUCCESS", data=data)
+
+    def after(**other: Any) -> str:
+        return digest(job=job, before={"image": replace(image, **other)})
+
+    assert after() not in ("", after(id="g")), "it was built anew, of nobody knows what, and has the same address"
+    narrow = after(inputs="d1", narrow=True)
+    assert narrow == after(id="g", inputs="d1", narrow=True) == after(id=derived("b1", "image", "reused"), inputs="d1")
+    assert narrow not in (after(), after(inputs="d2", narrow=True), after(inputs="d1"))
+    assert after(result=None, paused=True) == "", "what it serves while it waits is not in its address"

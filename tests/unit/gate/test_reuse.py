@@ -232,5 +232,5 @@ def test_one_that_was_reused_names_the_build_that_ran() -> None:
     play.approve("C")
     play.merges()
     build = play.item("B").buildset.builds["unit"]  # type: ignore[union-attr]  # it has merged
-    assert build.error == f"reused build {old.id}" and not build.inputs and not lasting(build)
+    assert build.error == f"reused build {old.id}" and build.inputs and not lasting(build)
     assert not any(isinstance(one, Cancel) for one in play.asked)
