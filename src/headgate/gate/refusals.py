@@ -25,6 +25,9 @@ KEPT_MAX = 200
 """Changes of which a pipeline remembers what it said."""
 AT_ONCE_MAX = 30
 """Changes that are told of in `PAUSE_MS`; the others are told later."""
+LOOKED_MAX, SLICE_MS = 20, 1_000
+"""Of changes that need others, so many are compared with what holds in one turn, and others in one of the next second:
+what they need is dear to find out."""
 PAUSE_MS, GRACE_MS = 60_000, 5_000
 """Between two words on one change; what brings it in may be on its way."""
 _UNTRUSTED = ("none", "read")
@@ -104,12 +107,24 @@ def refused_with(
 def corrected(state: State, world: World, asked: list[Action]) -> State:
     """Return the state in which what was said of refusals holds, or will soon."""
     ended = {key for one in asked if isinstance(one, Record) and not one.refused for key in one.item.keys}
+    later = _later(state, world)
     for one in state.refusals:
+        if one.key in later and one.key not in ended and state.find(one.key) is None:
+            continue
         after = _corrected(one, state, world, asked) if one.key not in ended else None
         if after is not one:
             kept = (other if other.key != one.key else after for other in state.refusals)
             state = replace(state, refusals=tuple(other for other in kept if other is not None))
     return state
+
+
+def _later(state: State, world: World) -> frozenset[str]:
+    """Return the changes that are looked at in another turn: nothing is due to be said of them."""
+    standings = ((one, world.standings.get(one.key)) for one in state.refusals)
+    dear = [one for one, standing in standings if standing is not None and standing.open and standing.change.needs]
+    parts, slice = -(-len(dear) // LOOKED_MAX), world.now_ms // SLICE_MS
+    waiting = (one for place, one in enumerate(dear) if (place + slice) % parts)
+    return frozenset(one.key for one in waiting if not one.due_ms or one.due_ms > world.now_ms)
 
 
 def left_ms(state: State, now_ms: int) -> int | None:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Account, Details, Happening, Rule, Status, Vote
 from headgate.config.model import TriggerFilter
+from headgate.gate.admission import weigh
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
-from headgate.gate.refusals import AT_ONCE_MAX, KEPT_MAX, PAUSE_MS
+from headgate.gate.refusals import AT_ONCE_MAX, KEPT_MAX, LOOKED_MAX, PAUSE_MS, SLICE_MS
 from headgate.testing.plays import Play
 
 ME = "headgate[bot]"
@@ -256,3 +257,29 @@ def test_what_it_needs_in_vain_is_said_once_however_often_somebody_tries() -> No
     known(play, first, votes=(APPROVED,), labels=("gate",))
     told(play, first, SAID)
     assert play.queue == ["A", "B"] and notes(play, "settled") == [f"{second.id} is in gate now."]
+
+
+def test_many_refusals_of_what_needs_others_are_not_all_weighed_in_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play()
+    names = [f"c{n:03}" for n in range(3 * LOOKED_MAX)]
+    for n, name in enumerate(names):
+        needs = tuple(f"git.example/p/master/{other}" for other in names[max(0, n - 100) : n]) or ("nobody",)
+        change = Change("git", "p", "master", name, f"{n:040x}", needs=needs, unresolved=("lost",), files=("f",))
+        play.standings[change.key] = Standing(change, approved=change.commit)
+        play.event(EventKind.APPROVED, change)
+    later(play, 20 * PAUSE_MS)
+    later(play, 20 * PAUSE_MS)
+    assert len(play.state.refusals) == len(names) and not any(one.due_ms for one in play.state.refusals)
+
+    weighed, real = list[str](), weigh
+
+    def counted(state: Any, change: Change, world: Any) -> Any:
+        weighed.append(change.topic)
+        return real(state, change, world)
+
+    monkeypatch.setattr("headgate.gate.refusals.weigh", counted)
+    for _ in range(3):
+        before = len(weighed)
+        later(play, SLICE_MS)
+        assert 0 < len(set(weighed[before:])) <= LOOKED_MAX
+    assert {*weighed} == {*names}, "none is forgotten"
