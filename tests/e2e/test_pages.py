@@ -138,7 +138,11 @@ LOG = r"""async () => {
   const hits = [];
   await lines.find("ö 17", 0, (found) => hits.push(...found), () => true);
   await lines.have(1000, 1010);
+  const many = new Lines(range);
+  const end = said("POST-RUN START: [trusted : post.yaml]");
+  many.feed(new TextEncoder().encode(said("TASK [again]").repeat(60000) + end));
   return { count: lines.count, failure: lines.at(lines.failure), hits: hits.length, asked: asked.length,
+    many: [many.count, many.steps.length, many.steps.at(-1).level],
     one: lines.at(1000), whole: text.split("\n")[1000], size: lines.bytes === bytes.length,
     steps: lines.steps.map(({ level, name, failed }) => `${level} ${name}${failed ? " failed" : ""}`) };
 }"""
@@ -151,6 +155,7 @@ def test_a_log_that_is_not_kept_whole_is_read_again_by_its_ranges(headgate: Head
     assert told["failure"].endswith("| node | UNREACHABLE: no route"), "neither what was ignored nor what came later"
     assert told["hits"] == 1 + 10 + 100 and told["asked"] > 10
     assert told["one"] == told["whole"]
+    assert told["many"] == [60001, 20001, 0], "what a job prints does not fill the memory of who reads it"
     assert told["steps"] == [
         "0 pre-run · config/pre.yaml@master",
         "1 prepare",

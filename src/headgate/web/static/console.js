@@ -43,8 +43,9 @@ export class Console {
     const { steps, count } = this.#lines, ranges = [];
     steps.forEach((one, n) => {
       if (!this.#folded.has(one.line) || ranges.length && one.line < ranges.at(-1)[1]) return;
-      const next = steps.slice(n + 1).find((other) => other.level <= one.level);
-      ranges.push([one.line + 1, next ? next.line : count]);
+      let next = n + 1;
+      while (next < steps.length && steps[next].level > one.level) next += 1;
+      ranges.push([one.line + 1, steps[next]?.line ?? count]);
     });
     this.#hidden = ranges;
   }

@@ -1,7 +1,7 @@
 // The lines of a log, as many as it has. Of a large one only what is looked at is kept; the rest is read again by its range.
 import { plain } from "./colours.js";
 
-const STRIDE = 256, KEPT_BYTES = 48 << 20, DECODED = 64;
+const STRIDE = 256, KEPT_BYTES = 48 << 20, DECODED = 64, STEPS_MAX = 20000, PHASES_MORE = 100;
 const STAMP = 26;  // `YYYY-MM-DD HH:MM:SS.mmm | `
 const LEVELS = [[/^(?:PRE-|POST-|CLEANUP-)?RUN START: \[(?:\w+ : )?(.*)\]$/, 0], [/^PLAY \[(.*)\]$/, 1], [/^(?:CLEANUP )?(?:TASK|RUNNING HANDLER) \[(.*)\]$/, 2]];
 const ENDED = /^(?:PRE-|POST-|CLEANUP-)?RUN END: (?!good\b)/, FAILED = /^\S+ \| (?:FAILED|UNREACHABLE)\b(?! \(ignored\))/;
@@ -77,6 +77,7 @@ export class Lines {
     for (const [form, level] of LEVELS) {
       const name = form.exec(said)?.[1];
       if (name === undefined) continue;
+      if (this.steps.length >= STEPS_MAX + (level ? 0 : PHASES_MORE)) return;  // a job may print as many as it likes
       const step = { line, level, name: level ? name : said.split(" ")[0].toLowerCase() + (name ? ` · ${name}` : ""), failed: false };
       this.steps.push(step);
       this.#headed.set(line, step);
