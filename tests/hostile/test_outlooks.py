@@ -80,10 +80,20 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
             assert (needed["state"], needed["ref"]) == ("unknown", None)
             assert (needed["key"], told["needed_by"]) == ("git.example/code/secret/master/named", [])
 
+            counted, real = list[str](), history.reset_costs
+
+            async def costs(tenant: str, *asked: Any) -> Any:
+                counted.append(tenant)
+                return await real(tenant, *asked)
+
+            monkeypatch.setattr(history, "reset_costs", costs)
+            monkeypatch.setattr("headgate.web.routes.changes.COSTS_MS", 1 << 40)
+            site.costs.clear()
             count = len(begun)
             for _ in range(20):
                 await client.get("/api/tenant/example/change", params={"project": "code/open", "change": "probe"})
                 (listed,) = (await client.get("/api/tenant/example/changes")).json()
+            assert counted == ["example"], "the history is asked once for all who ask within a minute"
             assert len(begun) == count, "nothing stays of what was asked"
             assert not {"files", "message", "needs", "needed_by"} & listed.keys(), (
                 "a list is as long as its changes are many"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
@@ -122,6 +123,10 @@ class Site:
     """The tenant that is also served without its name; empty: none is."""
     beside: tuple[str, ...] = ()
     """What else is served at the same port: inventory, queues."""
+    costs: dict[tuple[str, str], tuple[int, asyncio.Future[dict[tuple[str, str], tuple[int, int]]]]] = field(
+        default_factory=dict
+    )
+    """When they were asked for, and what changes cost lately."""
     large_deliveries: int = 0
     """Of forges, that are being read."""
     logs: BuildLogs = field(init=False)

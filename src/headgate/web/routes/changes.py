@@ -17,6 +17,8 @@ from headgate.web.routes.past import number
 from headgate.web.site import HttpRequest, Site, site_of
 
 LATELY_MS = 30 * 86_400_000
+COSTS_MS = 60_000
+"""How long what changes cost lately is known: pages ask every ten seconds, and the history counts a month."""
 AT_ONCE = 20
 """Changes looked at before others have their turn."""
 
@@ -81,9 +83,18 @@ async def change(state: State, request: HttpRequest, tenant: FromPath[str]) -> C
 
 async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str], tuple[int, int]]:
     """Return (project, pipeline) -> buildsets and resets; nothing where the history cannot be read."""
-    asked = Question({"project": [project]})
+    now_ms = site.context.now_ms()
+    known = site.costs.get((tenant, project))
+    failed = known is not None and known[1].done() and known[1].exception() is not None
+    if known is None or failed or not 0 <= now_ms - known[0] < COSTS_MS:
+        asking = asyncio.ensure_future(_asked(site, tenant, project, now_ms - LATELY_MS))
+        known = site.costs[tenant, project] = now_ms, asking
+    return await asyncio.shield(known[1])
+
+
+async def _asked(site: Site, tenant: str, project: str, since_ms: int) -> dict[tuple[str, str], tuple[int, int]]:
     try:
-        told = await site.history.reset_costs(tenant, asked, site.context.now_ms() - LATELY_MS)
+        told = await site.history.reset_costs(tenant, Question({"project": [project]}), since_ms)
     except HistoryUnavailable:
         return {}
     return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in told}
