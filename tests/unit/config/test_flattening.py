@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -12,6 +13,12 @@ from headgate.config.machines import FlatProvider
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.scheduler.machines import provider_ops
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
 
 TENANT = """
 - tenant:
@@ -184,3 +191,25 @@ def test_a_limit_of_nothing_is_none_and_one_alias_is_a_list() -> None:
 def test_a_machine_elsewhere_has_another_digest() -> None:
     deb = providers(SITE)["git%2Fops/main"].labels[0]
     assert providers(SITE.replace("us-west-1", "us-west-2"))["git%2Fops/main"].labels[0].digest != deb.digest
+
+
+async def test_a_provider_of_which_the_values_are_wrong_stays_as_it_was_and_one_that_is_gone_goes() -> None:
+    store = Store(MemoryBackend())
+    context = Context(store, Mirror(store, Map().path), lambda: 0)
+    reading = asyncio.ensure_future(context.mirror.run())
+    await context.mirror.ready()
+    place = context.map.nodes.providers("acme").provider("git%2Fops/main").record
+
+    async def told(text: str) -> FlatProvider | None:
+        for op in provider_ops(context, "acme", laid_out(text)):
+            (entry,) = await store.commit([], [op])
+            await (context.mirror.reached(entry.path, entry.version) if entry else context.mirror.gone(place.path))
+        found = await store.get(place.path)
+        return place.decode(found.value) if found is not None else None
+
+    first = await told(SITE)
+    assert first is not None
+    assert await told(SITE.replace("launch-attempts: 5", "launch-attempts: soon").replace("ami-1", "ami-7")) == first
+    assert await told(SITE.replace("ami-1", "ami-7")) != first
+    assert await told("") is None
+    reading.cancel()

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
+from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.change import Change, Occasion
@@ -167,6 +168,23 @@ def on_site(story: Callable[[Site], Awaitable[None]]) -> Callable[[], None]:
         run_virtual(main())
 
     return test
+
+
+@on_site
+async def test_a_label_that_no_provider_has_any_more_is_not_the_executors_own_machine(site: Site) -> None:
+    site.tenants = {"t": Tenant("t", ())}
+    async with site.build("large") as hosts:
+        assert hosts == {}, "who has neither labels nor providers uses what the runner has"
+    provider = FlatProvider("p/one", "sky", "sky", (FlatLabel("small", {"name": "small"}, {}, {}),))
+    place = site.context.map.nodes.providers("t").provider(provider.name).record
+    (entry,) = await site.store.commit([], [place.put(provider)])
+    assert entry is not None
+    await site.context.mirror.reached(entry.path, entry.version)
+    with pytest.raises(NoNodes, match=r"no label 'large'$"):
+        async with site.build("large"):
+            pass
+    await site.store.commit([], [place.delete()])
+    await site.context.mirror.gone(place.path)
 
 
 @on_site

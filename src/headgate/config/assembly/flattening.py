@@ -57,13 +57,26 @@ def flattened(layout: Layout) -> tuple[FlatProvider, ...]:
     return tuple(one for one in found if one is not None)
 
 
+def unreadable(layout: Layout) -> frozenset[str]:
+    """Return the providers that are left out since no driver could read what they say."""
+    paths = ((stanza, _path(layout, stanza)) for stanza in layout.singles["provider"].values())
+    return frozenset(canonical(one) for one, path in paths if path and is_misspoken(path, _driver(layout, path)))
+
+
+def _connection(path: Sequence[Stanza]) -> str:
+    return next((str(s.body["connection"]) for s in path if "connection" in s.body), "")
+
+
+def _driver(layout: Layout, path: Sequence[Stanza]) -> str:
+    """Return the driver of a path; empty: the tenant has none such."""
+    connection = _connection(path)
+    return layout.tenant.driver(connection) if connection in layout.tenant.connections else ""
+
+
 def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
     path = _path(layout, provider)
-    connection = next((s.body["connection"] for s in path or () if "connection" in s.body), "")
-    if path is None or connection not in layout.tenant.connections:
-        return None
-    driver = layout.tenant.driver(connection)
-    if is_misspoken(path, driver):
+    connection, driver = _connection(path or ()), _driver(layout, path or ())
+    if path is None or not driver or is_misspoken(path, driver):
         return None
     said: dict[str, Any] = {}
     for stanza in path:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import unless
-from headgate.config.machines import FlatProvider
 from headgate.config.model import Nodeset
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildSpec
@@ -34,7 +33,8 @@ class NoNodes(Exception):
 
 
 class Asking:
-    """`tenants` say what labels mean; a build of one that has no labels uses what the runner has of its own."""
+    """`tenants` say what labels mean; a build of one that has neither labels nor providers uses what the runner has of
+    its own."""
 
     def __init__(self, context: Context, tenants: Tenants, *, zone: str = "") -> None:
         self._context, self._tenants, self._zone = context, tenants, zone
@@ -57,7 +57,7 @@ class Asking:
         """The build with its hosts; None when it was cancelled before it had them.  Raises NoNodes."""
         tenant = self._tenants().get(spec.tenant)
         made = providers(self._context.map, self._context.mirror).get(spec.tenant, [])
-        if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or _has(made, spec)):
+        if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or made):
             yield spec
             return
         wrong = []
@@ -109,12 +109,6 @@ class Asking:
                 while (entry := mirror.get(address.path)) is None:
                     await own.moved(own.moves)
         return address.decode(entry.value)
-
-
-def _has(made: Sequence[FlatProvider], spec: BuildSpec) -> bool:
-    """Does any of its labels mean a machine that is made?"""
-    every = (node.label for one in (spec.job.nodeset, *spec.job.nodeset_alternatives) for node in one.nodes)
-    return any(one.label(label) is not None for label in every for one in made)
 
 
 def _ready(spec: BuildSpec, nodeset: Nodeset, answer: NodeAnswer) -> BuildSpec:

@@ -101,8 +101,8 @@ class Assigning:
         for _, label in request.nodes:
             said = tenant.labels.get(label)
             if said is None:
-                known = ", ".join(tenant.labels)
-                return Refusal(f"tenant {tenant.name} has no label {label!r}; it has {known}")
+                known = f"; it has {', '.join(tenant.labels)}" if tenant.labels else ""
+                return Refusal(f"tenant {tenant.name} has no label {label!r}{known}")
             machines = await self._finding.machines(said, request.zone, request.executor)
             if said.triggering:
                 machines = [one for one in machines if one.object.uuid == request.machine]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headgate.config.assembly.flattening import flattened
+from headgate.config.assembly.flattening import flattened, unreadable
 from headgate.config.layout import Layout
 from headgate.config.machines import FlatProvider
 from headgate.map.tree import Address, Undecodable
@@ -15,11 +15,15 @@ log = logging.getLogger("headgate.tenant")
 
 
 def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
-    """Return what makes the records of a tenant's providers say what its layout says; none where they do."""
+    """Return what makes the records of a tenant's providers say what its layout says; none where they do.
+
+    One whose values are wrong stays as it was: its builds wait for machines that can be made.
+    """
     places = context.map.nodes.providers(tenant)
     wanted = {places.provider(one.name).record.path: one for one in flattened(layout)}
-    ops = list[Op]()
-    ops += [Delete(entry.path) for entry in context.mirror.under(places.path) if entry.path not in wanted]
+    stays = {places.provider(name).record.path for name in unreadable(layout)}
+    there = [entry.path for entry in context.mirror.under(places.path)]
+    ops: list[Op] = [Delete(path) for path in there if path not in wanted and path not in stays]
     for path, one in wanted.items():
         address = Address(path, FlatProvider)
         known = context.mirror.get(path)
