@@ -183,6 +183,12 @@ async def test_a_label_that_no_provider_has_any_more_is_not_the_executors_own_ma
     with pytest.raises(NoNodes, match=r"no label 'large'$"):
         async with site.build("large"):
             pass
+    asking = Asking(site.context, lambda: site.tenants, own={"large"})
+    async with (
+        site.store.session("executor") as session,
+        asking.take(session, a_build("large"), asyncio.Event()) as ready,
+    ):
+        assert ready is not None and ready.hosts == {}, "the runner has machines of that label in its file"
     await site.store.commit([], [place.delete()])
     await site.context.mirror.gone(place.path)
 

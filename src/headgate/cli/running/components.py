@@ -290,15 +290,16 @@ async def add_executor(process: Process) -> None:
         number("executor", "min_avail_hdd"),
         runner.room.refuses,
     )
+    own = {label for machine in found.machines for label in machine.labels}
     executor = Executor(
         context,
         runner,
         builds_max=int(number("executor", "builds", 2 * (os.cpu_count() or 1))),
         zone=get("executor", "zone"),
         unzoned=FLAGS[get("executor", "allow_unzoned").lower()],
-        labels={label for machine in found.machines for label in machine.labels},
+        labels=own,
         load=load,
-        nodes=Asking(context, process.tenants, zone=get("executor", "zone")),
+        nodes=Asking(context, process.tenants, zone=get("executor", "zone"), own=own),
         lacks=runner.cells.lacks,
         beginning_max=os.cpu_count() or 1,
         keeping=runner,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import unless
+from headgate.config.machines import FlatProvider
 from headgate.config.model import Nodeset
 from headgate.config.tenants import Tenant
 from headgate.gate.work import BuildSpec
@@ -36,8 +37,9 @@ class Asking:
     """`tenants` say what labels mean; a build of one that has neither labels nor providers uses what the runner has of
     its own."""
 
-    def __init__(self, context: Context, tenants: Tenants, *, zone: str = "") -> None:
-        self._context, self._tenants, self._zone = context, tenants, zone
+    def __init__(self, context: Context, tenants: Tenants, *, zone: str = "", own: Collection[str] = ()) -> None:
+        """`own`: labels of machines that the runner has."""
+        self._context, self._tenants, self._zone, self._own = context, tenants, zone, own
 
     def labels(self) -> set[str]:
         """Those of the machines in our zone's partition."""
@@ -57,7 +59,7 @@ class Asking:
         """The build with its hosts; None when it was cancelled before it had them.  Raises NoNodes."""
         tenant = self._tenants().get(spec.tenant)
         made = providers(self._context.map, self._context.mirror).get(spec.tenant, [])
-        if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or made):
+        if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or self._means(made, spec)):
             yield spec
             return
         wrong = []
@@ -72,6 +74,13 @@ class Asking:
                     return
                 wrong.append(answer.error)
         raise NoNodes("; ".join(wrong))
+
+    def _means(self, made: Sequence[FlatProvider], spec: BuildSpec) -> bool:
+        """Return whether a build means machines that are made: also where nobody makes them any more, so that it is
+        not run beside the executor instead."""
+        wanted = {node.label for one in (spec.job.nodeset, *spec.job.nodeset_alternatives) for node in one.nodes}
+        known = any(one.label(label) is not None for one in made for label in wanted)
+        return known or (bool(made) and not wanted <= set(self._own))
 
     @asynccontextmanager
     async def _asked(
