@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,14 @@ async def noted(repositories: Repositories, commit: str, words: str) -> str:
 
     found: str = await asyncio.to_thread(wait_for, words, said, 10)
     return found
+
+
+async def shown(running: Gate, asks: Callable[[], Awaitable[Any]], holds: Callable[[Any], object]) -> None:
+    """Ask again whenever anything moved, also while it was being answered, until it `holds`."""
+    moves = running.context.mirror.moves
+    while not holds(await asks()):
+        await running.context.mirror.moved(moves)
+        moves = running.context.mirror.moves
 
 
 async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
@@ -211,15 +220,13 @@ async def test_what_happens_waits_while_it_is_paused(client: Client, running: Ga
     assert (state["trigger_queue_paused"], state["reason"], state["info"]) == (True, "moving house", None)
     await asyncio.to_thread(repositories.propose, "code/api", "one", {"a": "x\n"})
     async with asyncio.timeout(DEADLINE_S):
-        while not (await client.status())["trigger_event_queue"]["length"]:
-            await running.context.mirror.moved(running.context.mirror.moves)
+        await shown(running, client.status, lambda told: told["trigger_event_queue"]["length"])
     assert running.runner.ran == []
     await client.asks("state", {"result_queue_paused": True, "trigger_queue_paused": False})
     state = (await client.status())["state"]
     assert (state["result_queue_paused"], state["trigger_queue_paused"], state["reason"]) == (True, False, None)
     async with asyncio.timeout(DEADLINE_S):
-        while not (await client.pipeline("check"))["result_events"]:
-            await running.context.mirror.moved(running.context.mirror.moves)
+        await shown(running, partial(client.pipeline, "check"), lambda told: told["result_events"])
     assert running.runner.ran == [], "the answer of the merger is not taken up"
     await client.asks("state", {"result_queue_paused": False})
     assert (await running.history.result_of("one", "check")).result == "SUCCESS"
@@ -235,8 +242,7 @@ async def test_what_happens_is_forgotten_while_it_is_discarded(
     async with asyncio.timeout(DEADLINE_S):
         while sum(b"refs/for" in e.value for e in running.context.mirror.under(cache)) < 2:
             await running.context.mirror.moved(running.context.mirror.moves)
-        while (await client.status())["trigger_event_queue"]["length"]:
-            await running.context.mirror.moved(running.context.mirror.moves)
+        await shown(running, client.status, lambda told: not told["trigger_event_queue"]["length"])
     await client.asks("state", {"trigger_queue_discarding": False})
     await asyncio.to_thread(repositories.propose, "code/api", "three", {"c": "x\n"})
     assert (await running.history.result_of("three", "check")).result == "SUCCESS"

@@ -84,7 +84,8 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
 
     every = (await client.get(f"{TENANT}/changes", params={"project": "code/api"})).json()
     assert [one["ref"]["topic"] for one in every] == ["first", "second"]
-    assert (await client.get(f"{TENANT}/changes", params={"limit": 1, "skip": 1})).json() == every[1:]
+    rest = (await client.get(f"{TENANT}/changes", params={"limit": 1, "skip": 1})).json()
+    assert [one["ref"]["topic"] for one in rest] == ["second"]
     assert (await client.get(f"{TENANT}/changes", params={"project": "code/lib"})).json() == []
 
     running.runner.hold.set()

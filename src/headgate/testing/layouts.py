@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from headgate.config.dynamic import Asked, Judgement
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.topics import BY_TOPIC
-from headgate.gate.world import Layout
 
 
 @dataclass(slots=True)
@@ -25,6 +24,11 @@ class PlayLayout:
     topics: bool = False
     """Do those of one topic?"""
     freezes: int = 0
+
+    @property
+    def reusing(self) -> bool:
+        """May jobs say `reuse`?"""
+        return any(job.reuse for job in self.jobs)
 
     @property
     def semaphores(self) -> Mapping[str, int]:
@@ -71,17 +75,15 @@ class PlayLayouts:
     """A proposed configuration whose text is `broken` has an error, one that is `elsewhere` takes no part; any other
     gives the job it names."""
 
-    landed: Layout
+    landed: PlayLayout
     contents: Mapping[str, Mapping[str, str]]
     waits: bool = False
-    reusing: bool = False
-    """May jobs say `reuse`?"""
 
     def content(self, project: str) -> Mapping[str, str]:
         return self.contents.get(project, {})
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        return self.reusing
+        return self.landed.reusing
 
     def judged(self, asked: Asked) -> Judgement | None:
         """None while `waits` says so."""

@@ -58,6 +58,10 @@ class Projects(PlayLayout):
     uses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     reuse: bool = False
 
+    @property
+    def reusing(self) -> bool:
+        return self.reuse
+
     def freeze(
         self,
         pipeline: str,

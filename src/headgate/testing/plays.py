@@ -277,10 +277,7 @@ class Play:
 
     @property
     def world(self) -> World:
-        layouts, now_ms = (
-            PlayLayouts(self.layout, self.contents, self.waits, any(job.reuse for job in self.layout.jobs)),
-            self._clock,
-        )
+        layouts, now_ms = PlayLayouts(self.layout, self.contents, self.waits), self._clock
         more = (self.state.disabled, *self.most, self.waiters, self.closings)
         pipeline = as_it_was("gate", self.state.remains) if self.removed else self.pipeline
         standings, topics = self.standings, dict[tuple[str, str], list[str]]()

@@ -70,9 +70,25 @@ NEEDED = (
 HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
 
-CHEAP_S, REST, REST_MAX_S = 0.001, 50, 2.0
-"""A status that took longer to make is shown for this many times as long, whatever happens meanwhile: however often it
-is asked for, it costs a fiftieth of the loop."""
+SHARE, BURST_S = 0.02, 1.0
+"""Statuses are made of each tenant as often as they are asked for until that has cost so many seconds of the processor,
+and then for so much of the time: however many ask, it costs a fiftieth of the loop.  Between two of them the last one
+is shown."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the statuses of one tenant cost."""
+
+    left_s: float = BURST_S
+    """Of the processor; below 0: more than there was."""
+    at_s: float = 0.0
+    """By the clock of the process."""
+
+    def may(self, now_s: float) -> bool:
+        self.left_s = min(BURST_S, self.left_s + SHARE * (now_s - self.at_s))
+        self.at_s = now_s
+        return self.left_s > 0.0
 
 
 @dataclass(slots=True)
@@ -85,10 +101,6 @@ class Shot:
     layouts: Layouts
     loaded: bool
     away: tuple[TroubleShape, ...]
-    cost_s: float
-    """Of the processor."""
-    until_s: float = 0.0
-    """Until when it is shown, by the clock of the process."""
     places: Places | None = None
     """Of the changes in it, once somebody has asked for that."""
 
@@ -135,6 +147,7 @@ class Site:
     documents: Documents = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
+    _spent: dict[str, Spent] = field(default_factory=dict)
     _missed: dict[str, int] = field(default_factory=dict)
     """Kind of components of which none takes part -> since when, milliseconds since the epoch."""
 
@@ -162,19 +175,18 @@ class Site:
         same = known is not None and (known.moves, known.loaded, known.away) == (moves, loaded, self.away)
         if known is not None and same and known.layouts is layouts:
             return known
-        if known is not None and time.monotonic() < known.until_s and known.loaded == loaded:
+        spent = self._spent.setdefault(tenant, Spent())
+        if known is not None and known.loaded == loaded and not spent.may(time.monotonic()):
             return known
         began_s = time.thread_time()
         away, status = self.away, self.status.of(tenant, self._estimates.of)
-        cost_s = time.thread_time() - began_s
+        spent.left_s -= time.thread_time() - began_s
         everybodys = self.troubles()
         if await self._estimates.learn():
             status = self.status.of(tenant, self._estimates.of)
         status = replace(status, troubles=(*everybodys, *status.troubles))
         tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
-        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away, cost_s)
-        cheap = known is None or min(cost_s, known.cost_s) < CHEAP_S
-        found.until_s = time.monotonic() + (0.0 if cheap else min(REST_MAX_S, REST * cost_s))
+        found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
         return found
 
     def troubles(self) -> tuple[TroubleShape, ...]:
@@ -375,8 +387,8 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
 
 def stale(site: Site) -> None:
     """Have the status looked at again for whoever asks next, however lately somebody did."""
-    for shot in site._shots.values():
-        shot.until_s = 0.0
+    for spent in site._spent.values():
+        spent.left_s = max(spent.left_s, SHARE)
 
 
 def site_of(state: AppState) -> Site:
