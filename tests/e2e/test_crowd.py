@@ -115,7 +115,7 @@ async def test_every_page_says_something_and_no_script_fails(served: Served, pag
     assert wrong == []
 
 
-async def test_a_long_log_keeps_its_end_and_can_be_searched(served: Served, page: Page) -> None:
+async def test_a_long_log_is_there_whole_and_can_be_searched(served: Served, page: Page) -> None:
     site, url = served
     logs = site.log_root / "past1b1"
     logs.mkdir(parents=True)
@@ -124,11 +124,11 @@ async def test_a_long_log_keeps_its_end_and_can_be_searched(served: Served, page
     await page.goto(f"{url}/t/example/build/past1b1")
     log = page.locator("#log")
     await expect(log).to_contain_text("line 39999")
-    await expect(page.get_by_text("Older lines are in the raw log")).to_be_visible()
-    assert await log.evaluate("(log) => log.textContent.split('\\n').length") <= 5_201
+    assert await log.locator(".row").count() < 400, "what is out of sight is not drawn"
     await expect(page.locator("#link")).to_have_text("complete")
-    await page.get_by_label("Find in log").fill("LINE 39000")
-    await expect(page.locator("mark.here")).to_have_text("line 39000")
+    await page.get_by_label("Find in log").fill("LINE 390")
+    await expect(page.locator("mark.here")).to_have_text("line 390")
+    await expect(page.get_by_text("1 of 111")).to_be_visible()
     await expect(page.get_by_text("1 more log file")).to_be_visible()
     await shoot(page, "build-past")
 
