@@ -121,6 +121,6 @@ export function outside(url, text) {
 }
 
 export const facts = (rows) => el("dl", {}, rows.filter(([, v]) => v !== null && v !== undefined && v !== "").map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
-export const table = (names, rows, empty) => el("div", { class: "tablewrap", tabindex: 0, role: "group", "aria-label": names.join(", ") }, el("table", {},
+export const table = (names, rows, empty) => el("div", { class: "tablewrap", tabindex: 0, role: "group", "aria-label": "Table" }, el("table", {},
   el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)))),
   el("tbody", {}, rows.length ? rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))) : el("tr", {}, el("td", { colspan: names.length, class: "empty" }, empty)))));

@@ -12,8 +12,7 @@ function share(p) {
     picture.src = of;
     code.textContent = `[![${choose.value}](${of})](${base}/buildsets?${query}&pipeline=${encodeURIComponent(choose.value)})`;
   }
-  if (gates.length) draw();
-  return el("details", {}, el("summary", {}, "Badge and feed"), gates.length ? el("p", { class: "tools" }, choose, picture, code, copy) : "", el("p", {}, el("a", { href: `${base}/feed.atom?${query}` }, "Atom feed of what ended")));
+  return el("details", { ontoggle: () => gates.length && draw() }, el("summary", {}, "Badge and feed"), gates.length ? el("p", { class: "tools" }, choose, picture, code, copy) : "", el("p", {}, el("a", { href: `${base}/feed.atom?${query}` }, "Atom feed of what ended")));
 }
 
 try {
