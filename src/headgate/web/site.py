@@ -40,6 +40,7 @@ from headgate.web.logfiles import Follow
 from headgate.web.places import Places
 from headgate.web.remote import RemoteLogs
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
+from headgate.web.spending import Spent
 from headgate.web.status import Configured, Status
 from headgate.web.viewers.audience import Audience
 from headgate.web.viewers.documents import Documents
@@ -68,27 +69,6 @@ NEEDED = (
 )
 
 HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
-
-
-SHARE, BURST_S = 0.02, 1.0
-"""Statuses are made of each tenant as often as they are asked for until that has cost so many seconds of the processor,
-and then for so much of the time: however many ask, it costs a fiftieth of the loop.  Between two of them the last one
-is shown."""
-
-
-@dataclass(slots=True)
-class Spent:
-    """What the statuses of one tenant cost."""
-
-    left_s: float = BURST_S
-    """Of the processor; below 0: more than there was."""
-    at_s: float = 0.0
-    """By the clock of the process."""
-
-    def may(self, now_s: float) -> bool:
-        self.left_s = min(BURST_S, self.left_s + SHARE * (now_s - self.at_s))
-        self.at_s = now_s
-        return self.left_s > 0.0
 
 
 @dataclass(slots=True)
@@ -388,7 +368,7 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
 def stale(site: Site) -> None:
     """Have the status looked at again for whoever asks next, however lately somebody did."""
     for spent in site._spent.values():
-        spent.left_s = max(spent.left_s, SHARE)
+        spent.once_more()
 
 
 def site_of(state: AppState) -> Site:
