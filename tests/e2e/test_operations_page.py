@@ -101,7 +101,7 @@ def settings(root: Path, ports: list[int], dburi: str) -> str:
 
 def unit(root: Path) -> configparser.RawConfigParser:
     """The unit of systemd that the page installs, which has looked at it if it is here."""
-    assert "packaging/systemd/headgate@.service" in block("install -D")
+    assert "packaging/systemd/headgate@.service" in block("install -D -m 644 -t /etc/systemd/system packaging")
     file = Path(__file__).parents[2] / "packaging/systemd/headgate@.service"
     text = put(file.read_text(), {"/opt/headgate/bin": str(BIN), "/etc/headgate": str(root), "User=headgate\n": ""})
     if shutil.which("systemd-analyze"):

@@ -20,7 +20,7 @@ from headgate.config.forges.asking import Seen, triggered
 from headgate.config.forges.table import DIALECTS
 from headgate.gate.change import TriggerEvent
 from headgate.map.telling import Posting
-from headgate.ports.forge import Hint, Misdelivered, ReporterAway
+from headgate.ports.forge import Hint, Ignored, Misdelivered, ReporterAway
 from headgate.testing.forges.gitlab.people import gitlab
 from tests.integration.github.test_telling import report
 from tests.integration.gitlab.ground import PATH, PROJECT, SECRET, Ground, change_of, ground, opened, watched
@@ -57,7 +57,7 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
         (here.forge, {"x-gitlab-token": "é\udcff"}, body, 401),
         (here.forge, token, b"[" * 100_000, 400),
         (here.forge, token, b"\xff", 400),
-        (here.forge, token, b"{}", 400),
+        (here.forge, token, b"[]", 400),
         (here.forge, token, b'{"object_kind": 7}', 400),
         (here.forge, token | {"idempotency-key": "../x"}, body, 400),
         (here.forge, token, b" " * (26 * 2**20), 413),
@@ -73,6 +73,7 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
         assert refused.value.status == status, str(refused.value)
         assert SECRET not in str(refused.value) and SIGNING not in str(refused.value)
     assert isinstance(strict.webhook(good, body), Hint)
+    assert isinstance(here.forge.webhook(token, b"{}"), Ignored), "what groups tell of names no kind"
     assert here.hub.door.log == []
     async with watched(here) as gate:
         before = len(here.hub.door.log)
