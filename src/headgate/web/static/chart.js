@@ -1,8 +1,11 @@
 // How long things took, one point each, over time. What is drawn is also there as a table.
 import { el, instant, look, took } from "./page.js";
-import uPlot from "./uPlot.js";
 
-document.head.append(el("link", { rel: "stylesheet", href: "/static/uPlot.css" }));
+const beside = (name) => new URL(name, import.meta.url).href;
+document.head.append(el("link", { rel: "stylesheet", href: beside("./uPlot.css") }));
+// The library is no module: it leaves one variable in the page.
+await new Promise((there, failed) => { document.head.append(el("script", { src: beside("./uPlot.js"), onload: there, onerror: () => failed(new Error("The charts cannot be loaded.")) })); });
+const { uPlot } = window;
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // points: { at, seconds, result, name, go }, in any order; `go` is called for the point that is clicked.
