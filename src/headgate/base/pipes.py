@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from headgate.base.tasks import run_until
 
 CHUNK_BYTES = 65_536
+LEFT_OPEN_S = 5.0
+"""How long the output of a process that was killed is waited for."""
 ERR_MAX_BYTES = 65_536
 """Of what it complains, kept from the beginning, and as much from the end."""
 
@@ -56,13 +59,28 @@ async def _feed(stream: asyncio.StreamWriter, told: bytes) -> None:
         pass  # it has heard enough; its status tells
 
 
-async def drained(process: asyncio.subprocess.Process, most_s: float) -> None:
-    """Reads what is left of one that has ended, so that nothing of it stays open."""
-    assert process.stdout is not None and process.stderr is not None
+async def ends(process: asyncio.subprocess.Process, most_s: float) -> bool:
+    """Return whether it ends within so many seconds.  What it says meanwhile is thrown away: for asyncio a process has
+    not ended before its output has, and output that nobody takes and that fills the buffers never does."""
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
     try:
         async with asyncio.timeout(most_s):
-            for stream in (process.stdout, process.stderr):
-                while await stream.read(CHUNK_BYTES):
-                    pass
+            await asyncio.gather(process.wait(), *map(_thrown_away, streams))
     except TimeoutError:
-        return  # somebody else has its output, too
+        return False
+    return True
+
+
+async def put_down(process: asyncio.subprocess.Process) -> None:
+    """Kill it, if it runs, and return once it has ended and nothing of it stays open."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+    if not await ends(process, LEFT_OPEN_S):
+        process._transport.close()  # type: ignore[attr-defined]  # somebody else has its output, too, and says no end
+        await process.wait()
+
+
+async def _thrown_away(stream: asyncio.StreamReader) -> None:
+    while await stream.read(CHUNK_BYTES):
+        pass

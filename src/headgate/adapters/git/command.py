@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.base.errors import UserError
-from headgate.base.pipes import TooMuch, drained, spoken
+from headgate.base.pipes import TooMuch, ends, put_down, spoken
 
 GRACE_S = 5.0
 """How long a command that is no longer wanted may take to remove its lock files."""
@@ -245,19 +245,15 @@ def told(said: str) -> str:
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Asked first, as a git that is killed leaves its lock files behind; with whatever it has started."""
-    if process.returncode is not None:
-        return
-    _signal(process, signal.SIGTERM)
+    runs = process.returncode is None
     try:
-        async with asyncio.timeout(GRACE_S):
-            await process.wait()
-    except BaseException as error:
-        if not isinstance(error, TimeoutError):
-            raise
+        if runs:
+            _signal(process, signal.SIGTERM)
+            await ends(process, GRACE_S)
     finally:
-        _signal(process, signal.SIGKILL)
-        await process.wait()
-        await drained(process, GRACE_S)
+        if runs:
+            _signal(process, signal.SIGKILL)
+        await put_down(process)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.base.pipes import TooMuch, spoken
+from headgate.base.pipes import TooMuch, put_down, spoken
 from headgate.base.texts import line
 from headgate.ports.provider import Unusable
 
@@ -56,7 +56,5 @@ class Scanner:
         except TooMuch as error:
             raise Unusable(f"{words[-1]} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await put_down(process)
         return said.decode(errors="replace")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.base.pipes import TooMuch, spoken
+from headgate.base.pipes import TooMuch, put_down, spoken
 from headgate.base.texts import line
 from headgate.inventory.health import PROBE, SSH
 from headgate.inventory.model import HOST_KEY
@@ -113,7 +113,7 @@ class SshProvider:
         except TooMuch as error:
             raise Unusable(f"{machine.name} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
-            await _ended(process)
+            await put_down(process)
         if process.returncode:
             why = wrong.decode(errors="replace").strip()
             if _UNKNOWN in why:
@@ -181,9 +181,3 @@ async def _speaks_ssh(host: str, port: int) -> bool:
 
 def _command(machine: Machine, name: str) -> str:
     return machine.reach.get(name) or machine.provider.get(name) or "true"
-
-
-async def _ended(process: Process) -> None:
-    if process.returncode is None:
-        process.kill()
-        await process.wait()

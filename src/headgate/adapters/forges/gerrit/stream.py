@@ -17,6 +17,7 @@ import msgspec
 
 from headgate.adapters.forges.gerrit.entities import StreamEvent
 from headgate.adapters.forges.gerrit.server import Server
+from headgate.base.pipes import ends, put_down
 from headgate.base.tasks import end
 from headgate.base.texts import line
 
@@ -95,8 +96,8 @@ async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIte
     try:
         yield _hints(server, process, complaint)
     finally:
-        await _ended(process)
         await end(complaint)
+        await _ended(process)
 
 
 async def _hints(server: Server, process: Process, complaint: asyncio.Future[str]) -> AsyncIterator[Hint]:
@@ -186,14 +187,11 @@ async def _ended(process: Process) -> None:
     try:
         if process.returncode is None:
             process.terminate()
-            async with asyncio.timeout(GRACE_S):
-                await process.wait()
-    except TimeoutError:
-        pass
+            await ends(process, GRACE_S)
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await put_down(process)
 
 
 def _environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.asking import said
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
-from headgate.base.pipes import TooMuch, spoken
+from headgate.base.pipes import TooMuch, put_down, spoken
 from headgate.ports.cloud import Away
 
 PLUGIN_MAX_S = 30.0
@@ -73,9 +73,7 @@ class Credentials:
         except (TimeoutError, TooMuch) as error:
             raise Away(f"{command[0]} does not say the token: {type(error).__name__}") from error
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await put_down(process)
         if process.returncode:
             raise Away(f"{command[0]} ended with {process.returncode}: {said(wrong.decode(errors='replace'))}")
         return _read(command[0], answer)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from headgate.adapters.nodes.clouds.asking import said
-from headgate.base.pipes import TooMuch, spoken
+from headgate.base.pipes import TooMuch, put_down, spoken
 from headgate.ports.cloud import Away
 
 ANSWER_MAX_S = 120.0
@@ -42,9 +42,7 @@ class Engine:
         except (TimeoutError, TooMuch) as error:
             raise Away(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await put_down(process)
         return Done(process.returncode or 0, out, said(wrong.decode(errors="replace")))
 
     async def listed(self, *words: str) -> list[dict[str, Any]]:

@@ -1,0 +1,55 @@
+"""Processes that say more than anybody hears, or whose output somebody else keeps open, still end."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import PIPE, Process
+
+import pytest
+
+from headgate.base import pipes
+from headgate.base.pipes import TooMuch, ends, put_down, spoken
+from headgate.testing.deadline import DEADLINE_S
+
+
+async def flooding() -> Process:
+    """Return one whose output fills what asyncio takes of it unasked."""
+    process = await asyncio.create_subprocess_exec("yes", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    assert process.stdout is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while not process.stdout._paused:  # type: ignore[attr-defined]  # noqa: ASYNC110 - nothing public tells
+            await asyncio.sleep(0)
+    return process
+
+
+async def test_one_that_nobody_hears_is_put_down() -> None:
+    process = await flooding()
+    async with asyncio.timeout(DEADLINE_S):
+        await put_down(process)
+    assert process.returncode == -9
+    await put_down(process)  # once more is nothing
+
+
+async def test_what_somebody_else_keeps_open_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "LEFT_OPEN_S", 0.05)
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", "sleep 600 & echo $!; exec sleep 600", stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    other = (await process.stdout.readline()).strip().decode()
+    try:
+        assert not await ends(process, 0.01)
+        async with asyncio.timeout(DEADLINE_S):
+            await put_down(process)
+    finally:
+        await (await asyncio.create_subprocess_exec("kill", other)).wait()
+    assert process.returncode == -9
+
+
+async def test_one_that_says_too_much_is_put_down_whenever_that_is_found() -> None:
+    for _ in range(20):
+        process = await flooding()
+        with pytest.raises(TooMuch):
+            await spoken(process, b"", 1_000_000)
+        async with asyncio.timeout(DEADLINE_S):
+            await put_down(process)
