@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
 from headgate.base.errors import UserError
-from headgate.base.texts import line, plain_json, visible
+from headgate.base.texts import line, visible
 from headgate.cli.identity.pages import Pages, pages
-from headgate.cli.identity.profile import everywhere
+from headgate.cli.tables import CELL_MAX_CHARS, common, table, told
 
 F = TypeVar("F", bound=Callable[..., Any])
-CELL_MAX_CHARS = 60
 STATES = {
     "normal": {},
     "pause-trigger": {"trigger_queue_paused": True},
@@ -27,17 +26,6 @@ FLAGS = ("trigger_queue_discarding", "trigger_queue_paused", "result_queue_pause
 BUILD = ("uuid", "job_name", "result", "start_time", "end_time", "duration", "voting", "final", "log_url", "nodeset",
          "error_detail", "pipeline", "event_id")  # fmt: skip
 """Of a build, in this order."""
-
-
-def _common(command: F) -> F:
-    for option in (
-        click.option("--format", "form", type=click.Choice(["text", "json"]), help="By default text."),
-        click.option("--tenant", help="By default the only one."),
-        click.option("--url", help="Where Headgate's pages are; by default as the settings say."),
-        click.option("--config", metavar="FILE", help="The settings file."),
-    ):
-        command = option(command)
-    return command
 
 
 def _of_a_branch(command: F) -> F:
@@ -67,24 +55,6 @@ def _paged(command: F) -> F:
     )
 
 
-def _told(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSON
-    if (form or everywhere("format")) == "json":
-        click.echo(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))
-    else:
-        text()
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], nothing: str) -> None:  # of any columns
-    """Print columns as wide as they need be; what others wrote is one line of plain characters."""
-    shown = [[line("" if cell is None else str(cell), CELL_MAX_CHARS) for cell in row] for row in rows]
-    if not shown:
-        click.echo(nothing)
-        return
-    widths = [max(len(row[n]) for row in [list(heads), *shown]) for n in range(len(heads))]
-    for row in [list(heads), *shown]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
 def _query(said: Mapping[str, Any]) -> str:
     return urlencode([(name, one) for name, value in said.items() for one in _each(value)])
 
@@ -100,7 +70,7 @@ def _change(ref: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@_common
+@common
 @_filters("project", "pipeline", "job_name", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
 @click.option("--voting/--non-voting", default=None, help="Only those that vote, or that do not.")
 @click.option("--final/--not-final", default=None, help="Only those that count, or that gave way to others.")
@@ -118,13 +88,13 @@ def builds(config: str | None, url: str | None, tenant: str | None, form: str | 
             for b in found
         ]  # fmt: skip
         heads = ("UUID", "JOB", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "SECONDS", "ENDED")
-        _table(heads, rows, "No builds like these.")
+        table(heads, rows, "No builds like these.")
 
-    _told(found, form, text)
+    told(found, form, text)
 
 
 @click.command()
-@_common
+@common
 @_filters("project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
 @_paged
 def buildsets(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
@@ -138,13 +108,13 @@ def buildsets(config: str | None, url: str | None, tenant: str | None, form: str
              b["result"] or "running", b["last_build_end_time"])
             for b in found
         ]  # fmt: skip
-        _table(("UUID", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "ENDED"), rows, "No buildsets like these.")
+        table(("UUID", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "ENDED"), rows, "No buildsets like these.")
 
-    _told(found, form, text)
+    told(found, form, text)
 
 
 @click.command("build-info")
-@_common
+@common
 @click.option("--uuid", "named", help="The same as UUID.")
 @click.option("--show-artifacts", is_flag=True, help="Print what it left.")
 @click.option("--show-inventory", is_flag=True, help="Print the machines it had.")
@@ -173,7 +143,7 @@ def build_info(
         return
     if show_artifacts:
         rows = [(one["name"], one["url"]) for one in found["artifacts"]]
-        _told(found["artifacts"], form, lambda: _table(("NAME", "URL"), rows, "It left nothing."))
+        told(found["artifacts"], form, lambda: table(("NAME", "URL"), rows, "It left nothing."))
         return
 
     def text() -> None:
@@ -183,7 +153,7 @@ def build_info(
         for name, value in {**facts, "buildset": found["buildset"]["uuid"]}.items():
             click.echo(f"{name + ':':<14} {line('' if value is None else str(value), 1_000)}".rstrip())
 
-    _told(found, form, text)
+    told(found, form, text)
 
 
 def _log(at: Pages, build: Mapping[str, Any], name: str) -> str:
@@ -199,7 +169,7 @@ def _log(at: Pages, build: Mapping[str, Any], name: str) -> str:
 
 
 @click.command("job-graph")
-@_common
+@common
 @_of_a_branch
 def job_graph(
     config: str | None,
@@ -217,11 +187,11 @@ def job_graph(
         (one["name"], ", ".join(f"{d['name']}{' (soft)' if d['soft'] else ''}" for d in one["dependencies"]))
         for one in found
     ]
-    _told(found, form, lambda: _table(("JOB", "DEPENDENCIES"), rows, "No jobs."))
+    told(found, form, lambda: table(("JOB", "DEPENDENCIES"), rows, "No jobs."))
 
 
 @click.command("freeze-job")
-@_common
+@common
 @_of_a_branch
 @click.option("--job", required=True)
 def freeze_job(
@@ -249,7 +219,7 @@ def freeze_job(
                 click.echo(f"{phase.replace('_', ' ')}: {line(where, 1_000)}{trusted}")
         click.echo(f"Vars: {json.dumps(found['vars'], sort_keys=True)}")
 
-    _told(found, form, text)
+    told(found, form, text)
 
 
 def _frozen(pipeline: str, project: str, branch: str) -> str:
@@ -257,17 +227,17 @@ def _frozen(pipeline: str, project: str, branch: str) -> str:
 
 
 @click.command("node-list")
-@_common
+@common
 def node_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
     """List machines that builds have."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodes")
     rows = [(n["id"], ", ".join(n["type"]), n["state"], n["provider"], n["comment"]) for n in found]
-    _told(found, form, lambda: _table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines."))
+    told(found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines."))
 
 
 @click.command("nodeset-request-list")
-@_common
+@common
 def nodeset_request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
     """List builds that wait for machines, or have them."""
     at = pages(config, url)
@@ -277,11 +247,11 @@ def nodeset_request_list(config: str | None, url: str | None, tenant: str | None
         for r in found
     ]
     heads = ("REQUEST", "STATE", "LABELS", "PIPELINE", "JOB", "SINCE")
-    _told(found, form, lambda: _table(heads, rows, "Nobody waits for machines."))
+    told(found, form, lambda: table(heads, rows, "Nobody waits for machines."))
 
 
 @click.command("manage-events")
-@_common
+@common
 @click.option("--all-tenants", is_flag=True, help="Every tenant that you may see.")
 @click.option("--reason", default="", help="Why: the status shows it.")
 @click.argument("state", type=click.Choice(list(STATES)))
@@ -301,4 +271,4 @@ def manage_events(
     flags = {name: STATES[state].get(name, False) for name in FLAGS}
     for name in names:
         at.post(f"/api/tenant/{quote(name, safe='')}/state", {**flags, "reason": reason or None})
-    _told(names, form, lambda: click.echo(f"{', '.join(names)}: {state}."))
+    told(names, form, lambda: click.echo(f"{', '.join(names)}: {state}."))

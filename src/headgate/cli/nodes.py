@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import click
 
-from headgate.base.texts import line, plain_json
 from headgate.cli.identity.pages import Pages, pages
-from headgate.cli.identity.profile import everywhere
+from headgate.cli.tables import common, table, told
 
-F = TypeVar("F", bound=Callable[..., Any])
-CELL_MAX_CHARS = 100
-
-
-def _common(command: F) -> F:
-    for option in (
-        click.option("--format", "form", type=click.Choice(["text", "json"]), help="By default text."),
-        click.option("--tenant", help="By default the only one."),
-        click.option("--url", help="Where Headgate's pages are; by default as the settings say."),
-        click.option("--config", metavar="FILE", help="The settings file."),
-    ):
-        command = option(command)
-    return command
+WHY_MAX_CHARS = 100
 
 
 @click.group(name="node")
@@ -34,7 +20,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@_common
+@common
 @click.option("--state", help="Only those in this state.")
 def listing(config: str | None, url: str | None, tenant: str | None, form: str | None, state: str | None) -> None:
     """List machines, what they do, and what is wrong with them."""
@@ -45,7 +31,7 @@ def listing(config: str | None, url: str | None, tenant: str | None, form: str |
         for one in found
     ]
     heads = ("NODE", "LABEL", "STATE", "SINCE", "PROVIDER", "ADDRESS", "ABOUT")
-    _told(found, form, heads, rows, "There are no machines.")
+    told(found, form, partial(table, heads, rows, "There are no machines.", WHY_MAX_CHARS))
 
 
 def _about(node: dict[str, Any]) -> str:
@@ -60,7 +46,7 @@ def request() -> None:
 
 
 @request.command(name="list")
-@_common
+@common
 def request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
     """List them, with their place in the line, why they wait, and what was tried."""
     at = pages(config, url)
@@ -69,7 +55,8 @@ def request_list(config: str | None, url: str | None, tenant: str | None, form: 
         (one["uuid"], one["state"], one["position"], ",".join(one["labels"]), one["job_name"], _why(one))
         for one in found
     ]
-    _told(found, form, ("REQUEST", "STATE", "PLACE", "LABELS", "JOB", "WHY"), rows, "Nobody waits for machines.")
+    heads = ("REQUEST", "STATE", "PLACE", "LABELS", "JOB", "WHY")
+    told(found, form, partial(table, heads, rows, "Nobody waits for machines.", WHY_MAX_CHARS))
 
 
 def _why(request: dict[str, Any]) -> str:
@@ -79,7 +66,7 @@ def _why(request: dict[str, Any]) -> str:
 
 
 @command.command()
-@_common
+@common
 @click.option("--reason", default="", help="Why: it is shown beside the machine.")
 @click.option("--for", "seconds", type=click.IntRange(0), default=86_400, show_default=True, metavar="SECONDS",
               help="How long; 0: until it is deleted.")  # fmt: skip
@@ -94,7 +81,7 @@ def hold(
 
 
 @command.command()
-@_common
+@common
 @click.option("--reason", default="", help="Why: it is in the list of what was done by hand.")
 @click.argument("node")
 def delete(config: str | None, url: str | None, tenant: str | None, form: str | None, reason: str, node: str) -> None:
@@ -106,17 +93,3 @@ def delete(config: str | None, url: str | None, tenant: str | None, form: str | 
 
 def _order(at: Pages, tenant: str | None, node: str, body: dict[str, Any]) -> None:
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", body)
-
-
-def _told(found: Any, form: str | None, heads: Sequence[str], rows: Iterable[Sequence[Any]], nothing: str) -> None:
-    """Print JSON, or columns as wide as they need be; what others wrote is one line of plain characters."""
-    if (form or everywhere("format")) == "json":
-        click.echo(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))
-        return
-    shown = [[line("" if cell is None else str(cell), CELL_MAX_CHARS) for cell in row] for row in rows]
-    if not shown:
-        click.echo(nothing)
-        return
-    widths = [max(len(row[n]) for row in [list(heads), *shown]) for n in range(len(heads))]
-    for row in [list(heads), *shown]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -16,20 +16,17 @@ from typing import Any
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until, unless
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Tenant
-from headgate.gate.change import Change
 from headgate.gate.returned.sealed import Sealed
-from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.made import MadeNode, NodeWait
 from headgate.map.places import Map
 from headgate.ports.cloud import NODE_TAG
 from headgate.ports.provider import Unusable
 from headgate.ports.runner import Contact
-from headgate.recipes.codec import decode, encode
+from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.membership import serve
@@ -40,6 +37,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend
 from headgate.testing.loop import run_virtual
+from headgate.testing.nodes.builds import Broken, ask, results, wanted
 from headgate.testing.nodes.sky import Sky, Troubles
 from headgate.testing.sim.link import Link, Trouble
 
@@ -49,10 +47,6 @@ DEATHS_MAX = 2
 PROJECT_MAX = 4
 LABELS = ("small", "large", "east", "again")
 TENANTS = {"t": Tenant("t", (), max_nodes_per_project=PROJECT_MAX)}
-
-
-class Broken(AssertionError):
-    """What must never be, was."""
 
 
 def label(name: str, **said: Any) -> FlatLabel:
@@ -167,7 +161,7 @@ class MakingSimulation:
             record = map.nodes.providers("t").provider(one.name).record
             await Store(backend).commit([], [record.put(one)])
         builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(4, 9)))}
-        asked = asyncio.ensure_future(_ask(backend, list(builds.values()), chance))
+        asked = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
         kinds = ("launcher", "launcher", "executor1", "executor2")
         works = [self._process(kind, meadow, backend, skies, chance, stop) for kind in kinds]
         running = asyncio.ensure_future(run_until(stop, *works))
@@ -179,7 +173,7 @@ class MakingSimulation:
             asked.cancel()
             await asyncio.gather(running, asked, return_exceptions=True)
         self.made, self.calls = sum(one.made for one in skies.values()), sum(one.calls for one in skies.values())
-        return _results(backend, builds)
+        return results(backend, builds)
 
     async def _process(
         self,
@@ -272,38 +266,6 @@ async def _answers(context: Context, guard: At) -> None:
 
 
 def _spec(number: int, chance: random.Random) -> BuildSpec:
-    project = chance.choice(("red", "blue"))
-    labels = [chance.choice(LABELS) for _ in range(chance.randrange(1, 4))]
-    nodes = tuple(Node((f"n{place}",), one) for place, one in enumerate(labels))
-    change = Change(connection="sim", project=project, branch="m", topic="t", commit="c", ref="r")
-    return BuildSpec(
-        build=f"{project}-{number}",
-        buildset="s",
-        tenant="t",
-        pipeline="p",
-        item="i",
-        job=FrozenJob(name="j", nodeset=Nodeset(nodes=nodes)),
-        change=change,
-        state=RepoState(),
+    return wanted(
+        number, chance.choice(("red", "blue")), [chance.choice(LABELS) for _ in range(chance.randrange(1, 4))]
     )
-
-
-async def _ask(backend: MemoryBackend, builds: list[BuildSpec], chance: random.Random) -> None:
-    """As a pipeline would, now and then."""
-    store = Store(backend)
-    requests = Context(store, Mirror(store, Map().path), lambda: 0).builds
-    for spec in builds:
-        meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "buildset": spec.buildset, "job": spec.build}
-        request = Request(id=spec.build, precedence=chance.choice((100, 200)), meta=meta)
-        await store.commit([], requests.submit(request, encode(spec)))
-        await asyncio.sleep(chance.random() * 60)
-
-
-def _results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str, str]:
-    """Return those of all, each answered once.  Raise Broken."""
-    stream = Map().events.tenant("t").pipelines("p").result.stream
-    told = [decode(entry.value, BuildEnded) for entry in backend.tree.under(stream.data)]
-    found = {one.outcome.build: one.outcome.result or "" for one in told}
-    if len(told) != len(builds) or found.keys() != builds.keys():
-        raise Broken(f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}")
-    return found

@@ -18,19 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.base.tasks import run_until, unless
-from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
-from headgate.gate.change import Change
-from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.inventory.leases import HELD, Lease
 from headgate.inventory.model import ADMIN, Caller, Object, Partition, ProviderType
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
 from headgate.ports.provider import Machine, Provider, Unusable
 from headgate.ports.runner import Contact
-from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requests import Request
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.inventory.draft import Create
@@ -43,6 +39,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend, Entry
 from headgate.testing.loop import run_virtual
+from headgate.testing.nodes.builds import Broken, ask, results, wanted
 from headgate.testing.sim.link import Link, Trouble
 
 TIME_MAX_S = 3_000.0
@@ -63,10 +60,6 @@ PEOPLE, SHARE = 2, 2
 SEARCHES = {"small": "size=small", "any": "size", "fast": "tag:fast"}
 LABELS = {name: Label(search, project="*") for name, search in SEARCHES.items()}
 TENANTS = {"t": Tenant("t", (), labels=LABELS, max_nodes_per_project=QUOTA)}
-
-
-class Broken(AssertionError):
-    """What must never be, was."""
 
 
 @dataclass(slots=True)
@@ -191,7 +184,7 @@ class Simulation:
         backend, stop = MemoryBackend(), asyncio.Event()
         await _furnish(backend, chance)
         builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(3, 9)))}
-        await _ask(backend, list(builds.values()), chance)
+        await ask(backend, builds.values(), chance)
         processes = [
             self._process(kind, yard, backend, chance, stop)
             for kind in ("launcher", "launcher", "executor1", "executor2")
@@ -204,7 +197,7 @@ class Simulation:
             stop.set()
             people.cancel()
             await asyncio.gather(running, people, return_exceptions=True)
-        return _results(backend, builds)
+        return results(backend, builds)
 
     async def _process(
         self, kind: str, yard: Yard, inner: MemoryBackend, chance: random.Random, stop: asyncio.Event
@@ -309,38 +302,6 @@ async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
 
 
 def _spec(number: int, chance: random.Random) -> BuildSpec:
-    project = chance.choice(("red", "blue"))
-    labels = [chance.choice(sorted(LABELS)) for _ in range(chance.randrange(4))]
-    nodes = tuple(Node((f"n{place}",), label) for place, label in enumerate(labels))
-    change = Change(connection="sim", project=project, branch="m", topic="t", commit="c", ref="r")
-    job = FrozenJob(name="j", nodeset=Nodeset(nodes=nodes))
-    return BuildSpec(
-        build=f"{project}-{number}",
-        buildset="s",
-        tenant="t",
-        pipeline="p",
-        item="i",
-        job=job,
-        change=change,
-        state=RepoState(),
+    return wanted(
+        number, chance.choice(("red", "blue")), [chance.choice(sorted(LABELS)) for _ in range(chance.randrange(4))]
     )
-
-
-async def _ask(backend: MemoryBackend, builds: list[BuildSpec], chance: random.Random) -> None:
-    """As a pipeline would."""
-    store = Store(backend)
-    requests = Context(store, Mirror(store, Map().path), lambda: 0).builds
-    for spec in builds:
-        meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "buildset": spec.buildset, "job": spec.build}
-        request = Request(id=spec.build, precedence=chance.choice((100, 200)), meta=meta)
-        await store.commit([], requests.submit(request, encode(spec)))
-
-
-def _results(backend: MemoryBackend, builds: dict[str, BuildSpec]) -> dict[str, str]:
-    """Of all, each answered once.  Raises Broken."""
-    answers = Map().events.tenant("t").pipelines("p").result.stream
-    told = [decode(entry.value, BuildEnded) for entry in backend.tree.under(answers.data)]
-    found = {one.outcome.build: one.outcome.result or "" for one in told}
-    if len(told) != len(builds) or found.keys() != builds.keys():
-        raise Broken(f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}")
-    return found

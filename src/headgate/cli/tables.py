@@ -1,0 +1,48 @@
+"""What commands that ask the API have in common: their options, and answers as JSON or as columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from headgate.base.texts import line, plain_json
+from headgate.cli.identity.profile import everywhere
+
+F = TypeVar("F", bound=Callable[..., Any])
+CELL_MAX_CHARS = 60
+
+
+def common(command: F) -> F:
+    """Add the options that say whom to ask, of which tenant, and how to print the answer."""
+    for option in (
+        click.option("--format", "form", type=click.Choice(["text", "json"]), help="By default text."),
+        click.option("--tenant", help="By default the only one."),
+        click.option("--url", help="Where Headgate's pages are; by default as the settings say."),
+        click.option("--config", metavar="FILE", help="The settings file."),
+    ):
+        command = option(command)
+    return command
+
+
+def told(found: Any, form: str | None, text: Callable[[], None]) -> None:  # JSON
+    """Print JSON where that is asked for, else what `text` prints."""
+    if (form or everywhere("format")) == "json":
+        click.echo(plain_json(json.dumps(found, indent=2, ensure_ascii=False)))
+    else:
+        text()
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Any]], nothing: str, cell_max_chars: int = CELL_MAX_CHARS
+) -> None:  # of any columns
+    """Print columns as wide as they need be; what others wrote is one line of plain characters."""
+    shown = [[line("" if cell is None else str(cell), cell_max_chars) for cell in row] for row in rows]
+    if not shown:
+        click.echo(nothing)
+        return
+    widths = [max(len(row[n]) for row in [list(heads), *shown]) for n in range(len(heads))]
+    for row in [list(heads), *shown]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

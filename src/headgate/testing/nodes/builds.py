@@ -1,0 +1,59 @@
+"""Builds that want machines, as pipelines ask for them, and what came of each: for the simulators of machines."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from headgate.config.model import FrozenJob, Node, Nodeset
+from headgate.gate.change import Change
+from headgate.gate.work import BuildEnded, BuildSpec, RepoState
+from headgate.map.places import Map
+from headgate.recipes.codec import decode, encode
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
+from headgate.services.context import Context
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+
+
+class Broken(AssertionError):
+    """A promise about machines does not hold."""
+
+
+def wanted(number: int, project: str, labels: Sequence[str]) -> BuildSpec:
+    """Return a build of the project whose nodes have these labels."""
+    nodes = tuple(Node((f"n{place}",), label) for place, label in enumerate(labels))
+    return BuildSpec(
+        build=f"{project}-{number}",
+        buildset="s",
+        tenant="t",
+        pipeline="p",
+        item="i",
+        job=FrozenJob(name="j", nodeset=Nodeset(nodes=nodes)),
+        change=Change(connection="sim", project=project, branch="m", topic="t", commit="c", ref="r"),
+        state=RepoState(),
+    )
+
+
+async def ask(backend: MemoryBackend, builds: Iterable[BuildSpec], chance: random.Random, apart_s: float = 0.0) -> None:
+    """Ask for them as a pipeline would, at most so long after each other."""
+    store = Store(backend)
+    requests = Context(store, Mirror(store, Map().path), lambda: 0).builds
+    for spec in builds:
+        meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "buildset": spec.buildset, "job": spec.build}
+        request = Request(id=spec.build, precedence=chance.choice((100, 200)), meta=meta)
+        await store.commit([], requests.submit(request, encode(spec)))
+        if apart_s:
+            await asyncio.sleep(chance.random() * apart_s)
+
+
+def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str, str]:
+    """Return those of all, each answered once.  Raise Broken."""
+    stream = Map().events.tenant("t").pipelines("p").result.stream
+    told = [decode(entry.value, BuildEnded) for entry in backend.tree.under(stream.data)]
+    found = {one.outcome.build: one.outcome.result or "" for one in told}
+    if len(told) != len(builds) or found.keys() != builds.keys():
+        raise Broken(f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}")
+    return found
