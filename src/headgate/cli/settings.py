@@ -192,7 +192,7 @@ def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Raises UserError with file and line of everything that is wrong, and the nearest known names."""
+    """Raise UserError with file and line of everything that is wrong, and the nearest known names."""
     ini = read_ini(path, environment)
     values: dict[str, dict[str, str]] = {}
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
@@ -240,7 +240,7 @@ def _options(kind: str, driver: str) -> Collection[str]:
 
 
 def _lacking(driver: str) -> bool:
-    """Is it one of the reference that is not here?"""
+    """Return whether it is one of the reference that is not here."""
     return driver in LACKING and driver not in FORGES and driver not in CLOUDS
 
 

@@ -120,7 +120,7 @@ class Layouts:
         return self.contents.get(project, {})
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        """May a job of such a change say `reuse`, as the landed configuration is?"""
+        """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
         return reuses(self.landed, pipeline, project, branch)
 
     def judged(self, asked: Asked) -> Judgement:

@@ -41,12 +41,12 @@ def weigh(state: State, change: Change, world: World) -> Weighed:
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:
-    """Is it of a connection that the pipeline does not name, and does that matter?"""
+    """Return whether it is of a connection that the pipeline does not name, where that matters."""
     return not pipeline.allow_other_connections and change.connection not in pipeline.connections
 
 
 def _too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
-    """Why the pipeline has no room for a change and what it needs `ahead`; empty when it has."""
+    """Return why the pipeline has no room for a change and what it needs `ahead`; empty when it has."""
     most = world.changes_max
     missing = sum(state.find(needed.key) is None for needed in ahead)
     if most is not None and sum(len(item.changes) for _, item in state.items()) + missing + 1 > most:
@@ -57,8 +57,8 @@ def _too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
 def _not_together(
     state: State, change: Change, ahead: tuple[Change, ...], beside: tuple[Change, ...], world: World
 ) -> tuple[str, ...]:
-    """Why the changes of `ahead` cannot land before `change` in one queue, or those `beside` it as one with it.  They
-    meet the requirements themselves, whatever `change` is exempt from."""
+    """Return why the changes of `ahead` cannot land before `change` in one queue, or those `beside` it as one with it.
+    They meet the requirements themselves, whatever `change` is exempt from."""
     if not world.dependent:
         return _not_beside(state, beside, world)
     problems = [*_not_beside(state, beside, world)]
@@ -83,7 +83,7 @@ def _not_together(
 
 
 def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple[str, ...]:
-    """Why these cannot be tested as one with what needs them, wherever that is."""
+    """Return why these cannot be tested as one with what needs them, wherever that is."""
     problems = []
     for one in beside:
         found = state.find(one.key)

@@ -216,7 +216,7 @@ def _all_present(state: State, change: Change, world: World) -> bool:
 def _refuse(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, asked: list[Action]
 ) -> State:
-    """The state in which its people know; in the history it stands once for everything that there is to say."""
+    """Return the state in which its people know; in the history it stands once for everything that there is to say."""
     after = refused_with(state, change, event, problems, world, asked)
     if after is not state:
         item, note = _item((change,), event, world), refusal(change, problems, world)

@@ -85,7 +85,7 @@ def stand_in(buildset: BuildSet, job: str) -> str:
 
 
 def is_fit(item: Item, job: FrozenJob) -> bool:
-    """May another build stand for one of the job?  Only for a change that is tested by itself."""
+    """Return whether another build may stand for one of the job: only for a change that is tested by itself."""
     alone = item.change.is_change and not item.others and not item.landed and not item.epilogue
     return job.reuse and job.type == "regular" and not job.noop and alone
 

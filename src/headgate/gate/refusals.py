@@ -34,7 +34,7 @@ _UNTRUSTED = ("none", "read")
 
 
 def attempted(event: TriggerEvent, known: Standing | None, world: World) -> bool:
-    """Did somebody try to bring the change in who is to know why it does not come?"""
+    """Return whether somebody tried to bring the change in who is to know why it does not come."""
     if event.kind is EventKind.APPROVED:
         return True
     what, change = event.happening, event.change
@@ -53,14 +53,14 @@ def attempted(event: TriggerEvent, known: Standing | None, world: World) -> bool
 
 
 def _sets(pipeline: Pipeline, connection: str, what: Happening) -> bool:
-    """Is it what the pipeline's reporters do to labels?"""
+    """Return whether it is what the pipeline's reporters do to labels."""
     hows = [how for reports in pipeline.reports.values() for how in reports.get(connection, ())]
     put, off = ({str(one) for how in hows for one in as_list(how.get(key))} for key in ("label", "unlabel"))
     return {*what.added} <= put and {*what.removed} <= off
 
 
 def speaks(pipeline: Pipeline, connection: str) -> bool:
-    """Does the pipeline comment on changes of the connection?"""
+    """Return whether the pipeline comments on changes of the connection."""
     if not any(connection in told for told in pipeline.reporters.values()):
         return False
     failures = pipeline.reports.get("failure", {}).get(connection, ())
@@ -133,13 +133,13 @@ def left_ms(state: State, now_ms: int) -> int | None:
 
 
 def is_due(state: State, now_ms: int) -> bool:
-    """Is it time to say something?"""
+    """Return whether it is time to say something."""
     left = left_ms(state, now_ms)
     return left is not None and left <= 0
 
 
 def _corrected(one: Refusal, state: State, world: World, asked: list[Action]) -> Refusal | None:
-    """None: it is to be forgotten."""
+    """Return what is kept of it; None: it is to be forgotten."""
     standing = world.standings.get(one.key)
     if standing is None or not standing.open:
         return None

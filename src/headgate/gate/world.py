@@ -48,7 +48,7 @@ class Layouts(Protocol):
         """branch -> digest of the configuration files the landed layout was made of."""
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        """May a job of such a change say `reuse`, as the landed configuration is?"""
+        """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
 
     def judged(self, asked: Asked) -> Judgement | None:
         """What a proposal comes to; None while that is looked at: a later turn asks again."""

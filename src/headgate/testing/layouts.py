@@ -27,7 +27,7 @@ class PlayLayout:
 
     @property
     def reusing(self) -> bool:
-        """May jobs say `reuse`?"""
+        """Return whether jobs may say `reuse`."""
         return any(job.reuse for job in self.jobs)
 
     @property

@@ -277,7 +277,7 @@ class Site:
         await asked(self, self.context.map.events.tenant(tenant).management.stream, work, besides)
 
     def pipeline(self, tenant: str, name: str) -> None:
-        """Raises 404 when there is none of this name, 422 while that is not known."""
+        """Raise 404 when there is none of this name, 422 while that is not known."""
         configured = self.tenant(tenant)
         known = configured.layouts.landed.pipelines
         if name not in known:

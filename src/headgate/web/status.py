@@ -102,7 +102,7 @@ class Status:
         )
 
     def standings(self, tenant: str) -> Standings:
-        """What is known of the changes of a tenant's connections, which others may have, too."""
+        """Return what is known of the changes of a tenant's connections, which others may have, too."""
         names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
         if names not in self._known:
             self._known[names] = Standings(self.context.map, self.context.mirror, names)

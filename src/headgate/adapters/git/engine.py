@@ -154,7 +154,7 @@ class GitEngine:
     async def _known(
         self, work: MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
     ) -> Trees:
-        """Of what is `given`; heads that are not known yet are added.  What cannot be had is left out."""
+        """Return the trees of what is `given`; add heads that are not known yet.  What cannot be had is left out."""
         absent = [project for project in work.given if project not in heads]
         looks = (self._now(project, work.given[project], ()) for project in absent)
         for project, found in zip(absent, await asyncio.gather(*looks, return_exceptions=True), strict=True):

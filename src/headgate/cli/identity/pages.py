@@ -53,23 +53,23 @@ class Pages:
     """The tenant that is meant where none is named."""
 
     def get(self, path: str) -> Any:  # JSON
-        """Raises UserError."""
+        """Raise UserError."""
         return self._json(path, None)
 
     def text(self, path: str) -> str:
-        """Raises UserError."""
+        """Raise UserError."""
         return self._answer(path, None).decode(errors="replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:  # JSON
-        """Raises UserError."""
+        """Raise UserError."""
         return self._json(path, body)
 
     def put(self, path: str, body: dict[str, Any]) -> None:
-        """Raises UserError."""
+        """Raise UserError."""
         self._answer(path, body, "PUT")
 
     def delete(self, path: str) -> None:
-        """Raises UserError."""
+        """Raise UserError."""
         self._answer(path, None, "DELETE")
 
     def tenant(self, named: str | None) -> str:

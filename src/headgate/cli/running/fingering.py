@@ -20,7 +20,7 @@ log = logging.getLogger("headgate.finger")
 
 
 async def add_fingergw(process: Process, *, alone: bool = True) -> None:
-    """Beside others, in one process, an address that cannot be had keeps none of these from their work.  Raise
+    """Serve beside others, in one process: an address that cannot be had keeps none of these from their work.  Raise
     UserError."""
     settings, context = process.settings, process.context
     tls, member = tls_of_finger(settings), Membership(context, "fingergw")

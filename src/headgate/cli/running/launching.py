@@ -26,7 +26,7 @@ NODES = ("headgate", "nodes")
 
 
 async def add_launcher(process: Process, *, always: bool = True) -> None:
-    """With the inventory, as the settings say; `always`, or if they say something of one, or a tenant has labels."""
+    """Launch as the settings say: `always`, or where they say something of an inventory or a tenant has labels."""
     settings, context = process.settings, process.context
     serving = "inventory" in settings.values
     launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())

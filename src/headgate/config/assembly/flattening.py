@@ -108,7 +108,7 @@ def _path(layout: Layout, provider: Stanza) -> list[Stanza] | None:
 
 
 def _merged(above: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged, lists put together, all else is replaced; null is as if it were not said."""
+    """Return both as one: mappings are merged, lists put together, all else replaced; null counts as not said."""
     found = dict(above)
     for key, value in below.items():
         known = found.get(key)

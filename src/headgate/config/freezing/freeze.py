@@ -62,7 +62,7 @@ def freeze(layout: Layout, asked: Question) -> FrozenGraph:
 
 
 def reuses(layout: Layout, pipeline: str, project: str, branch: str) -> bool:
-    """May a job of such a change say `reuse`?  It is cheap to ask."""
+    """Return whether a job of such a change may say `reuse`; it is cheap to ask."""
     own = layout.pipelines.get(pipeline)
     if own is not None and own.reuse:
         return True

@@ -335,7 +335,7 @@ class _Loading:
 
 
 def _buildset_of(found: _Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
-    """Raises Undecodable: for what is missing or another's, too."""
+    """Raise Undecodable, also for what is missing or another's."""
     graph, builds = _graph(found, here, record), dict[str, Build]()
     for job in graph.jobs if graph is not None else ():
         if (build := found.build(here.job(job.id), job.id)) is not None:
@@ -351,7 +351,7 @@ def _buildset_of(found: _Entries, here: BuildSetPlace, id: str, record: Any, cha
 
 
 def _graph(found: _Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
-    """None: it is not frozen yet."""
+    """Return its jobs; None: it is not frozen yet."""
     if record.jobs is None:
         return None
     jobs = tuple(_job(found, here.job(name), name) for name in record.jobs)

@@ -169,7 +169,7 @@ class Term:
                     pass
 
     def _is_made(self, waiting: Waiting, made: Mapping[str, list[FlatProvider]]) -> bool:
-        """Does it want machines that are made, which is not done here?"""
+        """Return whether it wants machines that are made, which is not done here."""
         tenant = self._launcher.tenants().get(waiting.request.tenant)
         return tenant is not None and is_made(waiting.request, tenant.labels, made.get(tenant.name, []))
 

@@ -71,7 +71,7 @@ class ConnectionRunner:
         self._hints = Hints(context, forge)
 
     async def run(self, session: Session) -> None:
-        """Whoever leads holds the write side of the branches for as long: nobody else writes them, or sweeps them."""
+        """Hold the write side of the branches for as long as it leads: nobody else writes them, or sweeps them."""
         store, branches = self._context.store, self._context.map.cache.connection(self._forge.name).branches
         async with (
             lock(store, session, self._events.election.path).hold() as leading,

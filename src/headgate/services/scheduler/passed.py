@@ -103,7 +103,7 @@ class PassedBuilds:
         return found
 
     def _counts(self, sought: Sought, passed: Passed, made_ms: dict[tuple[str, str], int | None]) -> bool:
-        """Is it younger than the keys of the job's secrets, and are its log and its artifacts still kept?"""
+        """Return whether it is younger than the keys of the job's secrets, and its log and artifacts are still kept."""
         kept_ms = self._context.logs_kept_ms
         if kept_ms and passed.end_ms < self._context.now_ms() - kept_ms:
             return False
@@ -122,7 +122,7 @@ def _passed(build: FinishedBuild) -> Passed:
 
 
 def _build(passed: Passed) -> Build | None:
-    """Nothing, of one whose data this version would not take."""
+    """Return nothing of one whose data this version would not take."""
     try:
         checked(passed.returned)
     except Unfit as unfit:

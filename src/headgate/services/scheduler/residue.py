@@ -80,7 +80,7 @@ class Forsaken:
         return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(kept)
 
     def _kept(self, entry: Entry) -> SemaphoreRecord | None:
-        """Without those that are gone; None: it cannot be read, and turns make it anew."""
+        """Return it without those that are gone; None: it cannot be read, and turns make it anew."""
         record = _read(entry)
         if record is None:
             return None

@@ -135,7 +135,7 @@ class Sky:
         return {"instances": self.most}
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""
 
     async def _call(self) -> None:
         self.calls += 1

@@ -63,18 +63,18 @@ def answers(status: int, body: bytes = b"", headers: Mapping[str, str] | None = 
 
 
 async def lost(asked: Asked, go_on: Pass) -> Told | None:
-    """The request is done and its answer lost."""
+    """Do the request, and lose its answer."""
     await go_on()
     return None
 
 
 async def unheard(asked: Asked, go_on: Pass) -> Told | None:
-    """The request is lost."""
+    """Lose the request."""
     return None
 
 
 async def cut(asked: Asked, go_on: Pass) -> Told | None:
-    """The request is done; of its answer the first half comes, as if it were all."""
+    """Do the request; of its answer hand on the first half, as if it were all."""
     told = await go_on()
     return told._replace(body=told.body[: len(told.body) // 2])
 

@@ -310,7 +310,7 @@ class SimRunner:
         return any(bad <= present for bad in self.world.conflicting)
 
     def _present(self, spec: BuildSpec, state: RepoState) -> set[str]:
-        """Commits that the build is given."""
+        """Return the commits that the build is given."""
         if spec.job.name in self.world.reusing:
             heads = list(self.world.handed(spec.job.name, spec.change.project, state).values())
         else:

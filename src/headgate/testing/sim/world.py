@@ -231,7 +231,7 @@ class World:
             self.tested.setdefault(tested_key(state), set()).add(job)
 
     def _untested(self, change: Change, head: str, state: RepoState) -> set[str]:
-        """Jobs that never passed on exactly what they would be given as the change lands."""
+        """Return jobs that never passed on exactly what they would be given as the change lands."""
         jobs, own = self.jobs(head), change.project
         missing = jobs - self.reusing.keys() - self.tested.get(tested_key(state), set())
         for job in jobs & self.reusing.keys():

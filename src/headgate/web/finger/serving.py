@@ -45,7 +45,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         return self._served(self)
 
     def connection_lost(self, why: Exception | None) -> None:
-        """The peer is gone, or was sent away."""
+        """Forget a peer that is gone, or was sent away."""
         super().connection_lost(why)
         self.lost.set()
 
@@ -102,7 +102,7 @@ class _Served:
                 place.until_s = FOREVER
 
     async def sweep(self) -> None:
-        """Until cancelled."""
+        """Go on until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self.door.sweep()
@@ -139,7 +139,7 @@ def _keep_alive(connection: socket.socket) -> None:
 async def serve(
     answer: Answer, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None], tls: Tls | None = None
 ) -> None:
-    """Until `stop` or cancelled; `bound` is told the port.  Raise UserError when the address cannot be had."""
+    """Serve until `stop` or cancelled; `bound` is told the port.  Raise UserError when the address cannot be had."""
     certificates = Certificates(tls) if tls else None
     listener = listening(host, port, "[fingergw]", "port")
     bound(listener.getsockname()[1])

@@ -25,7 +25,7 @@ async def inventory_page() -> Response[str]:
 async def inventory_file(
     request: Request[Any, Any, Any], name: FromPath[str], edition: FromPath[str] = ""
 ) -> Response[bytes | None]:
-    """One of the files that the page is made of."""
+    """Serve one of the files that the page is made of."""
     asked = request.headers
     if name not in FILES:
         raise NotFoundException(f"there is no {name}")

@@ -37,7 +37,7 @@ class Certificates:
     """The files of a server's TLS, read again for the next connection when one has changed."""
 
     def __init__(self, tls: Tls) -> None:
-        """Raises UserError."""
+        """Raise UserError."""
         self._tls = tls
         self._stamps = self._now()
         try:
@@ -64,7 +64,7 @@ class Certificates:
         return made
 
     def _now(self) -> tuple[object, ...]:
-        """What tells of a change."""
+        """Return what tells of a change."""
         found = []
         for file in (self._tls.certificate, self._tls.key, self._tls.client_ca):
             with contextlib.suppress(OSError):

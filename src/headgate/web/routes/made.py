@@ -48,7 +48,7 @@ def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> 
 
 
 def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
-    """Is it the tenant's, or could it be?  What others' builds have is theirs to see."""
+    """Return whether it is the tenant's, or could be: what others' builds have is theirs to see."""
     return node.tenant == tenant if node.request or node.state == "hold" else node.provider in providers
 
 

@@ -79,7 +79,7 @@ def page(script: str, title: str, status: int = 200) -> Response[str]:
 
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
 async def static(request: HttpRequest, name: FromPath[str], edition: FromPath[str] = "") -> Response[bytes | None]:
-    """One of the files that pages are made of."""
+    """Serve one of the files that pages are made of."""
     asked = request.headers
     return static_file(name, edition, asked.get("accept-encoding", ""), asked.get("if-none-match", ""))
 

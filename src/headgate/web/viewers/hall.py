@@ -113,7 +113,7 @@ class Hall:
     # --- what we are told
 
     def _hear(self) -> bool:
-        """False: nobody is there any more."""
+        """Return whether anybody is there any more."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 said, fds, _, _ = socket.recv_fds(self.door, 1 << 20, 16)
@@ -212,7 +212,7 @@ class Hall:
             self._leave(min((one for one in self.viewers.values() if one.sending), key=lambda one: one.since_s))
 
     def _push(self, viewer: Viewer) -> bool:
-        """False: the viewer is gone."""
+        """Return whether the viewer is still there."""
         try:
             sent = viewer.there.send(memoryview(viewer.sending)[viewer.at :])
         except BlockingIOError:

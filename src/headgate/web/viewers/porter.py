@@ -128,7 +128,7 @@ class Porter:
         loop.remove_writer(self._socket)
 
     def _send_more(self, control: socket.socket) -> None:
-        """Raises OSError; BlockingIOError when it must be waited for."""
+        """Raise OSError; BlockingIOError when it must be waited for."""
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:

@@ -66,7 +66,7 @@ class Asked:
             yield provider, list(self.labels)
 
     def _left(self, provider: FlatProvider, name: str) -> bool:
-        """May it be tried there again?"""
+        """Return whether it may be tried there again."""
         return self._failed.get(name, {}).get(provider.name, 0) < provider.launch_attempts
 
     def _too_large(self, provider: FlatProvider, name: str) -> str:
@@ -83,7 +83,7 @@ class Asked:
         return ""
 
     def _placed(self, could: Mapping[str, Sequence[FlatProvider]]) -> bool:
-        """Is there room for all of it where nothing else is?"""
+        """Return whether there is room for all of it where nothing else is."""
         used: dict[str, dict[str, float]] = {}
         for name in sorted(could, key=lambda name: len(could[name])):
             for provider in could[name]:

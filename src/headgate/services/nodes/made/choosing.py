@@ -109,7 +109,7 @@ class Choosing:
     # --- one provider
 
     def _rank(self, provider: FlatProvider, request: NodeRequest) -> tuple[float, float, str]:
-        """Who has most that is ready goes first, then who is used least."""
+        """Return where a provider stands: who has most that is ready goes first, then who is used least."""
         wanted = Counter(label for _, label in request.nodes)
         found = Counter(name for name in wanted for node in self._matching(provider, name) if node.state == "ready")
         ready = sum(min(found[name], wanted[name]) for name in wanted)
@@ -199,7 +199,7 @@ class Choosing:
         return tuple([*idle, *held][: len(make)])
 
     def _spread(self, asked: Asked, own: Mapping[str, MadeNode]) -> Plan | Later:
-        """No provider has all of its labels: each node comes from where it can."""
+        """Take each node from where it can come: no provider has all of its labels."""
         whole, counted, free = Plan((), ()), list[Make](), dict(self._free)
         try:
             for name in (name for name in asked.labels if name not in own):

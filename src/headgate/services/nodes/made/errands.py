@@ -28,7 +28,7 @@ class Errands:
         """Connection -> errands under way."""
 
     def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
-        """Unless it is under way or not due, or much else is asked of the connection."""
+        """Begin it, unless it is under way or not due, or much else is asked of the connection."""
         due = self._due.get(key, 0.0) <= asyncio.get_running_loop().time()
         if due and key not in self._tasks and self._asked[connection] < ERRANDS_MAX:
             self._asked[connection] += 1
@@ -49,7 +49,7 @@ class Errands:
             self._due[key] = asyncio.get_running_loop().time() + (pause_s or 0.0)
 
     def forget(self, gone: Callable[[str], bool]) -> None:
-        """Of errands that nobody begins again."""
+        """Forget errands that nobody begins again."""
         for key in [key for key in self._due if gone(key)]:
             del self._due[key]
 

@@ -38,7 +38,7 @@ class Fate:
         return node
 
     def expired(self, node: MadeNode) -> bool:
-        """Is it too old to be given to anybody?"""
+        """Return whether it is too old to be given to anybody."""
         said = node.said["label"]
         if self.now_ms - node.asked_ms < 1000 * said.get("min-retention-time", 0):
             return False

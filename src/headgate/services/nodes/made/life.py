@@ -236,7 +236,7 @@ class Life:
         return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 
     async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
-        """It is taken away, and its request is told; `counts`: as an attempt there."""
+        """Take it away, and tell its request; `counts`: as an attempt there."""
         log.warning("machine %s of %s: %s", node.id, node.provider, why)
         short = node.provider.rpartition("/")[2]
         told = f"{node.label} at {short}: {why[:WHY_MAX]}"

@@ -62,7 +62,7 @@ class Making:
         self._fate = Fate(self._seen, Standing(frozenset(), (), {}, ()), 0)
 
     async def run(self) -> None:
-        """Until cancelled.  Raise GuardLost, StoreError."""
+        """Go on until cancelled.  Raise GuardLost, StoreError."""
         self._system = await self._installation()
         map = self._context.map
         prefixes = (map.nodes.path, map.hold_requests.path)
@@ -119,7 +119,7 @@ class Making:
     # --- requests
 
     async def _serve(self, now: Standing) -> None:
-        """In order; whoever has all of its machines is answered."""
+        """Serve the requests in order; whoever has all of its machines is answered."""
         choosing = Choosing(self._site(now))
         for waiting in now.waiting:
             request = waiting.request
@@ -150,7 +150,7 @@ class Making:
         await self._keep_ready(choosing)
 
     def _whole(self, request: NodeRequest) -> bool:
-        """Has it as many machines as it asked for, whether they are there or not?"""
+        """Return whether it has as many machines as it asked for, be they there or not."""
         return sum(node.request == request.id for node in self._seen.nodes.values()) == len(request.nodes)
 
     def _site(self, now: Standing) -> Site:
@@ -189,7 +189,7 @@ class Making:
         return account.away or self._backoff.why(provider.name, label)
 
     async def _give(self, waiting: Waiting, plan: Plan) -> None:
-        """All of it, or nothing."""
+        """Take all of it, or nothing."""
         request, at = waiting.request, self._seen.at
         checks, ops = [waiting.at], list[Op]()
         for node in plan.leave:
@@ -320,7 +320,7 @@ class Making:
         now_ms = self._context.now_ms()
 
         def place(one: MadeNode) -> tuple[int, int, str]:
-            """What goes makes room; what does not go is asked about after all else."""
+            """Return its place: what goes makes room; what does not go comes after all else."""
             stuck = one.state in ENDING and now_ms - one.since_ms > 1000 * STUCK_S
             return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
 

@@ -63,7 +63,7 @@ def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
 
 
 def is_made(request: NodeRequest, labels: Mapping[str, object], known: list[FlatProvider]) -> bool:
-    """Does a request ask for machines that are made?  Labels of the inventory come first, whoever has them, too."""
+    """Return whether a request asks for machines that are made.  Labels of the inventory come first."""
     return any(label not in labels and any(one.label(label) is not None for one in known) for _, label in request.nodes)
 
 

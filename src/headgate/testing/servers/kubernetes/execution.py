@@ -55,7 +55,7 @@ async def _told(socket: web.WebSocketResponse, channel: int, stream: asyncio.Str
 
 
 async def _feed(socket: web.WebSocketResponse, process: Process) -> None:
-    """Until whoever asks goes away: then the command ends, too."""
+    """Wait until whoever asks goes away: then the command ends, too."""
     assert process.stdin
     async for message in socket:
         if message.type != WSMsgType.BINARY or not message.data:

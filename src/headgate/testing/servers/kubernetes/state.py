@@ -153,7 +153,7 @@ class Cluster:
         return copy.deepcopy(made)
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> Thing:
-        """A namespace takes a while; everything in it goes with it."""
+        """Delete it: a namespace takes a while, and everything in it goes with it."""
         found = self._found(kind, namespace, name)
         about = found["metadata"]
         if uid and uid != about["uid"]:

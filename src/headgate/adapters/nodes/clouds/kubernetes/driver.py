@@ -47,11 +47,11 @@ class Kubernetes:
         await self._api.close()
 
     async def uses(self, wanted: Wanted) -> Amounts:
-        """A pod has a namespace of its own."""
+        """Return what one takes: a pod has a namespace of its own."""
         return _uses(kind_of(wanted))
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
-        """A cluster has none that hold for all namespaces: `resource-limits` of the provider do."""
+        """Return nothing: a cluster has no limit for all namespaces; `resource-limits` of the provider are."""
         return {}
 
     @understood
@@ -63,7 +63,7 @@ class Kubernetes:
             raise Away(f"the namespaces cannot be listed: {refused}") from refused
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """The namespace goes if it still has the tags that were seen."""
+        """Ask that the namespace goes, if it still has the tags that were seen."""
         try:
             found = await self._api.get(self._spaces(resource.id))
         except Refused as refused:
@@ -73,7 +73,7 @@ class Kubernetes:
 
     @understood
     async def remove(self, wanted: Wanted, state: State) -> bool:
-        """Everything made for a node is in its namespace."""
+        """Ask that the node's namespace goes, with everything that was made for it."""
         try:
             found = await self._api.get(self._spaces(name_of(wanted.node)))
         except Refused as refused:
@@ -130,7 +130,7 @@ class Kubernetes:
         return (found.get("status") or {}).get("allowed") is True
 
     async def _give(self, wanted: Wanted) -> None:
-        """The account, its rights and token, and copies of the pull secrets."""
+        """Make the account, its rights and token, and copies of the pull secrets."""
         name = name_of(wanted.node)
         for one in objects.pull_secrets(wanted):
             source = str(one.get("namespace") or "default")
@@ -222,7 +222,7 @@ class Kubernetes:
 
 
 def _host(wanted: Wanted, context: str, up: Up) -> dict[str, Any]:
-    """Ansible reaches it through the cluster, unless the image says how else."""
+    """Return how Ansible reaches it: through the cluster, unless the image says how else."""
     name, image = name_of(wanted.node), wanted.image
     said: dict[str, Any] = {}
     if image.get("username"):
@@ -260,7 +260,7 @@ def _without(state: State, key: str) -> dict[str, str]:
 
 @contextmanager
 def _told(name: str) -> Iterator[None]:
-    """What a cluster will not do, in the words of the port."""
+    """Return what a cluster will not do, in the words of the port."""
     try:
         yield
     except Refused as refused:

@@ -58,7 +58,7 @@ def tags_of(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def namespace(wanted: Wanted, projects: bool) -> dict[str, Any]:
-    """Tags are labels; those that no label can be are annotations."""
+    """Return tags as labels; those that no label can be are annotations."""
     labels = {KIND_TAG: kind_of(wanted)}
     annotations: dict[str, str] = {}
     for key, value in wanted.tags.items():
@@ -71,7 +71,7 @@ def namespace(wanted: Wanted, projects: bool) -> dict[str, Any]:
 
 
 def review(wanted: Wanted) -> dict[str, Any]:
-    """Whether an account can be made there: clusters take a moment to give rights in what is new."""
+    """Ask whether an account can be made there: clusters take a moment to give rights in what is new."""
     asked = {"namespace": name_of(wanted.node), "verb": "create", "resource": "serviceaccounts"}
     return {
         "apiVersion": "authorization.k8s.io/v1",

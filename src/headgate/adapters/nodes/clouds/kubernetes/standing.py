@@ -78,7 +78,7 @@ def _wrong(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hint(phase: str, status: Mapping[str, Any]) -> str:
-    """Which containers ended, and how."""
+    """Return which containers ended, and how."""
     ended = [f"{name} {_ended(state['terminated'])}" for name, state in _containers(status) if "terminated" in state]
     return (f"; {', '.join(ended)}" if ended else "") + (f"; {STAYS}" if phase == "Succeeded" else "")
 

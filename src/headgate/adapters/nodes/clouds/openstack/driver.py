@@ -174,7 +174,7 @@ class Machines:
         return Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
 
     async def _tag_volumes(self, cloud: OpenStack, wanted: Wanted, server: Mapping[str, Any]) -> None:
-        """Volumes that Nova makes go with their server; their tags are for whoever finds one that did not."""
+        """Tag the volumes that Nova made: they go with their server, and the tag tells of one that did not."""
         for one in server.get("os-extended-volumes:volumes_attached") or ():
             try:
                 await cloud.call(
@@ -273,7 +273,7 @@ async def _heard(call: Awaitable[T]) -> T:
 
 
 async def _as_itself(call: Awaitable[T]) -> T:
-    """What does not go keeps nobody else waiting."""
+    """Await a call about one thing: what does not go keeps nobody else waiting."""
     try:
         return await call
     except (OverQuota, NoService) as error:
@@ -281,7 +281,7 @@ async def _as_itself(call: Awaitable[T]) -> T:
 
 
 async def _as_away(call: Awaitable[T]) -> T:
-    """What is not about making one node is asked for again."""
+    """Raise what the port knows: what is not about making one node is asked for again."""
     try:
         return await call
     except (Failed, OverQuota, NoService) as error:

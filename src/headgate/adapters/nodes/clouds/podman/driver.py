@@ -67,7 +67,7 @@ class Podman:
         await end(*self._fetching.values())
 
     async def uses(self, wanted: Wanted) -> Amounts:
-        """As the flavor says."""
+        """Return what the flavor says."""
         cores, ram, _ = _limits(wanted)
         _image(wanted)
         return {"instances": 1, "cores": cores, "ram": ram}
@@ -97,7 +97,7 @@ class Podman:
             await self._engine.run("network", "rm", resource.id)
 
     async def remove(self, wanted: Wanted, state: State) -> bool:
-        """The container first, since a network that is used stays."""
+        """Remove the container first, since a network that is used stays."""
         for kind in (CONTAINER, NETWORK):
             for one in await self._of(wanted, kind):
                 await self.delete(wanted.provider, one)
