@@ -15,7 +15,7 @@ from headgate.testing.sim.simulation import Simulation, prepare, simulate
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 20
 CHUNK = 40
-FLOODED, FLOOD = (11,), 200
+FLOODED, FLOOD = (9, 11), 200
 """Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with."""
 SHARED, SHARED_FLOOD = (12, 18, 28, 40), 100
 """The same where hostile jobs take the semaphore that honest jobs need, in another pipeline."""
