@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from headgate.testing.deadline import DEADLINE_S
 
@@ -123,6 +124,31 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     assert does("open", "gate")[1].endswith("the pipeline gate is not closed\n")
     status, said = does("actions")
     assert "close: the pipeline gate because the release is cut  -> done" in said
+
+
+def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
+    def builds(topic: str, **said: str) -> list[dict[str, Any]]:
+        found = headgate.get("/api/tenant/example/builds?pipeline=gate")
+        return [one for one in found if one["ref"]["change"] == topic and said.items() <= one.items()]
+
+    for project, topic, file in (("code/api", "first", "HOLD"), ("code/lib", "second", "BROKEN")):
+        headgate.repositories.propose(project, topic, {file: "x\n"})
+        headgate.repositories.approve(project, topic)
+        wait_for(f"{topic} is in the gate", lambda topic=topic: topic in topics(headgate))
+    (failed,) = wait_for("the second fails", lambda: builds("second", result="FAILURE"))
+    (runs,) = wait_for("the first runs", lambda: builds("first"))
+    rerun = ("rerun", "--url", headgate.url, "--reason", "the network was away")
+    status, said = say(headgate, *rerun, failed["uuid"])
+    assert (status, said) == (0, f"The job of build {failed['uuid']} is run once more.\n")
+    anew = wait_for("it is run anew", lambda: [b for b in builds("second") if b["attempt"] == 2])
+    assert anew[0]["uuid"] != failed["uuid"] and topics(headgate) == ["first", "second"]
+    status, said = say(headgate, *rerun, failed["uuid"])
+    assert status == 1 and "no build" in said
+    status, said = say(headgate, *rerun, runs["uuid"])
+    assert status == 1 and "has ended" in said
+    wait_for("it is in the history", lambda: [b for b in builds("second") if b["uuid"] == failed["uuid"]])
+    status, said = say(headgate, "actions", "--url", headgate.url)
+    assert f"rerun: build {failed['uuid']}: unit of second" in said and "because the network was away  -> done" in said
 
 
 def test_configuration_is_read_anew(headgate: Headgate) -> None:

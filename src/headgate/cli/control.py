@@ -167,6 +167,21 @@ def cancel(config: str | None, url: str | None, tenant: str | None, reason: str,
 @_config
 @_url
 @_tenant
+@_reason
+@click.argument("build")
+def rerun(config: str | None, url: str | None, tenant: str | None, reason: str, build: str) -> None:
+    """Run the job of one failed BUILD once more (its id, as the pages have it), while its change is in its queue.
+
+    Jobs that depend on it are run anew, too, and what is behind the change in a gate is tested anew on it."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/rerun", {"reason": reason})
+    click.echo(f"The job of build {build} is run once more.")
+
+
+@click.command()
+@_config
+@_url
+@_tenant
 @_pipeline
 @_reason
 @_unapproved

@@ -33,6 +33,7 @@ COMMANDS = {
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
     "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
     "cancel": ("headgate.cli.control:cancel", "Stop one build."),
+    "rerun": ("headgate.cli.control:rerun", "Run one failed build once more."),
     "enqueue-ref": ("headgate.cli.control:enqueue_ref", "Put a branch, tag or other ref into a pipeline."),
     "dequeue-ref": ("headgate.cli.control:dequeue_ref", "Take a ref out of a pipeline."),
     "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),

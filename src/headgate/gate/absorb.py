@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -11,16 +10,17 @@ from headgate.base.ids import derived
 from headgate.gate.actions import Action, Cancel
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue
+from headgate.gate.gestures import has, kept_back, promoted, rerun, running
 from headgate.gate.graph import dependents
 from headgate.gate.landing import landed
 from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
-from headgate.gate.needs import needed_by, needs
+from headgate.gate.needs import needed_by
 from headgate.gate.occasions import occasioned
+from headgate.gate.onebuild import CancelBuild, RerunBuild
 from headgate.gate.parted import dealt_with, strayed
-from headgate.gate.readiness import guarded, unfit
+from headgate.gate.readiness import guarded
 from headgate.gate.reconfigure import reconfigured
-from headgate.gate.refs import takes_part
 from headgate.gate.refusals import attempted
 from headgate.gate.report import knows
 from headgate.gate.returned.shape import checked
@@ -33,7 +33,6 @@ from headgate.gate.work import (
     BuildFailing,
     BuildOutcome,
     BuildPaused,
-    CancelBuild,
     Dequeue,
     Enqueue,
     LandAnswer,
@@ -60,15 +59,17 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, asked, exempt=exempt, by_hand=by_hand)
         case Dequeue(key=key, why=why, commit=commit, event=enqueued):
-            if enqueued and not _has(state, key, commit, enqueued):
+            if enqueued and not has(state, key, commit, enqueued):
                 return state
-            if why and not _has(state, key, commit):
+            if why and not has(state, key, commit):
                 return dealt_with(state, key)
             return dequeued(state, key, world, asked, why, commit)
         case CancelBuild():
             return stopped(state, event, world, asked)
+        case RerunBuild():
+            return rerun(state, event)
         case Promote(keys=keys):
-            back = any(state.find(key) is None or _kept_back(event, key, state, world) for key in keys)
+            back = any(state.find(key) is None or kept_back(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, asked)
         case LayoutChanged(taken_over=taken_over):
             fresh = state if taken_over else replace(state, failures=0, disabled=False)
@@ -190,15 +191,6 @@ def dequeued(
     return state
 
 
-def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
-    """Return the build with this id, while it has no result."""
-    for queue, item in state.items():
-        for found in item.buildset.builds.values() if item.buildset is not None else ():
-            if found.id == build and found.result is None:
-                return queue, item, found
-    return None
-
-
 def stopped(state: State, work: CancelBuild, world: World, asked: list[Action]) -> State:
     """The state once somebody stopped a build: it is cancelled, and its job did not pass."""
     found = running(state, work.build)
@@ -210,96 +202,6 @@ def stopped(state: State, work: CancelBuild, world: World, asked: list[Action]) 
     outcome = BuildOutcome(build.id, result="CANCELED", error=work.why)
     ended = _built(item, item.buildset, BuildEnded(item.buildset.id, build.job, outcome), world, asked)
     return with_queue(state, with_item(queue, replace(item, buildset=ended)))
-
-
-def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
-    """The named changes at the heads of their queues, in this order, each behind what it needs; what they displace
-    starts anew behind them.  Nothing overtakes what is being landed."""
-    for queue in state.queues:
-        if queue.dynamic:
-            continue  # there is nobody else in it
-        here = [item for item in queue.items if item.live]
-        named = [item for key in work.keys for item in here if item.of(key) is not None]
-        wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
-        landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
-        chosen = [item for key in wanted for item in here if item.of(key) is not None]
-        first = list({item.id: item for item in (*landing, *chosen)}.values())
-        exempt = {item.id for item in named} if work.unapproved else set[str]()
-        fresh, displaced = list[Item](), False
-        for was, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
-            displaced = displaced or was.id != item.id
-            if item.id in exempt:
-                item = _exempted(item, work.keys)
-            if displaced:
-                abandon(item, asked)
-                item = replace(item, id=derived(item.id, "promoted", work.id), buildset=None, trouble="")
-            fresh.append(item)
-        if displaced or exempt:
-            state = with_queue(state, replace(queue, items=tuple(fresh)))
-    return state
-
-
-def _exempted(item: Item, keys: Sequence[str]) -> Item:
-    """Those of its changes that are named."""
-    spared = tuple(key for key in item.keys if key in keys or (item.exempt and key in item.spared))
-    return replace(item, exempt=True, spared=spared if item.others else ())
-
-
-def unmoved(work: Managed, before: State, after: State, world: World) -> str:
-    """Why what was asked by hand changed nothing, `after` being right after it was absorbed; empty when it did."""
-    match work:
-        case Enqueue(change=change):
-            commit = "" if change.is_change else change.commit
-            if _has(before, change.key, commit):
-                return f"{change.key} is in the pipeline already"
-            if _has(after, change.key, commit):
-                return ""
-            if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
-                return _why_not(why, world)
-            if not takes_part(change, world):
-                return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
-            return f"{change.key} cannot be tested; its report says why"
-        case Dequeue(key=key, commit=commit, event=enqueued):
-            if not _has(before, key, commit, enqueued) and after.alarms != before.alarms:
-                return ""
-            if not _has(before, key, commit, enqueued):
-                return f"{key} is not in the pipeline"
-            return f"{key} is landing already" if _has(after, key, commit, enqueued) else ""
-        case CancelBuild(build=build):
-            return "" if running(before, build) is not None else f"the build {build} is not running"
-        case Promote(keys=keys):
-            missing = [key for key in keys if before.find(key) is None]
-            if missing:
-                return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(keys) > 1 else ''}"
-            if back := next(filter(None, (_kept_back(work, key, before, world) for key in keys)), ""):
-                return _why_not(back, world)
-            return "" if after != before else "they are at the head already"
-        case LayoutChanged():
-            return ""
-        case _:
-            assert_never(work)
-
-
-def _has(state: State, key: str, commit: str = "", event: str = "") -> bool:
-    """Is the change or ref with this key here; where `commit` or `event` say so, as that, or enqueued by that?"""
-    own = (item.of(key) for _, item in state.items() if item.live and event in ("", item.event))
-    return any(change is not None and commit in ("", change.commit) for change in own)
-
-
-def _kept_back(work: Promote, key: str, state: State, world: World) -> str:
-    """Why a change is not moved to the head, where it lands first: it no longer meets the requirements."""
-    found = state.find(key)
-    if found is None or work.unapproved or not guarded(world.pipeline):
-        return ""
-    item = found[1]
-    return next(filter(None, (unfit(one, world) for one in item.left if not item.exempts(one))), "")
-
-
-def _why_not(why: str, world: World) -> str:
-    return (
-        f"{why}, as pipeline {world.pipeline.name} requires; who has the permission enqueue-unapproved may ask for it "
-        "all the same, by saying so (unapproved)"
-    )
 
 
 def answered(state: State, answer: Answer, world: World, asked: list[Action]) -> State:

@@ -15,7 +15,7 @@ from headgate.gate import graph
 from headgate.gate.actions import Action, Cancel, Report, Resume
 from headgate.gate.again import reused
 from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, State
+from headgate.gate.model import FAIL_FAST, Build, BuildSet, Item, State
 from headgate.gate.report import filled
 from headgate.gate.reuse import NOTHING, stands_for
 from headgate.gate.start import Base, begun, run
@@ -220,7 +220,9 @@ def _round(
             if before.id:
                 builds[job.id] = before
             elif permits.take(job, item.change.project):
-                builds[job.id] = run(item, buildset, job, 1, world, asked, given=needs.artifacts)
+                builds[job.id] = run(
+                    item, buildset, job, buildset.again.get(job.id, 1), world, asked, given=needs.artifacts
+                )
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
@@ -231,8 +233,10 @@ def _round(
 def _instead(
     item: Item, buildset: BuildSet, job: FrozenJob, given: tuple[dict[str, object], ...], world: World
 ) -> Build | None:
-    """See `reuse.stands_for`."""
-    return stands_for(buildset, job, begun(item, buildset, job, 1, world, given), world) if job.reuse else NOTHING
+    """See `reuse.stands_for`; nothing stands for what somebody had run once more."""
+    if not job.reuse or job.id in buildset.again:
+        return NOTHING
+    return stands_for(buildset, job, begun(item, buildset, job, 1, world, given), world)
 
 
 def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
@@ -242,8 +246,8 @@ def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
         build = builds.get(job.id)
         if build is None:
             id = derived(buildset.id, job.id, "skipped")
-            builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error="fail-fast")
+            builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error=FAIL_FAST)
         elif build.result is None and not build.pre_fail:  # what fails is to tell how
             asked.append(Cancel(build.id, build=True))
-            builds[job.id] = replace(build, result="CANCELED", error="fail-fast")
+            builds[job.id] = replace(build, result="CANCELED", error=FAIL_FAST)
     return replace(buildset, builds=builds, waits=())

@@ -50,7 +50,14 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
     """Return the builds that stand for jobs that are not run again, before any job has begun; None: what the patchset
     came to last is being looked up, and jobs wait for that."""
     past, state = world.beside.past, buildset.state
-    if past is None or buildset.builds or buildset.graph is None or state is None or not _is_asked(item, world):
+    if (
+        past is None
+        or buildset.builds
+        or buildset.again
+        or buildset.graph is None
+        or state is None
+        or not _is_asked(item, world)
+    ):
         return {}
     works = {job.id: work_of(item, buildset, job, world) for job in buildset.jobs if _is_fit(job)}
     if not any(works.values()):

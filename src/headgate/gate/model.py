@@ -22,6 +22,8 @@ from headgate.gate.returned.values import Unfit
 from headgate.gate.work import ByHand, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
+FAIL_FAST = "fail-fast"
+"""Why a build was stopped, or not begun, after another one failed."""
 
 
 class Phase(StrEnum):
@@ -115,6 +117,8 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     landing_error: str = ""
     waits: tuple[str, ...] = ()
     """Semaphores that a job of it is ready to take, without a place."""
+    again: Mapping[str, int] = {}
+    """Job, by its id -> the attempt at which it begins, of those that somebody had run once more."""
 
     @property
     def jobs(self) -> tuple[FrozenJob, ...]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from headgate.base.texts import line
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
+from headgate.gate.onebuild import CancelBuild, RerunBuild
 from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import checked
 from headgate.gate.returned.values import Unfit
@@ -371,14 +372,6 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
     """The item that this event enqueued alone: asked again, it takes out no later one."""
 
 
-class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):
-    """By hand: stop this build; its job counts as one that did not pass."""
-
-    build: str
-    why: str
-    """For people: who did, and why."""
-
-
 class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
     """By hand: move these changes, by key, to the head of their queue in this order."""
 
@@ -396,5 +389,5 @@ class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout
     """It may be the same: whoever says so has only begun with the pipeline."""
 
 
-Managed = Enqueue | Dequeue | CancelBuild | Promote | LayoutChanged
+Managed = Enqueue | Dequeue | CancelBuild | RerunBuild | Promote | LayoutChanged
 Answer = MergeAnswer | LandAnswer | BuildEnded | BuildPaused | BuildFailing

@@ -30,6 +30,7 @@ from headgate.web.routes import (
     login,
     logs,
     machines,
+    onebuild,
     orders,
     pages,
     past,
@@ -42,8 +43,8 @@ from headgate.web.routes import (
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, about, live, past, share, changes, configuration, machines, control, orders, autohold, actions, approvals,
-    quarantine, reports, keys, hooks, logs, queues, login, pages,
+    vitals, about, live, past, share, changes, configuration, machines, control, onebuild, orders, autohold, actions,
+    approvals, quarantine, reports, keys, hooks, logs, queues, login, pages,
 )  # fmt: skip
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 

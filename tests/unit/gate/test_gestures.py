@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, Window
-from headgate.gate.work import CancelBuild, Dequeue, Enqueue, LayoutChanged, Promote
+from headgate.gate.gestures import unmoved
+from headgate.gate.onebuild import CancelBuild, RerunBuild
+from headgate.gate.work import Dequeue, Enqueue, LayoutChanged, Promote
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
@@ -129,6 +131,80 @@ def test_what_runs_beside_a_paused_build_that_is_stopped_ends_with_it() -> None:
     assert ("A", "uses") in play.builds
     play.act(CancelBuild(play.running_spec("A", "serves").build, "by hand"))
     assert play.builds == [] and play.ended == {"A": "FAILURE"}
+
+
+# --- running one build once more
+
+
+def failed(play: Play, topic: str, job: str) -> str:
+    """Return the build, which fails."""
+    build = play.running_spec(topic, job).build
+    play.fails(topic, job)
+    return build
+
+
+def test_a_failed_build_is_run_once_more_and_lands_what_it_kept_out() -> None:
+    play = Play("unit", "docs")
+    play.approve("A", "B")
+    play.merges()
+    build = failed(play, "A", "unit")
+    play.merges()
+    assert play.beneath("B") == [], "nobody believes in A"
+    play.act(RerunBuild(build))
+    play.merges()
+    again = play.running_spec("A", "unit")
+    assert (again.attempt, again.build != build) == (2, True)
+    assert play.beneath("B") == ["A"], "what is behind rests on it again"
+    play.act(RerunBuild(build))
+    assert play.running_spec("A", "unit").build == again.build, "once is enough"
+    play.passes("A", "unit", "docs")
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"}
+
+
+def test_what_depends_on_it_is_run_once_more_with_it() -> None:
+    play = Play(
+        FrozenJob(name="docs"), FrozenJob(name="unit"), FrozenJob(name="after", dependencies=(JobDependency("unit"),))
+    )
+    play.approve("A")
+    play.merges()
+    build = failed(play, "A", "unit")
+    play.act(RerunBuild(build))
+    play.passes("A", "unit")
+    assert sorted(play.builds) == [("A", "after"), ("A", "docs")], "it had been skipped"
+    build = failed(play, "A", "after")
+    play.act(RerunBuild(build))
+    play.passes("A", "after", "docs")
+    play.lands("A")
+    assert play.ended == {"A": "SUCCESS"}
+
+
+def test_with_fail_fast_those_that_were_stopped_run_once_more_too() -> None:
+    play = Play(layout=PlayLayout((FrozenJob(name="unit"), FrozenJob(name="docs")), fail_fast=True))
+    play.approve("X", "A")
+    play.merges()
+    build = failed(play, "A", "unit")
+    assert [one for one in play.builds if one[0] == "A"] == []
+    play.act(RerunBuild(build))
+    assert sorted(one for one in play.builds if one[0] == "A") == [("A", "docs"), ("A", "unit")]
+
+
+def test_what_passed_runs_on_or_was_reported_is_not_run_once_more() -> None:
+    play = Play("unit", "docs")
+    play.approve("A")
+    play.merges()
+    running, passed = play.running_spec("A", "docs").build, play.running_spec("A", "unit").build
+    play.passes("A", "unit")
+    for build, why in ((running, "no build"), (passed, "did not fail"), ("0" * 32, "no build")):
+        before, builds = play.state, play.builds
+        work = RerunBuild(build)
+        assert why in unmoved(work, before, before, play.world)
+        play.act(work)
+        assert play.builds == builds
+    build = failed(play, "A", "docs")
+    assert play.ended == {"A": "FAILURE"}
+    play.act(RerunBuild(build))
+    assert play.queue == []
 
 
 # --- promote

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from headgate.base.ids import derived, fresh
 from headgate.base.subject import about
 from headgate.config.dynamic import Layouts
-from headgate.gate.absorb import absorb, unmoved
+from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.decide import settle, unfinished
 from headgate.gate.enqueue import concluded
+from headgate.gate.gestures import unmoved
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
 from headgate.gate.refusals import is_due, left_ms

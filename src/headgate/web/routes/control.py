@@ -17,13 +17,14 @@ from headgate.config.freezing.sections import completed, unaccepted
 from headgate.config.telling.variants import parameter
 from headgate.gate.change import is_called, numbered
 from headgate.gate.refs import is_parametrised, update
-from headgate.gate.work import ByHand, CancelBuild, Dequeue, Enqueue, Promote
+from headgate.gate.work import ByHand, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
 from headgate.services.membership import want
 from headgate.store.types import Op
 from headgate.web.access import UNAPPROVED
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
+from headgate.web.routes.onebuild import Why
 from headgate.web.site import HttpRequest, Site, asked, must_be_json, ref_of, site_of
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -147,31 +148,6 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
         await site.ask(tenant, data.pipeline, wanted, besides)
 
     await hand.does(work)
-
-
-class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request that says no more."""
-
-    reason: str = ""
-
-
-@post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
-async def cancel(
-    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
-) -> bool:
-    """Stop one build that waits or runs: its job counts as one that did not pass.  Ours."""
-    site = site_of(state)
-    site.tenant(tenant)
-    found = next(((p, i, b) for p, i, b in site.status.builds(tenant) if b.id == uuid), None)
-    project = found[1].change.project.partition("/")[2] if found else ""
-    site.allow(request, tenant, "dequeue", project=project)
-    if found is None:
-        raise NotFoundException(f"no build {uuid!r} is in the queues")
-    pipeline, item, build = found
-    subject = f"build {build.id}: {build.job} of {item.change.id} in {pipeline}"
-    hand = Hand(site, request, "cancel", tenant, subject, data.reason)
-    await hand.does(partial(site.ask, tenant, pipeline, CancelBuild(uuid, hand.said)))
-    return True
 
 
 def _one(data: ForChange, verb: str) -> None:
@@ -343,4 +319,4 @@ async def forget(state: State, request: HttpRequest, zone: FromPath[str], data: 
     return True
 
 
-ROUTES = (control, cancel, promote, reconfigure, read_anew, component, forget)
+ROUTES = (control, promote, reconfigure, read_anew, component, forget)

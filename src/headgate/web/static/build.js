@@ -69,7 +69,9 @@ function offer(b) {
   const stop = { permission: "dequeue", label: "Cancel", title: `Stop ${b.job_name}?`, verb: "Stop it", what: "The job counts as one that did not pass. Where the pipeline lands changes, what comes behind the change is tested anew without it.", send: (body) => post(`build/${encodeURIComponent(uuid)}/cancel`, body) };
   const keep = { permission: "autohold", label: "Hold", title: `Keep ${b.job_name} when it fails?`, verb: "Hold", why: true, what: `Work directories and machines of the next builds of this job of ${short(b.ref.project)} that fail are kept. Nothing is tested anew.`,
     fields: [{ name: "count", label: "How many builds", type: "number", value: 1, required: true }], send: ({ count, reason }) => post(project({ project: short(b.ref.project) }, "autohold"), { job: b.job_name, count, reason }) };
-  acts.replaceChildren(...(b.result === null ? [button(stop)] : []), button(keep));
+  const anew = { permission: "enqueue", label: "Run again", title: `Run ${b.job_name} again?`, verb: "Run it again", what: "This job runs once more on the same state, and with it the jobs that depend on it. Where the pipeline lands changes, what comes behind the change is tested anew on top of it. Only as long as the change is in its queue; use Enqueue again at its buildset afterwards.", send: (body) => post(`build/${encodeURIComponent(uuid)}/rerun`, body), done: () => location.assign(`/t/${encodeURIComponent(tenant)}/status`) };
+  const failed = b.result !== null && !["SUCCESS", "SKIPPED"].includes(b.result) && b.final && !b.buildset.result;
+  acts.replaceChildren(...(b.result === null ? [button(stop)] : []), ...(failed ? [button(anew)] : []), button(keep));
 }
 async function summary() {
   const b = await fetched(`${api}/build/${encodeURIComponent(uuid)}`);

@@ -1,0 +1,163 @@
+"""What people do by hand to what is in the queues, and why it may come to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.gate.actions import Action
+from headgate.gate.graph import dependents
+from headgate.gate.model import FAIL_FAST, FINAL_GOOD, Build, BuildSet, Item, Queue, State, with_item, with_queue
+from headgate.gate.needs import needs
+from headgate.gate.onebuild import CancelBuild, RerunBuild
+from headgate.gate.readiness import guarded, unfit
+from headgate.gate.refs import takes_part
+from headgate.gate.start import abandon
+from headgate.gate.work import Dequeue, Enqueue, LayoutChanged, Managed, Promote
+from headgate.gate.world import World
+
+
+def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
+    """Return the build with this id, while it has no result."""
+    for queue, item in state.items():
+        for found in item.buildset.builds.values() if item.buildset is not None else ():
+            if found.id == build and found.result is None:
+                return queue, item, found
+    return None
+
+
+def rerun(state: State, work: RerunBuild) -> State:
+    """Return the state in which a job that did not pass is to run once more, and with it what depends on it.
+
+    What the item came to counts no more: those behind it rest on it again, and so are tested anew."""
+    found = _ended(state, work.build)
+    if found is None or _settled(*found[1:]):
+        return state
+    queue, item, build = found
+    assert item.buildset is not None, "it has a build"
+    return with_queue(state, with_item(queue, replace(item, buildset=_once_more(item.buildset, build))))
+
+
+def _ended(state: State, build: str) -> tuple[Queue, Item, Build] | None:
+    """Return the build with this id, once it has a result."""
+    for queue, item in state.items():
+        for found in item.buildset.builds.values() if item.buildset is not None else ():
+            if found.id == build and found.result is not None:
+                return queue, item, found
+    return None
+
+
+def _settled(item: Item, build: Build) -> str:
+    """Return why a build that has ended is not run once more; empty: it is."""
+    if build.result in FINAL_GOOD:
+        return f"the build {build.id} did not fail ({build.result}); only what failed is run again"
+    if item.epilogue or item.buildset is None or item.buildset.landing or not item.live:
+        return f"what became of {item.change.key} is decided; the build {build.id} is not run again"
+    if item.buildset.graph is None or build.job not in item.buildset.graph.by_id:
+        return f"the build {build.id} is of a job that is not known any more"
+    return ""
+
+
+def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
+    """Without this build, those that depend on it, and those that were stopped because a job failed."""
+    gone = {build.job, *dependents(buildset, build.job)}
+    gone |= {one.job for one in buildset.builds.values() if one.error == FAIL_FAST}
+    due = {job: buildset.builds[job].attempt + 1 for job in gone if job in buildset.builds}
+    left = {job: one for job, one in buildset.builds.items() if job not in gone}
+    return replace(buildset, builds=left, again={**buildset.again, **due})
+
+
+def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
+    """The named changes at the heads of their queues, in this order, each behind what it needs; what they displace
+    starts anew behind them.  Nothing overtakes what is being landed."""
+    for queue in state.queues:
+        if queue.dynamic:
+            continue  # there is nobody else in it
+        here = [item for item in queue.items if item.live]
+        named = [item for key in work.keys for item in here if item.of(key) is not None]
+        wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
+        landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
+        chosen = [item for key in wanted for item in here if item.of(key) is not None]
+        first = list({item.id: item for item in (*landing, *chosen)}.values())
+        exempt = {item.id for item in named} if work.unapproved else set[str]()
+        fresh, displaced = list[Item](), False
+        for was, item in zip(queue.items, first + [i for i in queue.items if i not in first], strict=True):
+            displaced = displaced or was.id != item.id
+            if item.id in exempt:
+                item = _exempted(item, work.keys)
+            if displaced:
+                abandon(item, asked)
+                item = replace(item, id=derived(item.id, "promoted", work.id), buildset=None, trouble="")
+            fresh.append(item)
+        if displaced or exempt:
+            state = with_queue(state, replace(queue, items=tuple(fresh)))
+    return state
+
+
+def _exempted(item: Item, keys: Sequence[str]) -> Item:
+    """Those of its changes that are named."""
+    spared = tuple(key for key in item.keys if key in keys or (item.exempt and key in item.spared))
+    return replace(item, exempt=True, spared=spared if item.others else ())
+
+
+def unmoved(work: Managed, before: State, after: State, world: World) -> str:
+    """Why what was asked by hand changed nothing, `after` being right after it was absorbed; empty when it did."""
+    match work:
+        case Enqueue(change=change):
+            commit = "" if change.is_change else change.commit
+            if has(before, change.key, commit):
+                return f"{change.key} is in the pipeline already"
+            if has(after, change.key, commit):
+                return ""
+            if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
+                return _why_not(why, world)
+            if not takes_part(change, world):
+                return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
+            return f"{change.key} cannot be tested; its report says why"
+        case Dequeue(key=key, commit=commit, event=enqueued):
+            if not has(before, key, commit, enqueued) and after.alarms != before.alarms:
+                return ""
+            if not has(before, key, commit, enqueued):
+                return f"{key} is not in the pipeline"
+            return f"{key} is landing already" if has(after, key, commit, enqueued) else ""
+        case CancelBuild(build=build):
+            return "" if running(before, build) is not None else f"the build {build} is not running"
+        case RerunBuild(build=build):
+            found = _ended(before, build)
+            return f"no build {build} in the queues has ended" if found is None else _settled(*found[1:])
+        case Promote(keys=keys):
+            missing = [key for key in keys if before.find(key) is None]
+            if missing:
+                return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(keys) > 1 else ''}"
+            if back := next(filter(None, (kept_back(work, key, before, world) for key in keys)), ""):
+                return _why_not(back, world)
+            return "" if after != before else "they are at the head already"
+        case LayoutChanged():
+            return ""
+        case _:
+            assert_never(work)
+
+
+def has(state: State, key: str, commit: str = "", event: str = "") -> bool:
+    """Is the change or ref with this key here; where `commit` or `event` say so, as that, or enqueued by that?"""
+    own = (item.of(key) for _, item in state.items() if item.live and event in ("", item.event))
+    return any(change is not None and commit in ("", change.commit) for change in own)
+
+
+def kept_back(work: Promote, key: str, state: State, world: World) -> str:
+    """Why a change is not moved to the head, where it lands first: it no longer meets the requirements."""
+    found = state.find(key)
+    if found is None or work.unapproved or not guarded(world.pipeline):
+        return ""
+    item = found[1]
+    return next(filter(None, (unfit(one, world) for one in item.left if not item.exempts(one))), "")
+
+
+def _why_not(why: str, world: World) -> str:
+    return (
+        f"{why}, as pipeline {world.pipeline.name} requires; who has the permission enqueue-unapproved may ask for it "
+        "all the same, by saying so (unapproved)"
+    )

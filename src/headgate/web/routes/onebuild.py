@@ -1,0 +1,72 @@
+"""Taking a hand in one build: stop it, or have it run once more."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from litestar import post
+from litestar.datastructures import State
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath, JSONBody
+
+from headgate.gate.model import Build, Item
+from headgate.gate.onebuild import CancelBuild, RerunBuild
+from headgate.web.routes.actions import Hand
+from headgate.web.site import HttpRequest, Site, site_of
+
+
+class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request that says no more."""
+
+    reason: str = ""
+
+
+class _Found(NamedTuple):
+    pipeline: str
+    item: Item
+    build: Build
+
+    @property
+    def subject(self) -> str:
+        return f"build {self.build.id}: {self.build.job} of {self.item.change.id} in {self.pipeline}"
+
+
+def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permission: str) -> _Found:
+    """Return the build, which is in the queues.  Raise 401, 403, 404."""
+    site.tenant(tenant)
+    found = next((_Found(*one) for one in site.status.builds(tenant) if one[2].id == uuid), None)
+    project = found.item.change.project.partition("/")[2] if found else ""
+    site.allow(request, tenant, permission, project=project)
+    if found is None:
+        raise NotFoundException(f"no build {uuid!r} is in the queues")
+    return found
+
+
+@post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
+async def cancel(
+    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
+) -> bool:
+    """Stop one build that waits or runs: its job counts as one that did not pass.  Ours."""
+    site = site_of(state)
+    found = _allowed(site, request, tenant, uuid, "dequeue")
+    hand = Hand(site, request, "cancel", tenant, found.subject, data.reason)
+    await hand.does(partial(site.ask, tenant, found.pipeline, CancelBuild(uuid, hand.said)))
+    return True
+
+
+@post("/api/tenant/{tenant:str}/build/{uuid:str}/rerun", status_code=200, opt={"permission": "enqueue"})
+async def rerun(
+    state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
+) -> bool:
+    """Run the job of one build once more that failed, while its change is still in its queue: so are the jobs that
+    depend on it, and where the pipeline lands changes, what is behind the change is tested anew on it.  Ours."""
+    site = site_of(state)
+    found = _allowed(site, request, tenant, uuid, "enqueue")
+    hand = Hand(site, request, "rerun", tenant, found.subject, data.reason)
+    await hand.does(partial(site.ask, tenant, found.pipeline, RerunBuild(uuid)))
+    return True
+
+
+ROUTES = (cancel, rerun)
