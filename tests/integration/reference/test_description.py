@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
-import schemathesis
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import CHECKS
 
 from headgate.web.app import ROUTES
 
+from ..described import Caller
 from .conftest import World, token
 
-EXAMPLES = 5
-"""Requests of each operation: by a stranger and an administrator, for what there is and for what is made up."""
-CHECKED = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 LEFT_OUT = ("/events", "/health/ready", "/key/{project}.pub")
 """Ends of paths: what does not end, what is not ready, as no process is, and keys, of which there are none here."""
 KNOWN = {
@@ -33,66 +25,14 @@ KNOWN = {
 """Values of which some lead somewhere."""
 
 
-@dataclass(slots=True)
-class Caller:
-    """Asks from a thread of its own, as what makes up requests knows no event loop."""
-
-    world: World
-    loop: asyncio.AbstractEventLoop
-    statuses: dict[str, set[int]] = field(default_factory=dict)
-    """Method and path -> what was answered."""
-    wrong: dict[str, str] = field(default_factory=dict)
-
-    def ask(self, operation: Any, headers: Mapping[str, str]) -> None:
-        """Ask one operation in many ways."""
-
-        @given(case=operation.as_strategy())
-        @settings(
-            max_examples=EXAMPLES,
-            derandomize=True,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        def one(case: Any) -> None:
-            self._once(f"{operation.method} {operation.path}", case, headers)
-
-        one()
-
-    def _once(self, name: str, case: Any, headers: Mapping[str, str]) -> None:
-        told = case.as_transport_kwargs(base_url="http://headgate.example")
-        told = {**told, "headers": {**told["headers"], **headers}}
-        told.pop("cookies", None)
-        method, url = told.pop("method"), told.pop("url")
-        sending = self.world.client.request(method, url, **told)
-        answer = asyncio.run_coroutine_threadsafe(sending, self.loop).result()
-        self.statuses.setdefault(name, set()).add(answer.status_code)
-        try:
-            case.validate_response(answer, checks=[CHECKS.get_one(name) for name in CHECKED])
-        except BaseExceptionGroup as found:
-            asked = {key: value for key, value in told.items() if key != "headers"}
-            why = "; ".join(str(one) for one in found.exceptions)
-            self.wrong[name] = f"{url} {asked}: {answer.status_code} {answer.text[:500]}: {why}"
-
-
 async def test_whatever_is_asked_is_answered_as_described(world: World) -> None:
     landed = await world.landed("done")
     known = {**KNOWN, "uuid": [landed["uuid"], landed["buildset"]["uuid"]], "build": [landed["uuid"]]}
-    answer, caller = await world.client.get("/openapi.yaml"), Caller(world, asyncio.get_running_loop())
+    answer = await world.client.get("/openapi.yaml")
+    caller = Caller(world.client, asyncio.get_running_loop())
     for values in (known, {}):
-        described = yaml.safe_load(answer.text)
-        for item in described["paths"].values():
-            for operation in item.values():
-                for one in operation["parameters"]:
-                    if one["in"] == "path" and one["name"] in values:
-                        one["schema"] = {"enum": values[one["name"]]}
-        for found in schemathesis.openapi.from_dict(described).get_all_operations():
-            asked = found.ok()
-            if not asked.path.endswith(LEFT_OUT):
-                for headers in ({}, token()):
-                    await asyncio.to_thread(caller.ask, asked, headers)
-    assert not caller.wrong, "\n\n".join(f"{name}: {what}" for name, what in caller.wrong.items())
+        await caller.ask_all(yaml.safe_load(answer.text), values, ({}, token()), LEFT_OUT)
+    assert not caller.wrong, caller.report()
     reads = {name: seen for name, seen in caller.statuses.items() if name.startswith("get ")}
     assert len(reads) > 50 and sum(200 in seen for seen in reads.values()) > 0.6 * len(reads), reads
 

@@ -20,6 +20,19 @@ _PLAIN: dict[int, Json] = {
     FieldDescriptor.TYPE_INT64: {"type": "string", "pattern": "^-?[0-9]+$"},
 }
 """Protobuf's JSON writes 64 bits as text."""
+REFUSALS = {
+    400: "INVALID_ARGUMENT: a field is wrong, or the body is no JSON object.",
+    401: "UNAUTHENTICATED: no credentials, or wrong ones.",
+    403: "PERMISSION_DENIED: this caller may not.",
+    404: "NOT_FOUND: there is no such thing.",
+    409: "ALREADY_EXISTS, or ABORTED: somebody else changed it meanwhile.",
+    410: "OUT_OF_RANGE: the journal no longer reaches back that far.",
+    412: "FAILED_PRECONDITION: something has to be done first.",
+    422: "RESOURCE_EXHAUSTED: a quota or a limit is reached.",
+    503: "UNAVAILABLE: the store is away; try again.",
+    504: "DEADLINE_EXCEEDED: it takes too long.",
+}
+"""Status of HTTP -> what it means, with gRPC's word for it."""
 
 
 class RouteLike(Protocol):
@@ -39,7 +52,13 @@ def document(routes: Iterable[RouteLike], service: ServiceDescriptor) -> Json:
             "type": "object",
             "properties": {"status": {"type": "string"}, "detail": {"type": "string"}},
             "required": ["status", "detail"],
-        }
+        },
+        "Malformed": {
+            "type": "object",
+            "description": "The answer to an address with control characters.",
+            "properties": {"error": {"type": "string"}, "description": {"type": "string"}},
+            "required": ["error", "description"],
+        },
     }
     paths: dict[str, Json] = {}
     for route in routes:
@@ -74,7 +93,14 @@ def _operation(route: RouteLike, method: MethodDescriptor, schemas: dict[str, Js
         ]
     kind = "application/x-ndjson" if method.server_streaming else "application/json"
     answer = {"description": "Done", "content": {kind: {"schema": _ref(method.output_type, schemas)}}}
-    refusal = {"description": "Refused", "content": {"application/json": {"schema": _named("Refusal")}}}
+    bad = {"anyOf": [_named("Refusal"), _named("Malformed")]}
+    refusals = {
+        str(code): {
+            "description": text,
+            "content": {"application/json": {"schema": bad if code == 400 else _named("Refusal")}},
+        }
+        for code, text in REFUSALS.items()
+    }
     body: Json = {}
     if route.has_body:
         body = {"requestBody": {"content": {"application/json": {"schema": _ref(method.input_type, schemas)}}}}
@@ -82,7 +108,7 @@ def _operation(route: RouteLike, method: MethodDescriptor, schemas: dict[str, Js
         "operationId": route.method,
         "parameters": parameters,
         **body,
-        "responses": {"200": answer, "default": refusal},
+        "responses": {"200": answer, **refusals},
     }
 
 

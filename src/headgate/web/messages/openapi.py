@@ -8,9 +8,10 @@ from headgate import __version__
 from headgate.adapters.messages.records import BATCH_MAX, READ_MAX
 from headgate.web.messages.parsing import LIMIT_DEFAULT, WAIT_MAX_S
 from headgate.web.messages.schemas import (
+    CHANGED,
+    CHANGED_OPTIONAL,
     DELAY,
     DELIVER_AT,
-    ID,
     NUMBER,
     PARTITION,
     PRIORITY,
@@ -35,8 +36,10 @@ def _header(name: str, schema: Json, text: str) -> Json:
     return {"name": name, "in": "header", "schema": schema, "description": text}
 
 
-def _answer(text: str, **properties: Json) -> Json:
-    schema = {"type": "object", "properties": {"status": {"const": "ok"}, **properties}}
+def _answer(text: str, optional: tuple[str, ...] = (), **properties: Json) -> Json:
+    said = {"status": {"const": "ok"}, **properties}
+    required = [name for name in said if name not in optional]
+    schema = {"type": "object", "properties": said, "required": required, "additionalProperties": False}
     return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
@@ -83,12 +86,12 @@ def _application() -> dict[str, dict[str, Json]]:
                     _query("include_count", YES, "With the number of messages."),
                     _query("kept", YES, "With messages and bytes that are kept, not due yet or expired ones included."),
                 ],
-                "responses": {"200": _answer("Queues by name.", queues=_messages("Queue"))},
+                "responses": {"200": _answer("Queues by name.", queues=_messages("Listed"))},
             },
             "post": {
                 "summary": "Make a queue, or change one.",
                 "requestBody": _FORM,
-                "responses": {"201": _answer("As it is now.")},
+                "responses": {"201": _answer("The queue as it is now.", CHANGED_OPTIONAL, **CHANGED, application=TEXT)},
             },
         },
     }
@@ -123,7 +126,9 @@ def _queue() -> dict[str, dict[str, Json]]:
             "put": {
                 "summary": "Change a queue; what is not said stays, partitions only grow.",
                 "requestBody": _FORM,
-                "responses": {"200": _answer("As it is now.")},
+                "responses": {
+                    "200": _answer("The queue as it is now.", CHANGED_OPTIONAL, **CHANGED, created={"type": "number"})
+                },
             },
             "delete": {"summary": "Remove a queue with its messages.", "responses": {"200": _answer("Gone.")}},
         },
@@ -140,7 +145,13 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
                 "summary": "How much waits behind a position of one partition.",
                 "parameters": [_AFTER, _query("partition", PARTITION, "Default: 1.")],
                 "responses": {
-                    "200": _answer("Counted.", waiting=NUMBER, newest=ID, oldest_waiting=TIME, delayed=NUMBER)
+                    "200": _answer(
+                        "Counted.",
+                        waiting=NUMBER,
+                        newest={"type": "string", "description": "Empty: there is none."},
+                        oldest_waiting=TIME,
+                        delayed=NUMBER,
+                    )
                 },
             }
         },
@@ -205,7 +216,7 @@ def _schedules() -> dict[str, dict[str, Json]]:
 
 
 def _leases() -> dict[str, dict[str, Json]]:
-    lease = {**_ref("Lease"), "description": "Null: nothing was free before `wait` was over."}
+    lease = {"anyOf": [_ref("Lease"), {"type": "null"}], "description": "Null: nothing became free within `wait`."}
     lost = {"409": {"description": "The lease is no more; nothing was written."}}
     wait = _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait for some.")
     return {
@@ -274,13 +285,19 @@ def description() -> Json:
 
 
 def _whole(operation: Json, keys: list[str]) -> Json:
-    """With the errors it may be answered with."""
-    texts = {"400": "A field is wrong.", "429": "Full, or too fast: again after Retry-After."} if keys else {}
-    texts |= (
-        {"401": "No such key.", "403": "Another key is needed.", "404": "No such application or queue."} if keys else {}
-    )
-    error = {"application/json": {"schema": _ref("Error")}}
-    wrong = {status: {"description": text, "content": error} for status, text in texts.items()}
+    """Return the operation with the errors that it may be answered with."""
+    texts = {"401": "No such key.", "503": "Too much waits to be written: again after Retry-After."}
+    if keys:
+        texts |= {"400": "A field is wrong.", "429": "Full, or too fast: again after Retry-After."}
+        texts |= {"403": "Another key is needed.", "404": "No such application or queue."}
+    error, malformed = _ref("Error"), {"anyOf": [_ref("Error"), _ref("Malformed")]}
+    wrong = {
+        status: {
+            "description": text,
+            "content": {"application/json": {"schema": malformed if status == "400" else error}},
+        }
+        for status, text in texts.items()
+    }
     return {**operation, "responses": {**operation["responses"], **wrong}}
 
 

@@ -201,11 +201,54 @@ SCHEMAS: Json = {
             "principles": {"type": ["string", "null"], "description": "Who else may read: app:NAME, bid:USER@HOST."},
         },
     },
+    "Malformed": {
+        "type": "object",
+        "description": "The answer to an address with control characters.",
+        "required": ["error", "description"],
+        "properties": {"error": TEXT, "description": TEXT},
+    },
     "Error": {
+        "required": ["status", "error_msg"],
         "type": "object",
         "properties": {
             "status": {"const": "error"},
             "error_msg": {"type": "object", "additionalProperties": TEXT, "description": "What is wrong, by field."},
         },
     },
+}
+
+
+_OPTIONAL = {
+    "Posted": ("deliver_at",),
+    "Delayed": ("hold",),
+    "Lease": ("priorities",),
+    "Standing": ("priority",),
+    "Message": (),
+    "Handed": (),
+}
+"""Schema of an answer -> its fields that are left out where they say nothing."""
+for _name, _fields in _OPTIONAL.items():
+    _schema = SCHEMAS[_name]
+    _schema["required"] = [one for one in _schema["properties"] if one not in _fields]
+    _schema["additionalProperties"] = False
+_QUEUE = SCHEMAS["Queue"]["properties"]
+CHANGED: Json = {
+    **{name: {key: value for key, value in schema.items() if key != "default"} for name, schema in _QUEUE.items()},
+    "principles": {**_QUEUE["principles"], "description": "Null: nobody else."},
+}
+"""Fields of a queue in an answer."""
+CHANGED_OPTIONAL = ("priorities", "messages_max", "bytes_max", "age_max", "full")
+"""Those that are left out where a queue has no such bound, or one priority."""
+SCHEMAS["Listed"] = {
+    "type": "object",
+    "required": ["queue_name"],
+    "properties": {
+        **CHANGED,
+        "created": {"type": "number", "description": "Seconds since 1970."},
+        "application": TEXT,
+        "count": {"type": "integer", "description": "Asked with `include_count`."},
+        "messages": {"type": "integer", "description": "Asked with `kept`."},
+        "bytes": {"type": "integer", "description": "Asked with `kept`."},
+    },
+    "additionalProperties": False,
 }

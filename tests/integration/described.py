@@ -1,0 +1,89 @@
+"""Schemathesis against a description of ours: whatever is asked gets an answer that the description has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import CHECKS
+
+EXAMPLES = 5
+"""Requests of each operation for each set of known values; every caller sends each."""
+CHECKED = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
+Known = Mapping[str, Sequence[str]]
+"""Name of a parameter -> the values to ask for, of which some lead somewhere."""
+
+
+@dataclass(slots=True)
+class Caller:
+    """Send generated requests from a thread of its own, as the generator knows no event loop."""
+
+    client: httpx.AsyncClient
+    loop: asyncio.AbstractEventLoop
+    root: str = "http://headgate.example"
+    statuses: dict[str, set[int]] = field(default_factory=dict)
+    """Method and path -> statuses that were answered."""
+    wrong: dict[str, str] = field(default_factory=dict)
+    """Method and path -> request and answer that the description does not have."""
+
+    async def ask_all(
+        self, description: Any, known: Known, callers: Sequence[Mapping[str, str]], left_out: tuple[str, ...] = ()
+    ) -> None:
+        """Ask every operation whose path does not end with one of `left_out`, with the headers of each caller.
+
+        Deletes come last, the longest path first, so that the others find what they ask for.
+        """
+        described = deepcopy(description)
+        for item in described["paths"].values():
+            shared = item.get("parameters", [])
+            for operation in (one for name, one in item.items() if name != "parameters"):
+                for one in (*shared, *operation.get("parameters", [])):
+                    if one["name"] in known:
+                        one["schema"] = {"enum": list(known[one["name"]])}
+        operations = [found.ok() for found in schemathesis.openapi.from_dict(described).get_all_operations()]
+        for operation in sorted(operations, key=lambda one: (one.method == "delete", -len(one.path))):
+            if not operation.path.endswith(left_out):
+                await asyncio.to_thread(self._ask, operation, callers)
+
+    def report(self) -> str:
+        """Return each wrong answer in a paragraph."""
+        return "\n\n".join(f"{name}: {what}" for name, what in self.wrong.items())
+
+    def _ask(self, operation: Any, callers: Sequence[Mapping[str, str]]) -> None:
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def one(case: Any) -> None:
+            for headers in callers:
+                self._once(f"{operation.method} {operation.path}", case, headers)
+
+        one()
+
+    def _once(self, name: str, case: Any, headers: Mapping[str, str]) -> None:
+        told = case.as_transport_kwargs(base_url=self.root)
+        told = {**told, "headers": {**told["headers"], **headers}}
+        told.pop("cookies", None)
+        if isinstance(told.get("data"), str | bytes):
+            told["content"] = told.pop("data")
+        method, url = told.pop("method"), told.pop("url")
+        sending = self.client.request(method, url, **told)
+        answer = asyncio.run_coroutine_threadsafe(sending, self.loop).result()
+        self.statuses.setdefault(name, set()).add(answer.status_code)
+        try:
+            case.validate_response(answer, checks=[CHECKS.get_one(name) for name in CHECKED])
+        except BaseExceptionGroup as found:
+            asked = {key: value for key, value in told.items() if key != "headers"}
+            why = "; ".join(str(one) for one in found.exceptions)
+            self.wrong[name] = f"{url} {asked}: {answer.status_code} {answer.text[:500]}: {why}"
