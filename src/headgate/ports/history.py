@@ -187,6 +187,34 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
     seconds_lost: float
 
 
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    """How quickly buildsets of one project in one pipeline came to an end, and what that took."""
+
+    project: str
+    """Empty, as `pipeline`: of all of them together."""
+    pipeline: str
+    buildsets: int
+    passed: int
+    """With the result SUCCESS: in a pipeline that lands changes, those that landed."""
+    failed: int
+    """That count, and neither passed nor were taken out."""
+    resets: int
+    """Buildsets that gave way to others."""
+    builds: int
+    """Builds that began, of all these buildsets."""
+    builds_per_passed: float | None
+    seconds: float
+    """All of the builds together."""
+    seconds_lost: float
+    """Of these, of builds of resets."""
+    to_start_median_s: float | None
+    """From the event to the first build, of those that passed."""
+    to_end_median_s: float | None
+    """From the event to the end, through all resets, of those that passed."""
+    to_end_95_s: float | None
+    """What 95 of 100 that passed did not exceed."""
+
+
 WILD = frozenset({"project", "pipeline", "branch", "job_name"})
 """Names in whose values `*` stands for any text."""
 
@@ -254,6 +282,11 @@ class HistoryReader(Protocol):
 
     async def reset_costs(self, tenant: str, question: Question, since_ms: int) -> list[ResetCost]:
         """Of the latest buildsets since then, the dearest first; `equal` of the question chooses buildsets."""
+        ...
+
+    async def throughput(self, tenant: str, question: Question, since_ms: int) -> list[Throughput]:
+        """Of the latest buildsets since then, by project and pipeline, each alone and together; `equal` of the question
+        chooses buildsets."""
         ...
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:

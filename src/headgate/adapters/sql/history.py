@@ -18,6 +18,7 @@ from headgate.adapters.sql.forgetting import count_old, forget_old
 from headgate.adapters.sql.recording import keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
+from headgate.adapters.sql.throughput import buildset_sums, summed
 from headgate.base.private import private_file
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import (
@@ -35,6 +36,7 @@ from headgate.ports.history import (
     Provided,
     Question,
     ResetCost,
+    Throughput,
     named,
     time_text,
 )
@@ -177,6 +179,12 @@ class SqlHistory:
         query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
         return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
+
+    async def throughput(self, tenant: str, question: Question, since_ms: int) -> list[Throughput]:
+        query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
+        chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
+        statement = buildset_sums(chosen)
+        return await self._do(lambda connection: summed(dict(row) for row in connection.execute(statement).mappings()))
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
         query = sa.select(BUILDS.c.uuid, BUILDS.c.work).select_from(_BOTH).where(BUILDS.c.work.is_not(None))

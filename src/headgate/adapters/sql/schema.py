@@ -38,6 +38,7 @@ BUILDSETS = sa.Table(
     sa.Column("proposers", sa.JSON),
     sa.Column("approvers", sa.JSON),
     sa.Column("number", sa.BigInteger, index=True),
+    sa.Index("ix_buildset_tenant_ended_ms", "tenant", "ended_ms"),
 )
 REFS = sa.Table(
     "buildset_ref",
@@ -160,6 +161,11 @@ def _what_builds_were_given(connection: sa.Connection) -> None:
     _index(connection, BUILDS, "inputs")
 
 
+def _latest_of_a_tenant(connection: sa.Connection) -> None:
+    """What sums up the latest buildsets of a tenant does not look through those of others."""
+    _index(connection, BUILDSETS, "ended_ms")
+
+
 def next_number(connection: sa.Connection, table: sa.Table) -> int:
     """Return the number of the next row: one at a time writes."""
     return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.number), 0))).scalar_one()) + 1
@@ -167,7 +173,7 @@ def next_number(connection: sa.Connection, table: sa.Table) -> int:
 
 _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
     _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers, _images,
-    _what_builds_were_given,
+    _what_builds_were_given, _latest_of_a_tenant,
 )  # fmt: skip
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1
