@@ -1,0 +1,140 @@
+"""Results of tests as jobs write them: JUnit's XML, read within bounds, whatever is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+import msgspec
+
+CASES_MAX = 50_000
+"""Cases that are counted; a file with more is no report of tests."""
+SHOWN_MAX = 500
+"""Cases that are told one by one."""
+TEXT_MAX_CHARS = 4_000
+NAME_MAX_CHARS = 500
+DEPTH_MAX = 50
+_WORSE = ("failed", "error")
+
+
+class Malformed(ValueError):
+    """It is no JUnit XML, or goes beyond a bound."""
+
+
+class CaseShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One test, as the job reported it."""
+
+    name: str
+    suite: str
+    """Its class, or the suite that it is in."""
+    file: str
+    """Log file that reports it."""
+    status: str
+    """passed | failed | error | skipped"""
+    seconds: float | None
+    message: str
+    """What a test that did not pass says."""
+
+
+@dataclass(slots=True)
+class JUnitReader:
+    """Reads one file, in pieces.  Declarations of document types are refused, so that no entity expands."""
+
+    file: str
+    cases: list[CaseShape] = field(default_factory=list)
+    """Those that did not pass first come to `SHOWN_MAX`, then others."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("passed", "failed", "error", "skipped"), 0))
+    seconds: float = 0.0
+    _parser: expat.XMLParserType = field(init=False)
+    _depth: int = 0
+    _suites: list[str] = field(default_factory=list)
+    _case: dict[str, str] | None = None
+    _status: str = "passed"
+    _said: list[str] = field(default_factory=list)
+    _length: int = 0
+    _telling: bool = False
+    _rooted: bool = False
+
+    def __post_init__(self) -> None:
+        self._parser = parser = expat.ParserCreate()
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.EntityDeclHandler = self._refuse
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+
+    def feed(self, data: bytes, *, final: bool = False) -> None:
+        """Raise Malformed."""
+        try:
+            self._parser.Parse(data, final)
+        except expat.ExpatError as error:
+            raise Malformed(f"{self.file}: {error}") from error
+
+    def _refuse(self, *_: object) -> None:
+        raise Malformed(f"{self.file}: it declares a document type, which is not read")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise Malformed(f"{self.file}: more than {DEPTH_MAX} elements are in each other")
+        if not self._rooted and name not in ("testsuites", "testsuite"):
+            raise Malformed(f"{self.file}: it begins with <{name[:NAME_MAX_CHARS]}>, and not with <testsuites>")
+        self._rooted = True
+        if name == "testsuite":
+            self._suites.append(attributes.get("name", ""))
+        elif name == "testcase":
+            self._case, self._status, self._said, self._length = attributes, "passed", [], 0
+        elif self._case is not None and name in ("failure", "error", "skipped"):
+            self._status = {"failure": "failed"}.get(name, name)
+            self._telling = True
+            self._text(attributes.get("message", "") + "\n")
+
+    def _text(self, text: str) -> None:
+        if self._telling and self._length < TEXT_MAX_CHARS:
+            self._said.append(text[: TEXT_MAX_CHARS - self._length])
+            self._length += len(self._said[-1])
+
+    def _end(self, name: str) -> None:
+        self._depth -= 1
+        if name == "testsuite" and self._suites:
+            self._suites.pop()
+        elif name in ("failure", "error", "skipped"):
+            self._telling = False
+        elif name == "testcase" and self._case is not None:
+            self._keep(self._case)
+            self._case = None
+
+    def _keep(self, case: dict[str, str]) -> None:
+        self.counts[self._status] += 1
+        if sum(self.counts.values()) > CASES_MAX:
+            raise Malformed(f"{self.file}: more than {CASES_MAX} tests")
+        seconds = _number(case.get("time", ""))
+        self.seconds += seconds or 0.0
+        if self._status not in _WORSE and len(self.cases) >= SHOWN_MAX:
+            return
+        found = CaseShape(
+            name=case.get("name", "")[:NAME_MAX_CHARS],
+            suite=(case.get("classname") or (self._suites[-1] if self._suites else ""))[:NAME_MAX_CHARS],
+            file=self.file,
+            status=self._status,
+            seconds=seconds,
+            message="".join(self._said).strip(),
+        )
+        self.cases.append(found)
+        if len(self.cases) > 2 * SHOWN_MAX:
+            self.cases = worst(self.cases)
+
+
+def worst(cases: list[CaseShape]) -> list[CaseShape]:
+    """Return as many as are told one by one: those that did not pass, then what was skipped, then the slowest."""
+    rank = {"failed": 0, "error": 0, "skipped": 1, "passed": 2}
+    return sorted(cases, key=lambda one: (rank[one.status], -(one.seconds or 0.0)))[:SHOWN_MAX]
+
+
+def _number(said: str) -> float | None:
+    """Return seconds as they are written, which may have commas; None for what is none."""
+    try:
+        found = float(said.replace(",", "")[:30])
+    except ValueError:
+        return None
+    return found if 0 <= found < 1e9 else None
