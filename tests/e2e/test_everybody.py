@@ -55,6 +55,7 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
     (ended, *_) = headgate.get("/api/tenant/example/buildsets?complete=true")
     subjects = {"build": failed["uuid"], "buildset": ended["uuid"], "project": "code/api", "job": "broken"}
     subjects |= {"change": "?project=code/api&change=held"}
+    subjects |= {"freeze": "?project=code/api&branch=master&pipeline=check&job=after"}
     wrong: dict[str, Any] = {}
     for size, (viewport, scheme) in SIZES.items():
         page.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height

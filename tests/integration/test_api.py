@@ -274,7 +274,7 @@ async def test_files_of_pages_are_kept_by_browsers_until_there_is_another_editio
     page = (await client.get("/t/example/status")).text
     (script,) = re.findall(r'src="(/static/\w+/status\.js)"', page)
     first = await client.get(script)
-    assert first.headers["content-encoding"] == "gzip" and "EventSource" in first.text
+    assert first.headers["content-encoding"] == "gzip" and "/events" in first.text
     assert first.headers["cache-control"] == "public, max-age=31536000, immutable"
     beside = script.replace("status.js", "page.js")
     assert './page.js"' in first.text and (await client.get(beside)).headers["cache-control"].endswith("immutable")

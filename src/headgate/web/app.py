@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.enums import ScopeType
@@ -38,14 +40,17 @@ from headgate.web.routes import (
     queues,
     reports,
     share,
+    testresults,
     vitals,
 )
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
     vitals, about, live, past, share, changes, configuration, machines, control, onebuild, orders, autohold, actions,
-    approvals, quarantine, reports, keys, hooks, logs, queues, login, pages,
+    approvals, quarantine, reports, keys, hooks, logs, testresults, queues, login, pages,
 )  # fmt: skip
+AWAY = b"headgate-away-since"
+"""Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
@@ -84,9 +89,15 @@ class _Expecting:
 
 
 def _routed(site: Site) -> Litestar:
+    async def dated(message: Any, _: Any) -> None:  # as ASGI has them
+        """Say since when the store cannot be reached: what is answered is of then."""
+        if message["type"] == "http.response.start" and site.away:
+            message["headers"].append((AWAY, str(site.away[0].since).encode()))
+
     return Litestar(
         ROUTES,
         state=State({"site": site, "vitals": site.vitals, "access": site.access}),
+        before_send=[dated],
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
         guards=[_readable],
         exception_handlers=HANDLERS,

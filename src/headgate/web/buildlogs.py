@@ -81,6 +81,16 @@ class BuildLogs:
             return part or local(inside((self.root / build).resolve(), path))
         return None
 
+    async def pieces(self, build: str, path: str) -> AsyncIterator[bytes]:
+        """Yield a file, wherever it is.  Raise NoLogs, NotStored, LogStoreError, 404, 503."""
+        found = await self.content(build, path)
+        if found is not None:
+            async for piece in found.read(0, found.size_bytes):
+                yield piece
+        elif self.remote is not None:
+            async for piece in self.remote.file(build, quote(path.lstrip("/"))):
+                yield piece
+
     async def output(self, build: str, over: Callable[[], bool], offset: int) -> AsyncIterator[bytes]:
         """Yield the build's output from `offset` on, until it has ended; below 0: so many bytes from the end.  Raise
         NoLogs, 404, 503."""

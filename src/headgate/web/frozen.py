@@ -9,10 +9,72 @@ import msgspec
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.config.telling import answers
+from headgate.config.telling.origins import Elements, Explained
 from headgate.config.tenants import TenantProject
 
 NO_BUILD = "0" * 32
 Json = dict[str, Any]
+
+
+class OriginShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: a place in the configuration that said something of a job."""
+
+    step: int
+    """Of the way to the frozen job, from 1; 0: variables of the project, beneath all of them."""
+    job: str
+    """Of which job it is a definition: the job itself, or one of its parents."""
+    project: str
+    """Canonical name; empty, as all that follows, of what is built in."""
+    branch: str
+    path: str
+    line: int
+    attaching: bool
+    """It is what a project or a template says of the job."""
+
+
+class SettingShape(msgspec.Struct, frozen=True):
+    """Ours: a value, and what gave it."""
+
+    value: Any
+    origin: OriginShape
+
+
+class AttributeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: an attribute of a frozen job with all that was said of it."""
+
+    name: str
+    """Dots lead into mappings."""
+    elements: bool
+    """Each setting is an element of a list; otherwise the last of them is what holds."""
+    settings: tuple[SettingShape, ...]
+
+
+class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: a job where it runs, and where each of its attributes comes from."""
+
+    job: str
+    inheritance: tuple[OriginShape, ...]
+    """Every definition that took part, in the order in which they are applied."""
+    attributes: tuple[AttributeShape, ...]
+    errors: tuple[str, ...]
+    """Why it comes to no job."""
+
+
+def explanation(found: Explained) -> ExplainedShape:
+    """Return what is known of where a job comes from; secrets are told by name alone."""
+    return ExplainedShape(
+        job=found.job,
+        inheritance=tuple(OriginShape(**one._asdict()) for one in found.variants),
+        attributes=tuple(
+            AttributeShape(
+                name=one.path,
+                elements=isinstance(one, Elements),
+                settings=tuple(SettingShape(s.value, OriginShape(**s.origin._asdict())) for s in one.settings),
+            )
+            for one in found.attributes
+        ),
+        errors=tuple(error.render() for error in found.errors),
+    )
 
 
 class Place(NamedTuple):

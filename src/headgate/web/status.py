@@ -203,21 +203,24 @@ class Status:
         configured = self.tenants[tenant]
         limits = configured.layouts.landed.semaphores
         held: dict[str, list[HolderShape]] = {name: [] for name in limits}
+        others = Counter[str]()
         place = self.context.map.semaphores(tenant)
         shared = self.context.map.global_semaphores
         for kept in (place, shared):
             for entry in self.context.mirror.under(kept.path):
                 name = unescape(entry.path.removeprefix(kept.path + "/"))
                 record = readable(entry, SemaphoreRecord)
-                for holder in record.holders if record is not None else ():
-                    if kept is place or name in configured.tenant.semaphores:
-                        held.setdefault(name, []).append(HolderShape(holder.buildset, holder.job))
+                if record is None or (kept is shared and name not in configured.tenant.semaphores):
+                    continue
+                own = [one for one in record.holders if kept is place or one.tenant == tenant]
+                held.setdefault(name, []).extend(HolderShape(one.buildset, one.job) for one in own)
+                others[name] += len(record.holders) - len(own)
         return [
             SemaphoreShape(
                 name,
                 name in configured.tenant.semaphores,
-                limits.get(name, 1),
-                HoldersShape(len(holders), tuple(holders), 0),
+                limits.get(name, configured.tenant.semaphores.get(name, 1)),
+                HoldersShape(len(holders) + others[name], tuple(holders), others[name]),
             )
             for name, holders in held.items()
         ]

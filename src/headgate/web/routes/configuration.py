@@ -10,16 +10,18 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from msgspec import UNSET
 
+from headgate.config.freezing.matching import Target
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import as_list, deep_plain
 from headgate.config.reading.source import nearest
 from headgate.config.telling import answers
+from headgate.config.telling.origins import explained
 from headgate.config.telling.variants import branches_of, parent_of, variant
 from headgate.config.tenants import TenantProject
 from headgate.web.description import NUMBER, Query
-from headgate.web.frozen import Place, frozen
+from headgate.web.frozen import Place, explanation, frozen
 from headgate.web.projects import project_shape
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
 from headgate.web.routes.past import number
@@ -150,10 +152,17 @@ async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
 
 @get(
     "/api/tenant/{tenant:str}/pipeline/{pipeline:str}/project/{rest:path}",
-    opt={"rest": ("{project}/branch/{branch}/freeze-jobs", "{project}/branch/{branch}/freeze-job/{job}")},
+    opt={
+        "rest": (
+            "{project}/branch/{branch}/freeze-jobs",
+            "{project}/branch/{branch}/freeze-job/{job}",
+            "{project}/branch/{branch}/explain-job/{job}",
+        )
+    },
 )
 async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], rest: FromPath[str]) -> Any:  # of two
-    """The jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to."""
+    """The jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to; or (ours)
+    with the place in the configuration that each of its attributes comes from."""
     name, _, tail = rest.strip("/").partition("/branch/")
     site = site_of(state)
     site.pipeline(tenant, pipeline)
@@ -161,7 +170,15 @@ async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], r
         return answers.graph(_graph(site, tenant, pipeline, name, tail.removesuffix("/freeze-jobs")))
     branch, verb, wanted = tail.rpartition("/freeze-job/")
     if not verb:
-        raise NotFoundException("of a project in a pipeline, ask …/branch/<branch>/freeze-jobs or …/freeze-job/<job>")
+        branch, verb, wanted = tail.rpartition("/explain-job/")
+    if not verb:
+        raise NotFoundException("ask …/branch/<branch>/freeze-jobs, …/freeze-job/<job> or …/explain-job/<job>")
+    if verb == "/explain-job/":
+        layout, canonical = site.tenant(tenant).layouts.landed, site.project(tenant, name)
+        told = explained(layout, wanted, Target(branch), pipeline, canonical)
+        if not told.variants and not told.errors:
+            raise NotFoundException(f"{name} runs no job {wanted!r} in {pipeline} on {branch}")
+        return explanation(told)
     graph = _graph(site, tenant, pipeline, name, branch)
     found = next((j for j in graph.jobs if j.name == wanted), None)
     if found is None:

@@ -31,7 +31,7 @@ DEPTH_MAX = 20
 """Of directories in the manifest; the name of a file that is deeper has the rest of its path."""
 
 
-async def _checked(site: Site, tenant: str, build: str) -> str:
+async def checked(site: Site, tenant: str, build: str) -> str:
     """Return the id of a build of this tenant.  Raise 404."""
     if not build.isalnum() or not build.isascii() or not await site.owns(tenant, build):
         raise NotFoundException(f"tenant {tenant} has no build {build}")
@@ -91,14 +91,14 @@ async def log_file(
         return asking
     if rest.strip("/") == MANIFEST:
         return Response(manifest(await log_files.fn(state, tenant, build)), headers=ASKED)
-    return await site.logs.file(await _checked(site, tenant, build), rest.lstrip("/"), request.headers)
+    return await site.logs.file(await checked(site, tenant, build), rest.lstrip("/"), request.headers)
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/logs")
 async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -> list[LogFile]:
     """The files of a build's logs."""
     site = site_of(state)
-    return await site.logs.files(await _checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}")
+    return await site.logs.files(await checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
             await expected(site.access, wanted.token)
         bearer = site.access.of_token(wanted.token) if wanted.token else _follower(site, socket, tenant, wanted.csrf)
         site.readable(tenant, bearer)
-        await _checked(site, tenant, wanted.uuid)
+        await checked(site, tenant, wanted.uuid)
         async for text in _texts(site, wanted):
             if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
                 raise site.access.refused(403, f"tenant {tenant} may not be read any more")

@@ -32,6 +32,13 @@ PAGES = {
     "components": "Processes",
     "queues": "Queues of messages",
     "actions": "Done by hand",
+    "statistics": "Statistics",
+    "freeze": "Job graph",
+    "nodes": "Machines",
+    "requests": "Requests for machines",
+    "providers": "Providers of machines",
+    "semaphores": "Semaphores",
+    "events": "System events",
 }
 """Name in the URL, and of the script -> title."""
 _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}

@@ -21,6 +21,7 @@ from headgate.ports.history import (
     PastBuildset,
     Question,
     ResetCost,
+    Throughput,
     time_text,
 )
 from headgate.web.builds import Builds
@@ -278,6 +279,17 @@ async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str])
     return await site.history.reset_costs(tenant, asked, _since_ms(site, request)) if asked else []
 
 
+@get("/api/tenant/{tenant:str}/statistics", opt={"query": (*FILTERS, DAYS)})
+async def statistics(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[Throughput]:
+    """How quickly changes came through, and what that took: of each pipeline (`project` is empty), of each project
+    (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look back (30);
+    of the latest 20,000 buildsets.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, "days")
+    return await site.history.throughput(tenant, asked, _since_ms(site, request)) if asked else []
+
+
 def _since_ms(site: Site, request: HttpRequest) -> int:
     """Raises 400."""
     days = number(request, "days", 30)
@@ -286,4 +298,4 @@ def _since_ms(site: Site, request: HttpRequest) -> int:
     return site.context.now_ms() - days * 86_400_000
 
 
-ROUTES = (builds, build, buildsets, buildset, build_times, system_events, job_health, reset_costs)
+ROUTES = (builds, build, buildsets, buildset, build_times, system_events, job_health, reset_costs, statistics)

@@ -1,7 +1,7 @@
-import { el, fetched, main, nav, sent, table, trouble } from "./page.js";
+import { el, main, nav, sent, table } from "./page.js";
+import { watch } from "./live.js";
 import { button } from "./acts.js";
 nav("components", "Processes");
-const AGAIN_MS = 3000;
 const body = el("div");
 main.append(el("h1", {}, "Processes"), body);
 const look = (c) => (c.state === "running" ? (c.accepting ? "good" : "busy") : "mute");
@@ -15,13 +15,4 @@ function row(c) {
   const work = c.places ? el("span", { title: `${c.running} of ${c.places} places are taken` }, `${c.running} of ${c.places}`) : "";
   return [c.name, [state, c.why ? el("span", { class: "small" }, ` ${c.why}`) : "", " ", wish(c)], work, c.zone, c.hostname, String(c.pid), c.version];
 }
-async function draw() {
-  if (document.querySelector("dialog") || document.activeElement?.closest(".act")) return setTimeout(draw, AGAIN_MS); // nothing is taken from under who acts
-  try {
-    const found = await fetched("/api/components");
-    const rows = Object.entries(found).sort().flatMap(([, all]) => all.map(row));
-    body.replaceChildren(table(["Process", "State", "Work", "Zone", "Host", "Pid", "Version"], rows, "No process takes part just now."));
-  } catch (error) { body.replaceChildren(); trouble(error); return; }
-  setTimeout(draw, AGAIN_MS);
-}
-draw();
+watch("/api/components", body, (found) => table(["Process", "State", "Work", "Zone", "Host", "Pid", "Version"], Object.entries(found).sort().flatMap(([, all]) => all.map(row)), "No process takes part just now."));

@@ -5,7 +5,13 @@ export const subject = parts.slice(4).join("/");
 export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
 export const main = document.getElementById("main");
 export const state = document.getElementById("link");
-const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["changes", "Changes"], ["projects", "Projects"], ["jobs", "Jobs"], ["health", "Health"], ["reports", "Reports"], ["autoholds", "Autoholds"], ["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["actions", "By hand"]];
+// What is looked at all day, and the rest by what it is about.
+const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["changes", "Changes"], ["projects", "Projects"], ["jobs", "Jobs"]];
+const GROUPS = [
+  ["Figures", [["statistics", "Statistics"], ["health", "Health"], ["freeze", "Job graph"]]],
+  ["Machines", [["nodes", "Machines"], ["requests", "Requests"], ["providers", "Providers"], ["semaphores", "Semaphores"], ["autoholds", "Autoholds"]]],
+  ["System", [["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["reports", "Reports"], ["events", "Events"], ["actions", "By hand"]]],
+];
 
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -21,8 +27,16 @@ export function el(tag, attributes = {}, ...children) {
 
 export function nav(current, title = "") {
   const base = `/t/${encodeURIComponent(tenant)}`;
-  const links = PAGES.map(([name, label]) => el("a", { href: `${base}/${name}`, "aria-current": name === current ? "page" : null }, label));
-  document.getElementById("nav").replaceChildren(...(tenant ? [el("a", { href: "/tenants", class: "tenant", title: "All tenants" }, tenant), ...links] : []));
+  const entry = ([name, label]) => el("a", { href: `${base}/${name}`, "aria-current": name === current ? "page" : null }, label);
+  const group = ([label, names]) => {
+    const here = names.some(([name]) => name === current);
+    const menu = el("details", { class: "menu" }, el("summary", { class: here ? "here" : null }, label), el("div", {}, names.map(entry)));
+    menu.addEventListener("keydown", (event) => { if (event.key === "Escape" && menu.open) { menu.open = false; menu.firstChild.focus(); } });
+    menu.addEventListener("focusout", (event) => { if (event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false; });
+    return menu;
+  };
+  document.addEventListener("click", (event) => { for (const menu of document.querySelectorAll("header details[open]")) if (!menu.contains(event.target)) menu.open = false; });
+  document.getElementById("nav").replaceChildren(...(tenant ? [el("a", { href: "/tenants", class: "tenant", title: "All tenants" }, tenant), ...PAGES.map(entry), ...GROUPS.map(group)] : []));
   document.getElementById("link").after(door());
   if (title) document.title = `${title} · Headgate`;
 }
@@ -100,6 +114,23 @@ export function took(ms) {
 export const instant = (text) => (text ? new Date(`${text}Z`) : null);
 const PLAIN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 export const when = (text) => (text ? el("time", { datetime: `${text}Z`, title: `${text} UTC` }, PLAIN.format(instant(text))) : "");
+// A moment as the time that has passed since, which `live.js` keeps true; the moment itself is its title.
+export function since(ms) {
+  if (!ms) return "";
+  const at = new Date(ms);
+  return el("time", { datetime: at.toISOString(), "data-at": ms, title: PLAIN.format(at) }, PLAIN.format(at));
+}
+export const passed = (text) => (text ? since(+instant(text)) : "");
+
+// A button that copies a text, and says so.
+export function copy(text, name) {
+  const node = el("button", { type: "button", class: "copy act", "aria-label": `Copy ${name}`, title: `Copy ${name}`, onclick: async () => {
+    await navigator.clipboard.writeText(text);
+    node.textContent = "Copied";
+    setTimeout(() => { node.textContent = "Copy"; }, 2000);
+  } }, "Copy");
+  return node;
+}
 
 export const short = (project) => project.split("/").slice(1).join("/");
 export const link = (page, id, text) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}/${id.split("/").map(encodeURIComponent).join("/")}` }, text);

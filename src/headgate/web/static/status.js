@@ -1,22 +1,29 @@
-import { address, api, bearing, el, link, look, main, nav, state, subject, tenant, token, took, trouble } from "./page.js";
+import { address, api, el, link, look, main, nav, subject, tenant, took, trouble } from "./page.js";
+import { alive, ago, listen, now, told } from "./live.js";
 import { button, named, post, project } from "./acts.js";
+import { itemLeft, rails, resting } from "./queue.js";
 
 nav("status", tenant);
 const MANY = 30; // items; beyond that they are shown closed
 const query = new URLSearchParams(location.search);
+const KINDS = [["", "All items"], ["failing", "Failing"], ["running", "Running"], ["passed", "Passed"], ["waiting", "Waiting"]];
 const filter = el("input", { type: "search", placeholder: "Filter by project, change, branch  ( / )", "aria-label": "Filter items", value: query.get("q") ?? "", oninput: () => { remember(); draw(); } });
+const kinds = el("select", { "aria-label": "Which items", onchange: () => { remember(); draw(); } }, KINDS.map(([name, label]) => el("option", { value: name, selected: name === query.get("show") }, label)));
 const count = el("span", { class: "small", role: "status" });
-const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); draw(); } }, "Fold all");
+const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); remember(); draw(); } }, "Fold all");
 const pipelines = el("div", { class: "pipelines" }), troubles = el("div", { class: "reasons", role: "alert" });
-main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, all, count, enqueue(), reread()), troubles, pipelines);
+main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, kinds, all, count, enqueue(), reread()), troubles, pipelines);
 
-let status = null, items = new Map(), skew = 0, open = null;
+let status = null, items = new Map(), open = query.has("open") ? query.get("open") !== "0" : null, order = [];
 const toggled = new Set();
 const running = new Map(); // node of a job -> job
+const clocks = new Map(); // node of an item's times -> item
 
 const wide = () => open ?? items.size <= MANY;
-const now = () => Date.now() + skew;
-function remember() { history.replaceState(null, "", filter.value ? `?q=${encodeURIComponent(filter.value)}` : location.pathname); }
+function remember() {
+  const said = new URLSearchParams(Object.entries({ q: filter.value, show: kinds.value, open: open === null ? "" : String(Number(open)) }).filter(([, value]) => value));
+  history.replaceState(null, "", said.size ? `?${said}` : location.pathname);
+}
 
 // Keyed update: nodes are kept, moved and changed in place, so that nothing flickers and focus stays.
 function sync(parent, wanted) {
@@ -34,10 +41,11 @@ function sync(parent, wanted) {
 const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 const as = (node, name) => { if (node.className !== name) node.className = name; };
 
-const makeJob = () => el("li", { class: "job" }, el("span", { class: "name" }), el("span", { class: "bar", "aria-hidden": "true" }, el("i")), el("span", { class: "result" }));
+const makeJob = () => el("li", { class: "job" }, el("span", { class: "name" }), el("span", { class: "bar", "aria-hidden": "true" }, el("i")), el("span", { class: "result" }), el("span", { class: "small awaits" }));
 
 function fillJob(node, job) {
-  const [name, bar, result] = node.children;
+  const [name, bar, result, why] = node.children;
+  as(node, job.voting ? "job" : "job free");
   const key = `${job.uuid}${job.running || job.result}`;
   if (name.dataset.key !== key) {
     name.dataset.key = key;
@@ -48,6 +56,7 @@ function fillJob(node, job) {
   if (!job.running) bar.firstChild.style.width = "";
   as(result, `result ${kind}`);
   result.title = job.error || job.waiting_status || "";
+  set(why, job.result ? job.error : job.waiting_status ? `waits for ${job.waiting_status}` : job.paused ? "paused: what depends on it runs" : "");
   if (job.running) running.set(node, job); else running.delete(node);
   if (job.running) tick(node, job);
   else set(result, job.result ? job.result : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
@@ -62,27 +71,59 @@ function tick(node, job) {
   set(result, elapsed === null ? "running" : whole > elapsed ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
 }
 
+const makeDot = () => el("i");
+function fillDot(dot, job) {
+  as(dot, `${job.result ? look(job.result) : job.running ? "busy" : "idle"}${job.voting ? "" : " free"}`);
+  dot.title = `${job.name}${job.voting ? "" : ", non-voting"}: ${job.result ?? (job.running ? "running" : "waiting")}`;
+}
+
 function makeItem() {
   const button = el("button", { type: "button", class: "toggle", onclick: () => { const id = node.dataset.key; toggled.has(id) ? toggled.delete(id) : toggled.add(id); draw(); } },
-    el("span", { class: "subject" }), el("span", { class: "small" }), el("span", { class: "dots" }));
-  const node = el("article", { class: "item" }, button, el("p", { class: "small people" }), el("div", { class: "reasons" }), el("ul", { class: "jobs" }), el("div", { class: "acts" }));
+    el("span", { class: "subject" }), el("span", { class: "small" }), el("span", { class: "dots" }), el("span", { class: "small clock" }));
+  const node = el("article", { class: "item" }, el("div", { class: "rail", "aria-hidden": "true" }),
+    el("div", { class: "box" }, button, el("p", { class: "small people" }), el("div", { class: "reasons" }), el("ul", { class: "jobs" }), el("div", { class: "acts" })));
   return node;
 }
 
-function fillItem(node, { item, shown, apart }) {
-  const ref = item.refs[0], [toggle, people, reasons, jobs, acts] = node.children, [subject, small, dots] = toggle.children;
-  const done = item.jobs.filter((job) => job.result).length, bad = item.jobs.filter((job) => job.result && look(job.result) === "bad").length;
-  const kind = item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && done === item.jobs.length ? "good" : "busy";
-  as(node, `item ${kind}${item.item_ahead ? " behind" : ""}${item.live ? "" : " waiting"}`);
+// The lines between what rests on what, in the gutter of one item.
+function fillRail(node, rail) {
+  const line = (name, left, width) => {
+    const one = el("i", { class: name });
+    one.style.left = `${left * 12 + 5}px`;
+    if (width) one.style.width = `${width * 12}px`;
+    return one;
+  };
+  node.style.width = rail ? `${rail.width * 12}px` : "0";
+  node.replaceChildren(...(rail ? [...rail.through.map((lane) => line("through", lane)), rail.up ? line("up", rail.lane) : "", rail.down ? line("down", rail.lane) : "",
+    ...rail.out.flatMap((lane) => [line("side", Math.min(rail.lane, lane), Math.abs(lane - rail.lane)), line("drop", lane)]), line("knot", rail.lane)].filter(Boolean) : []));
+}
+
+function counts(jobs) {
+  const ended = jobs.filter((job) => job.result), bad = ended.filter((job) => look(job.result) === "bad");
+  return { done: ended.length, bad: bad.filter((job) => job.voting).length, free: bad.filter((job) => !job.voting).length };
+}
+const kindOf = (item) => (item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && item.jobs.every((job) => job.result) ? "good" : "busy");
+const said_of = (ref) => ref.id || ref.ref;
+
+function fillItem(node, shownNow) {
+  const { item, shown, apart, behind, rail, gated } = shownNow;
+  const ref = item.refs[0], [gutter, box] = node.children, [toggle, people, reasons, jobs, acts] = box.children, [subject, small, dots, clock] = toggle.children;
+  const { done, bad, free } = counts(item.jobs);
+  as(node, `item ${kindOf(item)}${item.item_ahead ? " behind" : ""}${item.live ? "" : " waiting"}`);
+  fillRail(gutter, rail);
   toggle.setAttribute("aria-expanded", String(shown));
   toggle.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
-  set(small, `${ref.project} · ${ref.id || ref.ref} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map((r) => r.id || r.ref).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
-  dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}` : "");
+  set(small, `${ref.project} · ${said_of(ref)} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map(said_of).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
+  dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}${free ? `, ${free} non-voting failed` : ""}` : "");
   dots.setAttribute("role", "img");
-  sync(dots, item.jobs.map((job) => [job.name, () => el("i"), (dot, j) => { as(dot, j.result ? look(j.result) : j.running ? "busy" : "idle"); dot.title = `${j.name}: ${j.result ?? (j.running ? "running" : "waiting")}`; }, job]));
+  sync(dots, item.jobs.map((job) => [job.name, makeDot, fillDot, job]));
+  clocks.set(clock, shownNow);
+  tell(clock, shownNow);
   const said = [["by", [ref.owner.replace(/\s*<.*/, "")]], ["proposed by", ref.proposers], ["approved by", ref.approvers]].filter(([, names]) => names.join(""));
-  people.replaceChildren(...(shown ? [said.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · "), ...(ref.change ? [" ", el("a", { href: address(ref) }, "When will it land?")] : [])] : []));
+  const ahead = items.get(item.item_ahead)?.refs[0];
+  const rests = gated && item.live ? `${ahead ? `Rests on ${said_of(ahead)} of ${ahead.project}. ` : ""}${behind ? `If it fails, ${behind === 1 ? "1 change behind it is" : `${behind} changes behind it are`} tested anew.` : ""}` : "";
+  people.replaceChildren(...(shown ? [said.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · "), ...(ref.change ? [" ", el("a", { href: address(ref) }, "When will it land?")] : []), ...(rests ? [el("span", { class: "under" }, rests)] : [])] : []));
   set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
   sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
   if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");
@@ -90,14 +131,17 @@ function fillItem(node, { item, shown, apart }) {
   else if (!acts.firstChild) acts.append(...itemActs(item.id));
 }
 
+// How long it has waited, how long it will, and how many rest on it.
+function tell(clock, { item, behind, line, gated }) {
+  const left = itemLeft(item, line, now());
+  const ends = item.failing_reasons.length || !item.live ? "" : !item.active ? "begins when there is room in the window" : left === null ? "" : !left ? "its jobs are done" : `${gated ? "lands" : "ends"} in about ${took(Math.max(60_000, Math.ceil(left / 60_000) * 60_000)).replace(/ 00s$/, "")}`;
+  set(clock, [`came ${ago(now() - item.enqueue_time)}`, ends, behind && gated ? `${behind} ${behind === 1 ? "rests" : "rest"} on it` : ""].filter(Boolean).join(" · "));
+}
+
 // --- what people do by hand: with what is in the queues when they are asked, not when the button was made
 const place = (id) => status.pipelines.flatMap((p) => p.change_queues.map((q) => ({ p, q, ids: q.heads.flat() }))).find(({ ids }) => ids.includes(id));
 const said = (id) => { const ref = items.get(id)?.refs[0]; return ref ? `${ref.id || ref.ref} of ${ref.project}` : "it"; };
-function after(id) {  // what rests on it
-  const found = new Set([id]);
-  for (const other of place(id)?.ids ?? []) if (found.has(items.get(other)?.item_ahead)) found.add(other);
-  return found.size - 1;
-}
+const after = (id) => resting(place(id)?.ids.map((other) => items.get(other)).filter(Boolean) ?? []).get(id) ?? 0;
 const anew = (n, how) => (n ? `${n === 1 ? "1 change behind it is" : `${n} changes behind it are`} tested anew${how}.` : "Nothing else is tested anew.");
 
 function itemActs(id) {
@@ -127,30 +171,48 @@ function gate(name) {
   return [el("span", { class: "shut" }, button({ ...shut, name: `Close ${name}` })), el("span", { class: "open" }, button({ ...open, name: `Open ${name}` }))];
 }
 
+const makeEdge = () => el("p", { class: "edge small" });
 const makeQueue = () => el("section", { class: "queue" }, el("h3", { class: "name" }), el("div"));
 const memory = new Map(); // item -> what it was shown as; the same object while nothing is different
 
-function shownAs(item, above) {
+function shownAs(item, above, facts) {
   const shown = wide() !== toggled.has(item.id), known = memory.get(item.id);
-  const apart = Boolean(above && item.zuul_ref && above.failing_reasons.length && item.item_ahead !== above.id);
-  if (known && known.item === item && known.shown === shown && known.apart === apart) return known;
-  const fresh = { item, shown, apart };
+  const apart = Boolean(facts.gated && above && item.zuul_ref && above.failing_reasons.length && item.item_ahead !== above.id);
+  const fresh = { item, shown, apart, ...facts, mark: JSON.stringify([facts.behind, facts.rail, facts.line.map((one) => one.id)]) };
+  if (known && known.item === item && known.shown === shown && known.apart === apart && known.mark === fresh.mark && known.line.every((one, n) => one === facts.line[n])) return known;
   memory.set(item.id, fresh);
   return fresh;
 }
 
-function fillQueue(node, queue) {
-  set(node.firstChild, queue.window ? `${queue.name} · window ${queue.window}${queue.closed ? ` · nothing lands: ${queue.closed}` : ""}` : "");
-  node.firstChild.hidden = !queue.window;
-  sync(node.lastChild, queue.items.map((item, n) => [item.id, makeItem, fillItem, shownAs(item, queue.window ? queue.items[n - 1] : null)]));
+function fillQueue(node, { queue, gated }) {
+  const all = queue.all, place = new Map(all.map((item, n) => [item.id, n])), whole = queue.items.length === all.length;
+  set(node.firstChild, gated ? `${queue.name} · ${queue.window ? `window ${queue.window}` : "no window: all are tested at once"}${queue.closed ? ` · nothing lands: ${queue.closed}` : ""}` : "");
+  node.firstChild.hidden = !gated;
+  const behind = resting(all), drawn = gated && whole && all.length > 1 ? rails(all) : new Map();
+  const rows = queue.items.map((item) => {
+    const n = place.get(item.id);
+    const facts = { gated, behind: behind.get(item.id) ?? 0, rail: drawn.get(item.id) ?? null, line: gated && item.active ? all.slice(0, n) : [] };
+    return [item.id, makeItem, fillItem, shownAs(item, all[n - 1], facts)];
+  });
+  const first = queue.items.findIndex((item) => !item.active), waits = queue.items.length - first;
+  if (gated && queue.window && first > 0) rows.splice(first, 0, [" edge", makeEdge, (edge, text) => set(edge, text), `The window ends here: ${waits} ${waits === 1 ? "waits" : "wait"} until there is room.`]);
+  sync(node.lastChild, rows);
 }
 
 const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" }), el("span", { class: "gate" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
+
+// What its jobs do just now, in a few words.
+function work(pipeline) {
+  const jobs = pipeline.queues.flatMap((queue) => queue.all.flatMap((item) => item.jobs)).filter((job) => !job.result);
+  const busy = jobs.filter((job) => job.running).length, machines = jobs.filter((job) => job.waiting_status?.startsWith("nodes:")).length;
+  return [busy ? `${busy} ${busy === 1 ? "job runs" : "jobs run"}` : "", machines ? `${machines} ${machines === 1 ? "waits" : "wait"} for machines` : ""].filter(Boolean);
+}
 
 function fillPipeline(node, pipeline) {
   const [head, shut, about, queues, empty] = node.children;
   const total = pipeline.total, found = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
   const events = pipeline.trigger_events + pipeline.result_events + pipeline.management_events;
+  as(node, `pipeline${total ? "" : " quiet"}`);
   set(head.firstChild, pipeline.name);
   if (pipeline.manager === "dependent") {
     if (!head.lastChild.firstChild) head.lastChild.append(...gate(pipeline.name));
@@ -158,18 +220,22 @@ function fillPipeline(node, pipeline) {
     head.lastChild.firstChild.hidden = Boolean(pipeline.closed);
     head.lastChild.lastChild.hidden = !closed;
   }
-  set(head.children[1], `${pipeline.manager} · ${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}${events ? ` · ${events} ${events === 1 ? "event" : "events"} waiting` : ""}${pipeline.state === "error" ? " · its records cannot be read" : pipeline.state === "disabled" ? " · disabled after too many failures: nothing lands" : ""}`);
+  const wrong = pipeline.state === "error" ? "its records cannot be read" : pipeline.state === "disabled" ? "disabled after too many failures: nothing lands" : "";
+  const size = total ? `${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}` : "empty";
+  set(head.children[1], [pipeline.manager, size, ...work(pipeline), events ? `${events} ${events === 1 ? "event" : "events"} waiting` : "", wrong].filter(Boolean).join(" · "));
   set(shut, pipeline.closed ? `Nothing lands: ${pipeline.closed}` : "");
   set(about, pipeline.description);
-  about.hidden = !pipeline.description;
-  sync(queues, pipeline.queues.map((queue) => [queue.key, makeQueue, fillQueue, queue]));
-  set(empty, total ? (found ? "" : "Nothing here fits the filter.") : "Nothing is waiting here.");
-  empty.hidden = Boolean(found);
+  about.hidden = !pipeline.description || !total;
+  const gated = pipeline.manager !== "independent";
+  sync(queues, pipeline.queues.filter((queue) => queue.items.length).map((queue) => [queue.key, makeQueue, fillQueue, { queue, gated }]));
+  set(empty, total && !found ? "Nothing here fits the filter." : "");
+  empty.hidden = Boolean(found || !total);
 }
 
 function fits(item) {
   const wanted = filter.value.trim().toLowerCase(), said = item.refs.flatMap((ref) => [ref.project, ref.id, ref.subject, ref.branch, ref.owner]);
-  return !wanted || said.join(" ").toLowerCase().includes(wanted);
+  const kind = { busy: "running", good: "passed" }[kindOf(item)] ?? kindOf(item);
+  return (!kinds.value || kinds.value === kind) && (!wanted || said.join(" ").toLowerCase().includes(wanted));
 }
 
 // What people let stand still.
@@ -184,93 +250,53 @@ function draw() {
   const only = subject;
   let seen = 0;
   sync(troubles, [...standing(status.state), ...status.troubles].map((trouble) => [trouble.project, () => el("p"), (node) => set(node, `${trouble.project}: ${trouble.text}`), trouble]));
-  sync(pipelines, status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
+  const found = status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
+    const gated = pipeline.manager !== "independent";
     const queues = pipeline.change_queues.map((queue, n) => {
       const of = queue.heads.flat().map((id) => items.get(id)).filter(Boolean);
-      return { ...queue, total: of.length, key: queue.window ? `${queue.name}${n}` : of.at(-1)?.id ?? String(n), items: of.filter(fits) };
+      return { ...queue, key: gated ? `${queue.name}${n}` : of.at(-1)?.id ?? String(n), all: of, items: of.filter(fits) };
     });
-    const total = queues.reduce((sum, queue) => sum + queue.total, 0);
+    const total = queues.reduce((sum, queue) => sum + queue.all.length, 0);
     seen += queues.reduce((sum, queue) => sum + queue.items.length, 0);
-    return [pipeline.name, makePipeline, fillPipeline, { ...pipeline, total, queues: queues.filter((queue) => queue.items.length) }];
-  }));
+    return { ...pipeline, total, queues };
+  });
+  sync(pipelines, inOrder(found).map((pipeline) => [pipeline.name, makePipeline, fillPipeline, pipeline]));
+  for (const node of clocks.keys()) if (!node.isConnected) clocks.delete(node);
   for (const node of running.keys()) if (!node.isConnected) running.delete(node);
-  set(count, filter.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
+  set(count, filter.value || kinds.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
   set(all, wide() ? "Fold all" : "Unfold all");
   all.hidden = !items.size;
+  const failing = [...items.values()].filter((item) => item.failing_reasons.length).length;
+  document.title = `${failing ? `✘ ${failing} failing · ` : ""}${items.size ? `${items.size} in the queues · ` : ""}${tenant} · Headgate`;
 }
 
-function heard(event) {
-  const said = JSON.parse(event.data);
+// Busy pipelines come first.  The order changes only when one fills or empties, so that nothing moves under who reads.
+function inOrder(found) {
+  const busy = found.filter((one) => one.total).map((one) => one.name).sort().join("\n"), names = found.map((one) => one.name).sort().join("\n");
+  if (order.busy !== busy || order.names !== names) order = { busy, names, ranks: new Map([...found].sort((a, b) => b.total - a.total).map((one, n) => [one.name, n])) };
+  return [...found].sort((a, b) => order.ranks.get(a.name) - order.ranks.get(b.name));
+}
+
+function heard(said) {
   status = said.status;
-  skew = said.now - Date.now();
+  told(said.now);
   for (const [id, item] of Object.entries(said.items)) items.set(id, item);
   const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
   for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
+  alive(status.troubles.find((trouble) => trouble.project === "the store")?.since ?? 0);
   draw();
 }
 
-// --- the connection: closed while nobody looks, begun again with growing pauses when it is lost
-let source = null, wait = 1000, again = 0;
-
-function connect() {
-  clearTimeout(again);
-  source?.close();
-  source = listen(() => { items = new Map(); wait = 1000; as(state, "live"); set(state, "live"); }, async () => {
-    source.close();
-    const found = await fetch(`${api}/status`, { method: "HEAD", headers: bearing() }).catch(() => null);
-    if ([401, 403, 404].includes(found?.status)) return refused(found.status);
-    as(state, "lost");
-    set(state, "connection lost, trying again…");
-    again = setTimeout(connect, wait);
-    wait = Math.min(wait * 2, 30000);
-  });
-}
-
 // It will not be otherwise until somebody logs in, or others let them.
-function refused(status) {
-  as(state, "");
-  set(state, "");
+function refused({ status: code }) {
   pipelines.replaceChildren();
   main.querySelector("p.bad")?.remove();
-  trouble(Object.assign(new Error(status === 401 ? `Tenant ${tenant} is shown to those who log in.` : status === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status }));
+  trouble(Object.assign(new Error(code === 401 ? `Tenant ${tenant} is shown to those who log in.` : code === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status: code }));
 }
 
-// An EventSource sends no token: who logged in reads the same stream as an answer.
-function listen(opened, lost) {
-  if (!token()) {
-    const events = new EventSource(`${api}/events`);
-    events.addEventListener("status", heard);
-    events.onopen = opened;
-    events.onerror = lost;
-    return events;
-  }
-  const stop = new AbortController();
-  (async () => {
-    const answer = await fetch(`${api}/events`, { headers: bearing(), signal: stop.signal });
-    if (!answer.ok) throw new Error(answer.status);
-    opened();
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let rest = ""; ;) {
-      const { value, done } = await reader.read();
-      if (done) throw new Error("it ended");
-      const blocks = (rest + value).split(/\r?\n\r?\n/);
-      rest = blocks.pop();
-      for (const block of blocks) {
-        const data = block.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
-        if (data) heard({ data });
-      }
-    }
-  })().catch(() => stop.signal.aborted || lost());
-  return { close: () => stop.abort() };
-}
-
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) return connect();
-  clearTimeout(again);
-  source?.close();
-});
-document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/INPUT|TEXTAREA/.test(document.activeElement.tagName)) { event.preventDefault(); filter.focus(); }
-});
-setInterval(() => { if (!document.hidden) for (const [node, job] of running) tick(node, job); }, 1000);
-connect();
+setInterval(() => {
+  if (document.hidden) return;
+  for (const [node, job] of running) tick(node, job);
+  for (const [node, shown] of clocks) tell(node, shown);
+}, 1000);
+listen(`${api}/events`, heard, () => { items = new Map(); }, refused);

@@ -1,11 +1,11 @@
-import { el, fetched, main, nav, table, trouble } from "./page.js";
+import { el, fetched, main, nav, table } from "./page.js";
+import { watch } from "./live.js";
 nav("", "Tenants");
-try {
-  const found = await fetched("/api/tenants");
-  main.append(el("h1", {}, "Tenants"), table(["Tenant", "Projects", "Items in queues"], found.map((t) => [el("a", { href: `/t/${encodeURIComponent(t.name)}/status` }, t.name), String(t.projects), String(t.queue)]), "There is no tenant: name one in the tenant file."));
-} catch (error) { trouble(error); }
+const body = el("div");
+main.append(el("h1", {}, "Tenants"), body);
+watch("/api/tenants", body, (found) => table(["Tenant", "Projects", "Items in queues"], found.map((t) => [el("a", { href: `/t/${encodeURIComponent(t.name)}/status` }, t.name), String(t.projects), String(t.queue)]), "There is no tenant: name one in the tenant file."));
 
 const beside = { inventory: ["/inventory/", "Inventory", "machines and other objects, with their leases"], queues: ["/queues/", "Message queues", "what is kept, lag, schedules and dead letters"] };
 const { info } = await fetched("/api/info").catch(() => ({ info: { beside: [] } }));
-const links = info.beside.map((name) => beside[name]).map(([place, name, what]) => el("li", {}, el("a", { href: place }, name), `: ${what}`));
-if (links.length) main.append(el("h2", {}, "Also here"), el("ul", {}, ...links));
+const links = [["/api", "API", `every path of it${info.version ? `; this is Headgate ${info.version}` : ""}`], ...info.beside.map((name) => beside[name])].map(([place, name, what]) => el("li", {}, el("a", { href: place }, name), `: ${what}`));
+main.append(el("h2", {}, "Also here"), el("ul", {}, ...links));

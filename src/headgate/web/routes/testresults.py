@@ -1,0 +1,111 @@
+"""What the tests of a build say, read from the files that it left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+
+from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.web.buildlogs import BuildLogs
+from headgate.web.junit import CaseShape, JUnitReader, Malformed, worst
+from headgate.web.remote import NoLogs
+from headgate.web.routes.logs import checked
+from headgate.web.shapes import LogFile
+from headgate.web.site import site_of
+
+FILES_MAX = 20
+FILE_MAX_BYTES = 5_000_000
+WHOLE_MAX_BYTES = 20_000_000
+"""Of all files of a build together."""
+AT_ONCE = 2
+"""Builds that are read at the same time; others wait for their turn."""
+KEPT_MAX = 32
+"""Builds whose results are remembered."""
+NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)
+
+
+class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: what the JUnit files among the logs of a build say."""
+
+    files: tuple[str, ...]
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    seconds: float
+    cases: tuple[CaseShape, ...]
+    """At most 500: those that did not pass, then what was skipped, then the slowest."""
+    troubles: tuple[str, ...]
+    """Files that could not be read, and why."""
+
+
+_turns = asyncio.Semaphore(AT_ONCE)
+_known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = OrderedDict()
+
+
+@get("/api/tenant/{tenant:str}/build/{build:str}/tests")
+async def test_results(state: State, tenant: FromPath[str], build: FromPath[str]) -> TestResultsShape:
+    """What tests of a build say, read from JUnit files among its logs: by name, as `junit.xml`, `TEST-*.xml` or
+    `test-results.xml`; at most 20 files of 5 MB each.  Ours."""
+    site = site_of(state)
+    id = await checked(site, tenant, build)
+    try:
+        found = tuple(file for file in await site.logs.files(id, "") if NAMED.search(file.path))[:FILES_MAX]
+    except NotFoundException:
+        found = ()
+    key = (id, found)
+    if key not in _known:
+        async with _turns:
+            told = await _results(site.logs, id, found)
+        _known[key] = told
+        while len(_known) > KEPT_MAX:
+            _known.popitem(last=False)
+    return _known.get(key) or told
+
+
+async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> TestResultsShape:
+    readers, troubles, left = list[JUnitReader](), list[str](), WHOLE_MAX_BYTES
+    for file in files:
+        if file.size_bytes > min(left, FILE_MAX_BYTES):
+            troubles.append(f"{file.path}: it has {file.size_bytes} bytes, which is more than is read")
+            continue
+        left -= file.size_bytes
+        reader = JUnitReader(file.path)
+        try:
+            await _read(logs, build, file.path, reader)
+        except (Malformed, NoLogs, NotStored, LogStoreError, HTTPException) as error:
+            troubles.append(str(getattr(error, "detail", "") or error))
+            continue
+        readers.append(reader)
+    return TestResultsShape(
+        files=tuple(reader.file for reader in readers),
+        passed=sum(reader.counts["passed"] for reader in readers),
+        failed=sum(reader.counts["failed"] for reader in readers),
+        errors=sum(reader.counts["error"] for reader in readers),
+        skipped=sum(reader.counts["skipped"] for reader in readers),
+        seconds=sum(reader.seconds for reader in readers),
+        cases=tuple(worst([case for reader in readers for case in reader.cases])),
+        troubles=tuple(troubles),
+    )
+
+
+async def _read(logs: BuildLogs, build: str, path: str, reader: JUnitReader) -> None:
+    """Read a file that may grow meanwhile.  Raise Malformed, NoLogs, NotStored, LogStoreError, 404, 503."""
+    got = 0
+    async for piece in logs.pieces(build, path):
+        got += len(piece)
+        if got > FILE_MAX_BYTES:
+            raise Malformed(f"{path}: it has more than {FILE_MAX_BYTES} bytes")
+        await asyncio.to_thread(reader.feed, piece)
+    await asyncio.to_thread(reader.feed, b"", final=True)
+
+
+ROUTES = (test_results,)

@@ -1,0 +1,56 @@
+// The jobs that a branch of a project runs in a pipeline, how they depend on each other, and where each attribute of a
+// job comes from.
+import { api, el, fetched, link, main, nav, table, trouble } from "./page.js";
+import { renew } from "./live.js";
+import { graph } from "./graph.js";
+
+nav("freeze", "Job graph");
+const said = new URLSearchParams(location.search);
+const words = (text) => text.split("/").map(encodeURIComponent).join("/");
+const field = (name, label, list) => el("input", { name, "aria-label": label, placeholder: label.toLowerCase(), required: true, value: said.get(name) ?? "", list, autocomplete: "off" });
+const listed = (id, names) => el("datalist", { id }, [...new Set(names)].map((name) => el("option", { value: name })));
+const form = el("form", { class: "tools filters", role: "search" }, field("project", "Project", "known-projects"), field("branch", "Branch", "known-branches"), field("pipeline", "Pipeline", "known-pipelines"), el("button", {}, "Show"));
+const body = el("div"), one = el("section", { "aria-live": "polite" });
+main.append(el("h1", {}, "Job graph"), el("p", { class: "small" }, "The jobs of a branch of a project in a pipeline, whatever the files of a change; as they are configured now. A click on a job tells where each of its attributes comes from."), form, body, one);
+
+const place = `${api}/pipeline/${encodeURIComponent(said.get("pipeline") ?? "")}/project/${words(said.get("project") ?? "")}/branch/${words(said.get("branch") ?? "")}`;
+// What stands for a playbook or a dependency: where it is, or its name.
+const told = (value) => (typeof value === "string" ? value : value?.path ? `${value.path} of ${value.project} ${value.branch}` : value?.name && "soft" in value ? `${value.name}${value.soft ? " (if it runs)" : ""}` : JSON.stringify(value));
+const written = (o) => (o.path ? `${o.project} ${o.branch} ${o.path}:${o.line}` : "built in");
+const who = (o) => (o.step === 0 ? "variables of the project" : o.attaching ? `what the project says of ${o.job}` : `job ${o.job}`);
+
+function attribute(a) {
+  const of = (s, n) => el("li", { class: a.elements || n === a.settings.length - 1 ? null : "gone" }, el("code", {}, told(s.value)), el("span", { class: "small under" }, `${who(s.origin)}, ${written(s.origin)}`));
+  return [el("code", {}, a.name), el("ul", { class: "plain" }, (a.elements ? a.settings : [...a.settings]).map(of))];
+}
+
+async function choose(name) {
+  said.set("job", name);
+  history.replaceState(null, "", `?${said}`);
+  for (const node of body.querySelectorAll("[data-job]")) node.setAttribute("aria-pressed", String(node.dataset.job === name));
+  try {
+    const found = await fetched(`${place}/explain-job/${words(name)}`);
+    renew(one, el("h2", {}, "Where ", link("job", name, name), " comes from"), ...found.errors.map((text) => el("pre", { class: "note bad", tabindex: 0 }, text)),
+      el("ol", { class: "plain small" }, found.inheritance.map((o, n) => el("li", {}, `${n + 1}. ${who(o)}, ${written(o)}`))),
+      table(["Attribute", "Value, and what gave it"], found.attributes.map(attribute), "Nothing is said of it."));
+  } catch (error) { renew(one, el("p", { class: "note bad", role: "alert" }, error.message)); }
+}
+
+function show(jobs) {
+  if (!jobs.length) return renew(body, el("p", { class: "empty" }, "No job runs there."));
+  const needs = (job) => job.dependencies.map((d) => `${d.name}${d.soft ? " (if it runs)" : ""}`).join(", ");
+  const button = (job) => el("button", { type: "button", class: "act", "data-job": job.name, "aria-pressed": "false", onclick: () => choose(job.name) }, job.name);
+  renew(body, el("div", { class: "drawing", tabindex: 0, role: "group", "aria-label": "Job graph" }, graph(jobs, choose)), table(["Job", "Depends on"], jobs.map((job) => [button(job), needs(job)]), ""));
+  if (jobs.some((job) => job.name === said.get("job"))) choose(said.get("job"));
+}
+
+try {
+  const [projects, pipelines] = await Promise.all([fetched(`${api}/projects`), fetched(`${api}/pipelines`)]);
+  form.append(listed("known-projects", projects.map((p) => p.name)), listed("known-pipelines", pipelines.map((p) => p.name)));
+  const project = projects.find((p) => [p.name, p.canonical_name].includes(said.get("project")));
+  if (project) form.append(listed("known-branches", (await fetched(`${api}/project/${words(project.canonical_name)}`)).branches));
+  if (said.get("project") && said.get("branch") && said.get("pipeline")) {
+    document.title = `${said.get("project")} ${said.get("branch")} in ${said.get("pipeline")} · Headgate`;
+    show(await fetched(`${place}/freeze-jobs`));
+  }
+} catch (error) { trouble(error); }

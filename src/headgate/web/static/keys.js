@@ -1,0 +1,40 @@
+// What the keyboard does on every page: / to the search, j and k along the rows, ? for all of it.
+import { el } from "./page.js";
+
+const KNOWN = [["/", "Go to the search field"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open it"], ["Esc", "Leave a field or this list"], ["?", "Show this list"]];
+const ROWS = "main tbody tr, main .item, main .card, main .rowlike";
+const more = [];
+
+// Keys of one page alone: [key, what it does].
+export const also = (...keys) => more.push(...keys);
+
+const first = (row) => row.querySelector("a[href], button:not([hidden]), summary");
+const seen = (row) => row.checkVisibility?.() ?? true;
+function step(by) {
+  const rows = [...document.querySelectorAll(ROWS)].filter((row) => first(row) && seen(row));
+  const at = rows.findIndex((row) => row.contains(document.activeElement));
+  const row = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by))];
+  if (!row) return;
+  first(row).focus({ preventScroll: true });
+  row.scrollIntoView({ block: "nearest" });
+}
+
+function help() {
+  const list = el("dl", {}, [...KNOWN, ...more].map(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)]));
+  const box = el("dialog", { "aria-labelledby": "keys-title", onclose: () => box.remove() }, el("h2", { id: "keys-title" }, "Keys"), list, el("p", { class: "tools" }, el("button", { type: "button", onclick: () => box.close() }, "Close")));
+  document.body.append(box);
+  box.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  const held = document.activeElement, typing = held?.matches("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape" && typing && !held.closest("dialog")) { held.blur(); return; }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.key === "/") {
+    const field = document.querySelector("main input[type=search]:not([hidden])");
+    if (field) { event.preventDefault(); field.focus(); field.select(); }
+  } else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+  else if (event.key === "?") help();
+  else return;
+  if (event.key !== "/") event.preventDefault();
+});

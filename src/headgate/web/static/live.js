@@ -1,0 +1,168 @@
+// What keeps every page true: one loop that reads, waits and tries again, and one line in the header that says how fresh
+// the page is.  The loop stops while nobody looks at the page.
+import { bearing, state, trouble } from "./page.js";
+
+const FIRST_MS = 1000, LAST_MS = 30_000, SILENT_MS = 110_000; // a stream says something at least every 45 s
+const TICK_MS = 1000;
+const AWAY = "Headgate-Away-Since";
+let phase = "", seen = 0, away = 0, skew = 0;
+
+// The time as the server has it.
+export const now = () => Date.now() + skew;
+export function told(server) { if (Number.isFinite(server)) skew = server - Date.now(); }
+
+// --- the line in the header
+function show(name, text) {
+  phase = name;
+  if (state.className !== name) state.className = name;
+  if (state.textContent !== text) state.textContent = text;
+}
+const age = () => (seen ? `last seen ${ago(Date.now() - seen)}` : "not reached yet");
+function refresh() {
+  if (phase === "lost") show("lost", `${age()}, trying again…`);
+  else if (phase === "live" || phase === "stale") away ? show("stale", `the store is away: as of ${ago(now() - away)}`) : show("live", "live");
+}
+
+// Something came from the server just now; `since`: since when the server cannot reach its store, 0 while it can.
+export function alive(since = 0) {
+  seen = Date.now();
+  away = since;
+  state.title = "";
+  phase = "live";
+  refresh();
+}
+export const over = (text = "complete") => show("", text);
+function lost(error) {
+  phase = "lost";
+  state.title = error.message;
+  refresh();
+}
+
+// --- times that tick
+export function ago(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  return s < 60 ? `${s} s ago` : s < 3600 ? `${Math.floor(s / 60)} min ago` : s < 172_800 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86_400)} days ago`;
+}
+const until = (ms) => `in ${ago(ms).slice(0, -4)}`;
+function tick() {
+  if (document.hidden) return;
+  refresh();
+  for (const node of document.querySelectorAll("time[data-at]")) {
+    const passed = now() - Number(node.dataset.at), text = passed < -TICK_MS ? until(-passed) : ago(passed);
+    if (node.textContent !== text) node.textContent = text;
+  }
+}
+setInterval(tick, TICK_MS);
+
+// --- the loop
+// Call `attempt` until it answers null; again after as many milliseconds as it answers, or, when it fails, after a pause
+// that grows.  What nobody may read, or what is not there, ends it.
+export function keep(attempt, refused = trouble) {
+  let pause = FIRST_MS, timer = 0, stop = null, ended = false;
+  async function turn() {
+    clearTimeout(timer);
+    stop?.abort();
+    const mine = stop = new AbortController();
+    try {
+      const again = await attempt(mine.signal, () => { pause = FIRST_MS; });
+      if (mine.signal.aborted) return;
+      pause = FIRST_MS;
+      if (again === null) ended = true; else timer = setTimeout(turn, again);
+    } catch (error) {
+      if (mine.signal.aborted) return;
+      if ([400, 401, 403, 404].includes(error.status)) { ended = true; over(""); refused(error); return; }
+      lost(error);
+      timer = setTimeout(turn, pause * (.75 + Math.random() / 2));
+      pause = Math.min(pause * 2, LAST_MS);
+    }
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (ended) return;
+    if (document.hidden) { clearTimeout(timer); stop?.abort(); } else turn();
+  });
+  addEventListener("online", () => ended || turn());
+  if (!document.hidden) turn();
+  return () => { if (!ended || !stop.signal.aborted) { ended = false; turn(); } };
+}
+
+async function failure(answer, url) {
+  const said = await answer.json().catch(() => ({}));
+  return Object.assign(new Error(said.description ?? `${url} answered ${answer.status}`), { status: answer.status });
+}
+
+// The answer as text.  Browsers keep headers of an answer that is still good, so what is known is kept here.
+async function read(url, signal, kept) {
+  const known = kept.get(url);
+  const answer = await fetch(url, { headers: { ...bearing(), ...(known?.tag ? { "If-None-Match": known.tag } : {}) }, cache: "no-store", signal });
+  if (!answer.ok && answer.status !== 304) throw await failure(answer, url);
+  told(Date.parse(answer.headers.get("Date")));
+  const text = answer.status === 304 ? known.text : await answer.text();
+  kept.set(url, { tag: answer.headers.get("ETag"), text });
+  alive(Number(answer.headers.get(AWAY)));
+  return text;
+}
+
+// Whether somebody is in the middle of something that a redraw would take from under them.
+function busy(body) {
+  if (document.querySelector("dialog[open]")) return true;
+  const held = document.activeElement, marked = getSelection();
+  if (body.contains(held) && held.matches(".act, input, select, textarea")) return true;
+  return marked && !marked.isCollapsed && body.contains(marked.anchorNode);
+}
+
+// Put new nodes into the page; who was at a link or a button stays there.
+export function renew(body, ...nodes) {
+  const held = body.contains(document.activeElement) ? document.activeElement : null;
+  const name = (node) => `${node.tagName} ${node.getAttribute("href") ?? ""} ${node.getAttribute("aria-label") ?? node.textContent}`;
+  const open = new Set([...body.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
+  const scrolled = [...body.querySelectorAll(".tablewrap")].map((one) => [one.scrollLeft, one.scrollTop]);
+  const wanted = held && name(held), place = held ? [...body.querySelectorAll(held.tagName)].filter((one) => name(one) === wanted).indexOf(held) : -1;
+  body.replaceChildren(...nodes.flat(Infinity).filter((node) => node !== null && node !== undefined && node !== ""));
+  for (const one of body.querySelectorAll("details > summary")) if (open.has(one.textContent)) one.parentNode.open = true;
+  body.querySelectorAll(".tablewrap").forEach((one, n) => { if (scrolled[n]) [one.scrollLeft, one.scrollTop] = scrolled[n]; });
+  if (held) [...body.querySelectorAll(held.tagName)].filter((one) => name(one) === wanted)[place]?.focus({ preventScroll: true });
+}
+
+// Read addresses (or what a function names at that moment) now and again, and draw what is other than it was.
+export function watch(urls, body, draw, every = 5000) {
+  let last = null;
+  const kept = new Map();
+  const places = () => [].concat(typeof urls === "function" ? urls() : urls);
+  const again = keep(async (signal) => {
+    const wanted = places(), texts = await Promise.all(wanted.map((url) => read(url, signal, kept)));
+    for (const url of kept.keys()) if (!wanted.includes(url)) kept.delete(url);
+    const whole = texts.join("\n");
+    if (whole === last || (last !== null && busy(body))) return every;
+    const nodes = draw(...texts.map((text) => JSON.parse(text)));
+    renew(body, nodes);
+    tick();
+    last = whole;
+    return every;
+  }, (error) => { body.replaceChildren(); trouble(error); });
+  return () => { last = null; return again(); };
+}
+
+// Server-sent events, read as an answer, so that a token goes with the request and silence is noticed.
+export function listen(url, heard, opened, refused) {
+  return keep(async (signal, good) => {
+    const answer = await fetch(url, { headers: { ...bearing(), Accept: "text/event-stream" }, signal });
+    if (!answer.ok) throw await failure(answer, url);
+    opened();
+    good();
+    alive(away);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ""; ;) {
+      let quiet = 0;
+      const silence = new Promise((_, fail) => { quiet = setTimeout(() => { reader.cancel().catch(() => {}); fail(new Error("nothing comes any more")); }, SILENT_MS); });
+      const { value, done } = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(quiet));
+      if (done) throw new Error("it ended");
+      alive(away);
+      const blocks = (rest + value).split(/\r?\n\r?\n/);
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const data = block.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");
+        if (data) heard(JSON.parse(data));
+      }
+    }
+  }, refused);
+}

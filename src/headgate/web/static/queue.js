@@ -1,0 +1,59 @@
+// What follows from the order of a queue: what rests on what, how it is drawn, and when it ends.  No page, no clock.
+
+const LANES_MAX = 5;
+
+// Item -> how many rest on it, directly or through others: they are tested anew when it fails.
+export function resting(items) {
+  const found = new Map(items.map((item) => [item.id, 0])), ahead = new Map(items.map((item) => [item.id, item.item_ahead]));
+  for (const item of items) {
+    const passed = new Set([item.id]);
+    for (let one = ahead.get(item.id); one && !passed.has(one) && found.has(one); one = ahead.get(one)) { passed.add(one); found.set(one, found.get(one) + 1); }
+  }
+  return found;
+}
+
+// Item -> its part of the graph: the lane it is in, the lanes that pass it, and those that begin at it.  The last that
+// rests on an item goes on in its lane; others have one of their own, so that no line passes what it does not rest on.
+export function rails(items) {
+  const place = new Map(items.map((item, n) => [item.id, n])), children = items.map(() => []);
+  items.forEach((item, n) => { const ahead = place.get(item.item_ahead); if (ahead !== undefined && ahead < n) children[ahead].push(n); });
+  const lane = new Array(items.length).fill(-1), until = [], drawn = [];
+  const free = (from) => { let one = 0; while (one < LANES_MAX - 1 && (until[one] ?? -1) > from) one++; return one; };
+  items.forEach((item, n) => {
+    const up = lane[n] >= 0;
+    if (!up) lane[n] = free(n);
+    until[lane[n]] = Math.max(until[lane[n]] ?? -1, n);
+    const last = children[n].at(-1), out = [];
+    if (last !== undefined) { lane[last] = lane[n]; until[lane[n]] = last; }
+    for (const child of children[n].slice(0, -1)) { lane[child] = free(n); until[lane[child]] = Math.max(until[lane[child]] ?? -1, child); out.push(lane[child]); }
+    drawn.push({ lane: lane[n], up, down: last !== undefined, out });
+  });
+  const passing = items.map(() => []);
+  children.forEach((below, n) => below.forEach((child) => { for (let row = n + 1; row < child; row++) passing[row].push(lane[child]); }));
+  const width = Math.max(1, ...lane.map((one) => one + 1));
+  return new Map(items.map((item, n) => [item.id, { ...drawn[n], through: [...new Set(passing[n])].sort(), width }]));
+}
+
+// Milliseconds until the last of these jobs ends; null: nobody knows.  Jobs to come count as long as they usually take.
+export function jobsLeft(jobs, now) {
+  const ends = new Map();
+  for (const job of jobs) {
+    if (job.result) ends.set(job.name, 0);
+    else if (job.running && job.start_time !== null && job.estimated_time) ends.set(job.name, Math.max(0, (job.start_time + job.estimated_time) * 1000 - now));
+    else if (!job.running && job.estimated_time) ends.set(job.name, job.estimated_time * 1000 + Math.max(0, ...job.dependencies.map((name) => ends.get(name) ?? 0)));
+    else return null;
+  }
+  return ends.size ? Math.max(...ends.values()) : null;
+}
+
+// As `jobsLeft`, of an item that lands after everything that is ahead of it and does not fail.
+export function itemLeft(item, line, now) {
+  let most = jobsLeft(item.jobs, now);
+  for (const one of line) {
+    if (most === null) return null;
+    if (one.failing_reasons.length) continue;
+    const left = jobsLeft(one.jobs, now);
+    most = left === null ? null : Math.max(most, left);
+  }
+  return most;
+}
