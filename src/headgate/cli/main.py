@@ -54,6 +54,7 @@ COMMANDS = {
     "buildsets": ("headgate.cli.asking:buildsets", "List buildsets, under way and ended."),
     "job-graph": ("headgate.cli.asking:job_graph", "Show the jobs of a branch in a pipeline."),
     "freeze-job": ("headgate.cli.asking:freeze_job", "Show what a job comes to on a branch in a pipeline."),
+    "image": ("headgate.cli.artifacts:command", "Images that jobs build: what there is, and where; build, delete."),
     "node-list": ("headgate.cli.asking:node_list", "List machines that builds have."),
     "node": ("headgate.cli.nodes:command", "Machines: what there is, who waits and why; hold, take away."),
     "nodeset-request-list": ("headgate.cli.asking:nodeset_request_list", "List builds that wait for machines."),

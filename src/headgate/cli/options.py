@@ -8,6 +8,7 @@ from headgate.adapters.forges.registry import FORGES, Setting
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.cli.identity.options import AUTH
 from headgate.cli.images import IMAGES
+from headgate.cli.launcheroptions import LAUNCHER
 from headgate.cli.logoptions import LOGS
 from headgate.cli.option import Option
 
@@ -149,21 +150,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
         "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
     },
-    "launcher": {
-        "host_keys": Option(
-            "choice:learn,require",
-            "learn",
-            "Of machines without the property `host-key`. learn: the key seen first is recorded there, and they are "
-            "held to it. require: they are not used.",
-        ),
-        "probe_interval": Option(
-            "seconds",
-            "60",
-            "How often a machine is probed that has no property `probe-interval`, nor its provider; 0: such are not.",
-        ),
-        "prometheus_port": Option("integer:0,65535", "", "Port of health and figures, 0: a free one. Default: none."),
-        "prometheus_addr": Option("text", "127.0.0.1", "Address of that port."),
-    },
+    "launcher": LAUNCHER,
     "executor": {
         "job_dir": Option("path", "", "Work directories of builds. Default: in state_dir."),
         "log_dir": Option("path", "", "Logs of builds. Default: in state_dir."),

@@ -26,6 +26,28 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.name, *self.label.get("aliases", ())
 
 
+class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An image that jobs build, as a provider has it."""
+
+    name: str
+    canonical: str
+    project: str
+    """That defines it; canonical."""
+    connection: str
+    """Of that project."""
+    branch: str
+    format: str
+    """Of the files that are uploaded there."""
+    image: dict[str, Any] = {}
+    """Every key, with everything inherited and every default."""
+    digest: str = ""
+    """Of what is uploaded: providers that say the same share the upload."""
+    retain: int = 2
+    """How many builds are kept."""
+    rebuild_age_s: int = 0
+    """Of what age a build is due again; 0: nobody asks for one by itself."""
+
+
 class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     """One place where machines are made."""
 
@@ -40,6 +62,8 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     launch_attempts: int = 3
     launch_timeout_s: int = 0
     """0: none."""
+    images: tuple[FlatImage, ...] = ()
+    """Those that jobs build."""
 
     def label(self, name: str) -> FlatLabel | None:
         """Return the label of this name, or the first with this alias."""

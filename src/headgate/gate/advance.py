@@ -15,6 +15,7 @@ from headgate.gate import graph
 from headgate.gate.actions import Action, Cancel, Report, Resume
 from headgate.gate.again import reused
 from headgate.gate.change import Change
+from headgate.gate.imagework import of_images
 from headgate.gate.model import FAIL_FAST, Build, BuildSet, Item, State
 from headgate.gate.report import filled
 from headgate.gate.reuse import NOTHING, stands_for
@@ -97,6 +98,7 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
         return item
     errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
     graph = graph_of([one.graph for one in known], item.changes, everywhere=world.dependent)
+    graph = of_images(graph, item.change)
     warnings = tuple(e.render() for e in _distinct(tuple(e for e in errors if e.severity != "error")))
     blocking = tuple(e for e in errors if e.severity == "error") or graph.errors
     warnings = buildset.warnings + warnings

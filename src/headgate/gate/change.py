@@ -32,11 +32,20 @@ class EventKind(StrEnum):
     OBJECT_CREATED = "object-created"
     OBJECT_UPDATED = "object-updated"
     OBJECT_DELETED = "object-deleted"
+    IMAGE_BUILD = "image-build"
+    """Somebody wants an image built, or it is due."""
+    IMAGE_VALIDATE = "image-validate"
+    """An image was uploaded that nobody has tried yet."""
 
     @property
     def ripples(self) -> bool:
         """Does it concern other changes than the one it happened to?"""
         return self in (EventKind.PARENT_ENQUEUED, EventKind.PROJECT_MERGED)
+
+    @property
+    def is_of_image(self) -> bool:
+        """Return whether it starts the jobs that build or try an image."""
+        return self in (EventKind.IMAGE_BUILD, EventKind.IMAGE_VALIDATE)
 
 
 class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):

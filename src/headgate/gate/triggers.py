@@ -28,6 +28,8 @@ def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     if event.kind.ripples:
         named = as_list(filter.more.get("pipeline")) if event.kind is EventKind.PARENT_ENQUEUED else []
         return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
+    if event.kind.is_of_image:
+        return filter.connection == ZUUL and event.kind in filter.events
     return filter.connection == event.change.connection and happened(filter, pipeline, event, known)
 
 

@@ -9,6 +9,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import Standing
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
+from headgate.map.inventory.images import Images, ImageUploads
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.limits import AccountLimits
@@ -340,6 +341,8 @@ class Map(Dir):
     executor = below(Executor)
     history = below(History, seed=False, taken_under="history/election")
     hold_requests = each(HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
+    images = below(Images, seed=False)
+    image_uploads = below(ImageUploads, name="image-uploads", seed=False)
     layout = each(LayoutPlace, key="tenant", under="locks/tenant/<tenant>")
     locks = below(Locks)
     logins = place(

@@ -27,6 +27,7 @@ from headgate.web.routes import (
     configuration,
     control,
     hooks,
+    images,
     keys,
     live,
     login,
@@ -46,8 +47,8 @@ from headgate.web.routes import (
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, about, live, past, share, changes, configuration, machines, control, onebuild, orders, autohold, actions,
-    approvals, quarantine, reports, keys, hooks, logs, testresults, queues, login, pages,
+    vitals, about, live, past, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
+    actions, approvals, quarantine, reports, keys, hooks, logs, testresults, queues, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
 """Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""

@@ -55,9 +55,11 @@ Clients of Zuul's API work unchanged. What they may notice:
 - `voting`, `held`, `final` and `complete` are 1, 0, true or false in any case; anything else is 400.
 - A graph that cannot be frozen is 409.
 - Pages of other servers may read, and change nothing.
-- Headgate builds no images: `images` have no artifacts, and actions on them are 404 or 409. `nodes` are machines that
-  are made, which may be held and taken away, and those of the inventory that builds have, which nobody else changes
-  (409); nor does anybody end a `nodeset-request`. There are no SSH keys of projects and tenants (404).
+- Artifacts and uploads of images are shown to the tenant that built them, and to those whose providers have them; only
+  the former acts on them. A build that no pipeline takes up is 409.
+- `nodes` are machines that are made, which may be held and taken away, and those of the inventory that builds have,
+  which nobody else changes (409); nor does anybody end a `nodeset-request`. There are no SSH keys of projects and
+  tenants (404).
 - `system-events` are the last configuration that came into force, and when somebody had it read anew.
 - `user_id` and `parameters` of a buildset are null: `actions` tell who did what.
 """

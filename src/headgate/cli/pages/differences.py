@@ -35,6 +35,15 @@ REPORTED = (
         "severity: an image that nobody defines ends the graph of its job only",
     ),
     Difference(
+        "`image-build-name` said by a project that neither defines the image nor is a config-project: the error of an "
+        "image that nobody defines. Others would choose what machines are made of.",
+        "severity: only who defines an image says that a job builds it",
+    ),
+    Difference(
+        "`image-built` and `image-validated` in a pipeline without `post-review`: the warning No Effect.",
+        "effects: what a pipeline says of images has an effect only after review",
+    ),
+    Difference(
         "What is accepted and does nothing here, such as `success-url`, or whatever a pipeline says to a forge: the "
         "warning No Effect, in `headgate check`, the API's `config-errors` and the reference page. No report of a "
         "change tells it.",

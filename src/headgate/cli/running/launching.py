@@ -6,14 +6,17 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from headgate.adapters.nodes.imagefiles import FetchedImages
 from headgate.adapters.nodes.scan import Scanner
 from headgate.cli.clouds import cloud, cloud_names, rate
+from headgate.cli.launcheroptions import image_roots, image_size_max
 from headgate.cli.settings import Settings
 from headgate.gate.returned.sealed import Sealed
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.made.accounts import Account
 from headgate.services.nodes.made.maker import Making
 from headgate.store.types import At
@@ -60,8 +63,14 @@ def _making(
             raise SecretError("a machine has a secret that cannot be kept: set [keystore] password")
         return await keys.sealed(*NODES, plain)
 
+    files = FetchedImages(
+        settings.place("launcher", "image_dir", "fetched-images"),
+        image_roots(settings, context),
+        image_size_max(settings),
+    )
+
     def making(guard: At) -> Making:
         accounts = {name: Account(name, one, rate(settings, name)) for name, one in clouds.items()}
-        return Making(context, tenants, accounts, scan, seal, guard)
+        return Making(context, tenants, accounts, scan, seal, guard, ImageKeeper(context, accounts, files, guard))
 
     return making

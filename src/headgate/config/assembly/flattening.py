@@ -10,7 +10,8 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.config.assembly.providers import PARTS, attached, is_misspoken
-from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.config.keys.nodes import NODE_DRIVERS
+from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import as_list, deep_plain
 
@@ -24,6 +25,11 @@ _NOT_OURS = {"name", "section", "parent", "abstract", "connection", "description
 _OF_LAUNCHER = {
     "launch-timeout", "launch-attempts", "resource-limits", "image-defaults", "flavor-defaults", "label-defaults"
 }  # fmt: skip
+_OF_LOGIN = {
+    "username", "connection-type", "connection-port", "python-path", "shell-type", "retain-count", "max-retain-count",
+    "rebuild-age",
+}  # fmt: skip
+"""Keys of an image that mean nothing to what is uploaded."""
 _SAID_OF = {"description", "final", "allow-override"}
 """Keys of an image, flavor or label that mean nothing to a machine."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -92,6 +98,7 @@ def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
         limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items() if most is not None},
         launch_attempts=said.get("launch-attempts") or 3,
         launch_timeout_s=said.get("launch-timeout") or 0,
+        images=tuple(_images(layout, parts["image"], driver, where)),
     )
 
 
@@ -138,6 +145,31 @@ def _parts(layout: Layout, path: Sequence[Stanza], key: str, kind: str) -> Itera
         tags = [layer["tags"] for layer in layers if isinstance(layer.get("tags"), Mapping)]
         filled = {k: v for layer in layers for k, v in layer.items() if k not in _SAID_OF}
         yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
+
+
+def _images(
+    layout: Layout, images: Mapping[str, dict[str, Any]], driver: str, where: Mapping[str, Any]
+) -> Iterator[FlatImage]:
+    """Yield those that jobs build, where the driver takes any; `where`: what is said of the provider."""
+    known = NODE_DRIVERS.get(driver)
+    for name, image in sorted(images.items()):
+        stanza = layout.singles["image"][name]
+        source = layout.tenant.find(stanza.source.project)
+        if stanza.body.get("type") != "zuul" or known is None or not known.formats or source is None:
+            continue
+        sent = {key: value for key, value in image.items() if key not in _OF_LOGIN}
+        yield FlatImage(
+            name=name,
+            canonical=canonical(stanza),
+            project=stanza.source.project,
+            connection=source.connection,
+            branch=stanza.source.branch,
+            format=image.get("image-format") or known.formats[0],
+            image=sent,
+            digest=_digest([canonical(stanza), sent, where.get("region"), where.get("object-storage")]),
+            retain=2 if image.get("retain-count") is None else image["retain-count"],
+            rebuild_age_s=image.get("rebuild-age") or 0,
+        )
 
 
 def _labels(

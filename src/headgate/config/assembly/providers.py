@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from headgate.config.keys.forms import misspoken
-from headgate.config.keys.nodes import ANY_NODES, NODE_DRIVERS, NodeDriver
+from headgate.config.keys.nodes import ANY_NODES, NO_UPLOADS, NODE_DRIVERS, NOT_YET, NodeDriver
 from headgate.config.keys.objects import PROVIDER, SECTION
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import entries, show
 from headgate.config.reading.document import Table
-from headgate.config.reading.source import MEANING, UNKNOWN_WORD, Wrong, nearest
+from headgate.config.reading.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong, nearest
 
 PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
 """Key of a section or provider -> what it attaches."""
@@ -51,6 +53,7 @@ def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) 
     yield from _counts(path, known)
     if path[0].kind == "provider":
         yield from _unattached(path, known)
+        yield from _not_uploaded(path, known, driver)
 
 
 def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
@@ -168,6 +171,24 @@ def _is_count(value: Any) -> bool:
 
 
 # --- what a provider needs
+
+
+def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
+    """Yield images that jobs build, where the driver of the provider takes none."""
+    said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
+    name = driver(said) if isinstance(said, str) and said else ""
+    if name not in NO_UPLOADS and name not in NOT_YET:
+        return
+    for image, part in _by_name(path, "images").items():
+        defined = known("image", image)
+        if defined is None or defined.body.get("type") != "zuul":
+            continue
+        built = f"the image {image} is built by jobs (type zuul)"
+        if name in NO_UPLOADS:
+            yield _at(part, path[0], f"{built}, and {NO_UPLOADS[name]}")
+        elif "image-id" not in part.said and "image-filters" not in part.said:
+            text = f"{built}, and Headgate uploads none to {name}: no machine can be made of it here"
+            yield replace(_at(part, path[0], text), name=NO_EFFECT, severity="warning")
 
 
 def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:

@@ -156,7 +156,7 @@ class _Freezer:
             text = f"job {name} is post-review; pipeline {asked.pipeline} runs before review"
         elif not mix.has_run and not job.noop:
             text = f"job {name} has nothing to run: no variant says `run`"
-        elif job.image_build_name and not self._has_image(job.image_build_name, fitting):
+        elif job.image_build_name and not self._has_image(job.image_build_name, name, fitting):
             text = f"job {name} references an unknown image {job.image_build_name!r}"
         elif job.type == "reporter" and (bad := self._not_for_reporters(fitting)):
             entry, text = bad, f"{bad.stanza.source.project} may not attach {name}, a job of type reporter"
@@ -165,9 +165,17 @@ class _Freezer:
             return None
         return entry.stanza.source.error(MEANING, text, entry.line)
 
-    def _has_image(self, name: str, fitting: list[Entry]) -> bool:
+    def _has_image(self, name: str, job: str, fitting: list[Entry]) -> bool:
+        """Return whether the image is of a project that attaches the job, and nobody else says that the job builds it
+        but config-projects: what it returns is what machines of others are started from."""
         found = self._layout.singles["image"].get(name)
-        return found is not None and any(found.source.project == e.stanza.source.project for e in fitting)
+        if found is None or not any(found.source.project == e.stanza.source.project for e in fitting):
+            return False
+        variants = collect(self._layout, job, fitting, self._asked.target)
+        claims = [e.stanza for e in fitting if "image-build-name" in e.attributes]
+        claims += [one for one in variants if "image-build-name" in one.body]
+        own = found.source.project
+        return all(s.source.project == own or self._layout.source(s.source.project).trusted for s in claims)
 
     def _not_for_reporters(self, fitting: list[Entry]) -> Entry | None:
         may = self._layout.source

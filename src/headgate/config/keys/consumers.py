@@ -23,7 +23,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
         "web": "description variant-description=body",
         "gate": (
             "type voting hold-following-changes success-message failure-message tags provides requires dependencies "
-            "attempts=attempts_max semaphore=semaphores semaphores deduplicate reuse"
+            "attempts=attempts_max semaphore=semaphores semaphores deduplicate reuse image-build-name"
         ),
         "adapters/process": (
             "run pre-run post-run cleanup-run=ignore_result roles secrets secret-exposure pre-timeout=pre_timeout_s "
@@ -97,7 +97,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "mqtt reporter": {"adapters/reporting": "topic qos"},
     "elasticsearch reporter": {"adapters/reporting": "index"},
     "zuul trigger": {"gate": "event=events pipeline"},
-    "zuul reporter": {},
+    "zuul reporter": {"gate": "image-built image-validated"},
     "timer trigger": {"services/scheduler": "time"},
     "tenant": {
         "config": (
@@ -121,7 +121,10 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "authorization-rule": {"config/operator": "name conditions"},
     "role": {"web": "name=roles permissions"},
     "role, permissions": {
-        "web": "read promote set-tenant-state autohold modify-node enqueue dequeue enqueue-unapproved"
+        "web": (
+            "read promote set-tenant-state autohold modify-node enqueue dequeue enqueue-unapproved build-image "
+            "upload-image delete-image-build-artifact delete-image-upload validate-image-upload"
+        ),
     },
     "api-root": {"web": "authentication-realm access-rules anonymous-read-access role-mappings"},
 }

@@ -12,7 +12,6 @@ from headgate.config.forges.asking import Dialect, forms
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.forms import any_of, events, queue, texts, time, words
-from headgate.config.keys.objects import NO_IMAGES
 from headgate.config.reading.check import Check, Key, Keys, count, flag, many, mapping, text
 from headgate.queueing.lanes import TTL_MAX_S
 
@@ -120,22 +119,17 @@ DRIVERS: dict[str, Driver] = {
     "zuul": Driver(
         trigger={
             "event": Key(
-                many(
-                    words(
-                        "parent-change-enqueued",
-                        "project-change-merged",
-                        "image-build",
-                        "image-validate",
-                        idle={"image-build": NO_IMAGES, "image-validate": NO_IMAGES},
-                    )
-                ),
+                many(words("parent-change-enqueued", "project-change-merged", "image-build", "image-validate")),
                 required=True,
             ),
             "pipeline": Key(texts, "all", "where the parent was enqueued"),
             "debug": Key(flag, "false", idle=UNTOLD),
         },
         require=None,
-        reporter={"image-built": Key(flag, idle=NO_IMAGES), "image-validated": Key(flag, idle=NO_IMAGES)},
+        reporter={
+            "image-built": Key(flag, note="what the builds return as zuul_image becomes images; only with post-review"),
+            "image-validated": Key(flag, note="machines may, or may not, be made of it; only with post-review"),
+        },
     ),
     "smtp": Driver(
         None,

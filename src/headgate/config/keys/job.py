@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.keys.objects import NO_IMAGES
 from headgate.config.reading.check import (
     Check,
     Key,
@@ -194,7 +193,7 @@ JOB: dict[str, JobKey] = {
     "workspace-checkout": _key(flag_or_auto, default="true", note="auto: files for jobs without nodes"),
     "image": _key(either(text, inner(IMAGE, "image")), note=_IMAGE),
     "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
-    "image-build-name": _key(text, idle=NO_IMAGES),
+    "image-build-name": _key(text, note="of type zuul; what the job returns as zuul_image becomes this image"),
     "preserve-home-paths": _key(_TEXTS, Merge.ADD, idle=_HOME),
 }
 PROJECT_JOB: dict[str, JobKey] = JOB

@@ -34,6 +34,8 @@ class NodeDriver(NamedTuple):
     """Are these all of its keys?  If not, what is unknown is passed over."""
     refuses: bool = False
     """Is an unknown key of a section or provider an error?"""
+    formats: tuple[str, ...] = ()
+    """Of files that jobs build and it takes as images, the usual one first; empty: it takes none."""
 
     @property
     def attached(self) -> tuple[tuple[str, Keys], ...]:
@@ -81,6 +83,7 @@ IMAGE: Keys = {
     "tags": _key(mapping, "{}"),
     "retain-count": Key(anything, "2"),
     "max-retain-count": Key(anything),
+    "rebuild-age": _key(count(60), "none", "seconds after which a build is asked for again, of one that jobs build"),
 }
 """How many builds are kept is judged where they meet."""
 FLAVOR: Keys = {**_NAMED, "public-ipv4": _key(flag, "false"), "public-ipv6": _key(flag, "false")}
@@ -166,7 +169,11 @@ OPENSTACK = NodeDriver(
         "floating-ip-cleanup": _key(flag, "false"),
         "port-cleanup-interval": _key(count(0), "600"),
     },
-    images={**IMAGE, **_DISK, "image-id": _key(text)},
+    images={
+        **IMAGE,
+        **_DISK,
+        "image-id": _key(text),
+    },
     flavors={**FLAVOR, **_USERDATA, **_DISK, "flavor-name": _key(text)},
     labels={
         **LABEL,
@@ -201,9 +208,14 @@ KUBERNETES = NodeDriver(
         "image-pull-secrets": _key(many(loose({"name": _key(text), "namespace": _key(text)}, "a pull secret"))),
     },
 )
+PODMAN_FORMATS = ("tar",)
 PODMAN = NodeDriver(
     own=OWN,
-    images={**IMAGE, "image-id": _key(text, note="what podman fetches: a name with its registry")},
+    images={
+        **IMAGE,
+        "image-id": _key(text, note="what podman fetches: a name with its registry"),
+        "image-format": _key(words(*PODMAN_FORMATS), "tar", "of an image that jobs build: its root file system"),
+    },
     flavors={
         **FLAVOR,
         "cores": _key(anything, "1", "may be a part of one"),
@@ -211,8 +223,15 @@ PODMAN = NodeDriver(
         "pids": _key(count(16), "4096", "processes"),
     },
     labels=LABEL,
+    formats=PODMAN_FORMATS,
 )
 NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernetes": KUBERNETES, "podman": PODMAN}
 """Driver of a connection -> what it is told."""
 ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, whole=False)
 """Whatever makes machines understands this much."""
+NO_UPLOADS = {
+    "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
+}
+"""Driver that will never take images that jobs build -> why, and what to do."""
+NOT_YET = ("aws", "openstack")
+"""Drivers to which Headgate uploads none."""

@@ -21,7 +21,6 @@ from headgate.config.reading.check import (
     text_or_null,
 )
 
-NO_IMAGES = "Headgate builds no images"
 NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
 """What describes where nodes come from; loaded only with include-provider-config."""
@@ -121,6 +120,7 @@ IMAGE: Keys = {
     "description": Key(text),
     "retain-count": Key(count(0)),
     "max-retain-count": Key(count(0)),
+    "rebuild-age": Key(count(60), "none", "of one that jobs build: seconds after which another build is asked for"),
 }
 FLAVOR: Keys = {"name": Key(name, required=True), "description": Key(text)}
 LABEL: Keys = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.config.keys.objects import CONFIG_KINDS, NO_IMAGES, NO_TOKENS, NODEPOOL_KINDS
+from headgate.config.keys.objects import CONFIG_KINDS, NO_TOKENS, NODEPOOL_KINDS
 from headgate.config.reading.check import (
     Key,
     Keys,
@@ -90,11 +90,6 @@ GROUP: Keys = {"projects": Key(_ENTRIES, required=True), **PROJECT}
 SEMAPHORE: Keys = {"name": Key(text, required=True), "max": Key(count(0), "1")}
 RULE: Keys = {"name": Key(text, required=True), "conditions": Key(many(mapping), required=True)}
 _IDLE_FLAGS = {
-    "build-image": NO_IMAGES,
-    "upload-image": NO_IMAGES,
-    "delete-image-build-artifact": NO_IMAGES,
-    "delete-image-upload": NO_IMAGES,
-    "validate-image-upload": NO_IMAGES,
     "modify-nodeset-request": "requests for machines are nobody's to change",
 }
 _REQUEST = Key(either(flag, inner({"conditions": Key(many(mapping))}, "permission")), "false")
@@ -104,6 +99,11 @@ PERMISSIONS: Keys = {
     "set-tenant-state": Key(flag, "false"),
     "autohold": Key(flag, "false"),
     "modify-node": Key(flag, "false", "machines that are made"),
+    "build-image": Key(flag, "false", "ask for a build of an image"),
+    "upload-image": Key(flag, "false", "have an upload that failed tried again"),
+    "delete-image-build-artifact": Key(flag, "false"),
+    "delete-image-upload": Key(flag, "false"),
+    "validate-image-upload": Key(flag, "false", "have an upload validated again"),
     **{name: Key(flag, "false", idle=why) for name, why in _IDLE_FLAGS.items()},
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,

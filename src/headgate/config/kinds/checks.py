@@ -46,8 +46,8 @@ def check_stanza(
             table(body, {**known, **driver}, kind, warnings, line)
         case _:
             table(body, TABLES[kind], kind, warnings, line)
-    if kind == "image" and body.get("type") == "zuul":
-        warnings.append(idle("this image", objects.NO_IMAGES, line))
+    if kind == "image" and body.get("type") == "cloud" and "rebuild-age" in body:
+        warnings.append(idle("rebuild-age", "an image of type cloud is not built", body.at("rebuild-age")))
     if kind == "provider" and "flavors" in body:
         raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
     if kind == "queue":

@@ -193,6 +193,10 @@ class _Said:
             for how, at in one:
                 self._report(kind, connection, driver, how, at)
             found[connection] = tuple(deep_plain(how) for how, _ in one)
+            images = next((k for how, _ in one for k in ("image-built", "image-validated") if k in how), "")
+            if driver is DRIVERS["zuul"] and images and not self._body.get("post-review"):
+                why = "the pipeline needs `post-review: true`: else whoever proposes a change chooses what machines are"
+                self._warnings.append(idle(images, why, line))
         return found
 
     def _report(self, kind: str, connection: str, driver: Driver, how: Any, line: int) -> None:

@@ -33,6 +33,8 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     asked_ms: int = 0
     machine: str = ""
     """Uuid of the object that started the item."""
+    upload: str = ""
+    """Of an image that the build tries: its nodes are made of just this one."""
 
 
 class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):

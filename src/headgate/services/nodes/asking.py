@@ -13,6 +13,7 @@ from headgate.base.tasks import unless
 from headgate.config.machines import FlatProvider
 from headgate.config.model import Nodeset
 from headgate.config.tenants import Tenant
+from headgate.gate.imagework import body_of
 from headgate.gate.work import BuildSpec
 from headgate.inventory.leases import PRECEDENCE
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
@@ -87,7 +88,7 @@ class Asking:
         self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
     ) -> AsyncIterator[NodeRequest]:
         """While it is there, what is claimed for it is ours; it ends with the session, too."""
-        occasion = spec.change.occasion
+        occasion, of_image = spec.change.occasion, body_of(spec.change)
         nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
         request = NodeRequest(
             id=fresh(),
@@ -101,6 +102,7 @@ class Asking:
             precedence=precedence,
             asked_ms=self._context.now_ms(),
             machine=occasion.lane if occasion is not None else "",
+            upload=of_image.image_upload_uuid if of_image is not None else "",
         )
         path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
         put = Put(path, encode(request), session.lease)

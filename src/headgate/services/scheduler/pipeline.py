@@ -40,6 +40,7 @@ from headgate.services.nodes.zones import zone_of
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
 from headgate.services.scheduler.events import Event, whole
+from headgate.services.scheduler.imagereports import image_ops
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
 from headgate.services.scheduler.notices import batched, notices, outboxes, reports, tell_of
 from headgate.services.scheduler.past import Past
@@ -392,8 +393,8 @@ class PipelineRunner:
                 told = notices(self.tenant, self.name, self._state, after, asked, context.now_ms(), context.log_url)
                 found += [context.published(*some) for some in batched(told)]
             tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()
-            for connection, posting in reports(self._state, after, asked, world, tenant, known):
-                reported.append(context.reported(connection, posting))
+            reported += image_ops(context.map, self._configuration, asked, world)
+            reported += [context.reported(*one) for one in reports(self._state, after, asked, world, tenant, known)]
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from litestar import delete, get, post
+from litestar import delete, get
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
@@ -34,7 +34,6 @@ R = TypeVar("R")
 SECTIONS_MAX = 100
 """That a provider inherits from, one from the other."""
 IMAGE_TYPES = ("zuul", "cloud")
-NO_IMAGES = "Headgate builds no images, and has no such one"
 NO_NODES = "who wants a build to wait no more cancels it"
 
 
@@ -53,17 +52,6 @@ class FlavorShape(msgspec.Struct, frozen=True):
     name: str
     canonical_name: str
     description: str | None
-
-
-class ImageShape(msgspec.Struct, frozen=True):
-    """What machines are started from."""
-
-    name: str
-    canonical_name: str
-    project_canonical_name: str
-    branch: str
-    type: str
-    """zuul | cloud"""
 
 
 class ProviderShape(msgspec.Struct, frozen=True):
@@ -111,16 +99,6 @@ async def flavors(state: State, tenant: FromPath[str]) -> list[FlavorShape]:
     """Flavors that the configuration defines, by name."""
     known = sorted(_layout(state, tenant).singles["flavor"].items())
     return [FlavorShape(name, _canonical(s), s.body.get("description")) for name, s in known]
-
-
-@get("/api/tenant/{tenant:str}/images")
-async def images(state: State, tenant: FromPath[str]) -> list[ImageShape]:
-    """Images that the configuration defines, by name; no artifacts, as Headgate builds none."""
-    known = sorted(_layout(state, tenant).singles["image"].items())
-    return [
-        ImageShape(name, _canonical(s), s.source.project, s.source.branch, s.body.get("type", IMAGE_TYPES[0]))
-        for name, s in known
-    ]
 
 
 @get("/api/tenant/{tenant:str}/providers")
@@ -272,40 +250,6 @@ async def end_request(state: State, request: HttpRequest, tenant: FromPath[str],
     raise HTTPException(NO_NODES, status_code=409)
 
 
-@post("/api/tenant/{tenant:str}/image/{name:str}/build", status_code=200)
-async def build_image(state: State, request: HttpRequest, tenant: FromPath[str], name: FromPath[str]) -> None:
-    """Refused: Headgate builds no images."""
-    _somebody(site_of(state), request)
-    if name not in _layout(state, tenant).singles["image"]:
-        raise NotFoundException(f"Image not found in tenant: {name}")
-    raise HTTPException("Headgate builds no images", status_code=409)
-
-
-@delete("/api/tenant/{tenant:str}/image-build-artifact/{id:str}")
-async def end_artifact(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
-    """Find nothing: Headgate builds no images."""
-    _somebody(site_of(state), request)
-    raise NotFoundException(NO_IMAGES)
-
-
-@delete("/api/tenant/{tenant:str}/image-upload/{id:str}")
-async def end_upload(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
-    """Find nothing: Headgate builds no images."""
-    _somebody(site_of(state), request)
-    raise NotFoundException(NO_IMAGES)
-
-
-@post("/api/tenant/{tenant:str}/image-upload/{id:str}/{verb:str}", status_code=200)
-async def upload(
-    state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str], verb: FromPath[str]
-) -> None:
-    """Find nothing to validate or upload: Headgate builds no images."""
-    _somebody(site_of(state), request)
-    if verb not in ("validate", "upload"):
-        raise NotFoundException(f"{verb!r} is not known; there are validate and upload")
-    raise NotFoundException(NO_IMAGES)
-
-
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})
 async def project_ssh_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -> None:
     """Find nothing: projects have no SSH keys of their own here; jobs get what they need as secrets."""
@@ -322,6 +266,5 @@ async def tenant_ssh_key(state: State, tenant: FromPath[str]) -> None:
 
 
 ROUTES = (
-    labels, flavors, images, providers, nodes, nodeset_requests, change_node, end_request, build_image, end_artifact,
-    end_upload, upload, project_ssh_key, tenant_ssh_key,
+    labels, flavors, providers, nodes, nodeset_requests, change_node, end_request, project_ssh_key, tenant_ssh_key,
 )  # fmt: skip

@@ -36,6 +36,8 @@ class Site:
     expired: Callable[[MadeNode], bool] = lambda _: False
     claimed: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(tenant, project) -> machines of the inventory that it has."""
+    fitted: Callable[[NodeRequest, Sequence[FlatProvider]], Sequence[FlatProvider]] = lambda _, several: several
+    """What the providers of a request's tenant are to it."""
 
 
 class Asked:
@@ -45,7 +47,7 @@ class Asked:
         self._site, self.request = site, request
         self.labels = dict(request.nodes)
         self._failed = wait.failed if wait is not None else {}
-        providers = site.providers.get(request.tenant, ())
+        providers = site.fitted(request, site.providers.get(request.tenant, ()))
         every = {name: [one for one in providers if one.label(label) is not None] for name, label in request.nodes}
         could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
         labelled = [one for one in providers if all(one in several for several in could.values())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,9 @@ from headgate.map.inventory.made import ENDING, MadeNode, NodeWait
 from headgate.ports.cloud import Away, Failed, Made, Making, OverQuota
 from headgate.ports.provider import HOST_KEY_VARIABLE, Unusable
 from headgate.ports.secrets import SecretError
-from headgate.services.context import Context
 from headgate.services.nodes.made.accounts import WHY_MAX, Account, wanted_of
-from headgate.store.store import GuardLost
-from headgate.store.types import At, Conflict, Op, StoreError, TooLarge
+from headgate.services.nodes.made.desk import Desk
+from headgate.store.types import Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.launcher")
 
@@ -44,7 +43,6 @@ Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
 """Return the keys of a host, one a line.  Raise Unusable."""
 Seal = Callable[[bytes], Awaitable[Sealed]]
 """Raise SecretError."""
-Change = Callable[[MadeNode], MadeNode | None]
 
 
 class Backoff:
@@ -79,50 +77,6 @@ class Backoff:
     def ends_s(self) -> list[float]:
         """Return when which may be tried again, in the loop's time."""
         return [until_s for until_s, _, _ in self._until.values()]
-
-
-@dataclass(slots=True)
-class Desk:
-    """Where machines are written down: under the launcher's lock, and never over what somebody else wrote."""
-
-    context: Context
-    guard: At
-
-    def node(self, id: str) -> tuple[MadeNode, At] | None:
-        place = self.context.map.nodes.made(id).record
-        entry = self.context.mirror.get(place.path)
-        return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
-
-    async def change(self, id: str, change: Change, more: Callable[[MadeNode], Sequence[Op]] = lambda _: ()) -> None:
-        """Write what a machine is now, as it stands when it is written; None: it is gone.  Raise StoreError."""
-        place = self.context.map.nodes.made(id).record
-        while (found := self.node(id)) is not None:
-            node, at = found
-            now = change(node)
-            if now == node:
-                return
-            if now is not None and now.state != node.state:
-                now = replace(now, since_ms=self.context.now_ms())
-            ops = [place.put(now) if now is not None else place.delete(), *more(node)]
-            if await self.commit([at], ops):
-                return
-
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> bool:
-        """Return False when something was not as it was read; the mirror shows it by then, or soon."""
-        try:
-            written = await self.context.store.commit(checks, ops, guards=[self.guard])
-        except GuardLost:
-            raise
-        except Conflict as conflict:
-            await asyncio.sleep(0.01)
-            log.debug("%s", conflict)
-            return False
-        for op, entry in zip(ops, written, strict=True):
-            if entry is not None:
-                await self.context.mirror.reached(entry.path, entry.version)
-            elif not hasattr(op, "value"):
-                await self.context.mirror.gone(op.path)
-        return True
 
 
 @dataclass(slots=True)

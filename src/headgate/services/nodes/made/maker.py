@@ -16,18 +16,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
+from headgate.base.tasks import run_until
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.made import ENDING, FREE, Installation, MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Amounts, Away, Failed, OverQuota, Wanted
 from headgate.services.context import Context
 from headgate.services.nodes.asking import Tenants
+from headgate.services.nodes.images.choice import fitted, standing_uploads, unmade
+from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.made.accounts import HUNT_S, Account, Hunting, region_of
 from headgate.services.nodes.made.asked import Site
 from headgate.services.nodes.made.choosing import Choosing, Later, Make, Never, Plan
+from headgate.services.nodes.made.desk import Desk
 from headgate.services.nodes.made.errands import Errands
 from headgate.services.nodes.made.fate import Fate, given_back
-from headgate.services.nodes.made.life import STUCK_S, Backoff, Desk, Life, Scan, Seal
+from headgate.services.nodes.made.life import STUCK_S, Backoff, Life, Scan, Seal
 from headgate.services.nodes.made.seen import Seen, is_made, seen
 from headgate.services.nodes.standing import Standing, Waiting, standing
 from headgate.store.types import At, Op
@@ -52,11 +56,13 @@ class Making:
         scan: Scan,
         seal: Seal,
         guard: At,
+        images: ImageKeeper | None = None,
     ) -> None:
+        """`images`: what uploads images that jobs build; None: nothing does."""
         self._context, self._tenants, self._accounts = context, tenants, accounts
         self._desk, self._backoff, self._hunting = Desk(context, guard), Backoff(), Hunting(accounts)
         self._life = Life(self._desk, accounts, self._backoff, scan, seal, self._provider)
-        self._errands = Errands()
+        self._errands, self._images = Errands(), images
         self._system = ""
         self._seen = Seen({}, {}, {}, {}, {})
         self._fate = Fate(self._seen, Standing(frozenset(), (), {}, ()), 0)
@@ -64,8 +70,14 @@ class Making:
     async def run(self) -> None:
         """Go on until cancelled.  Raise GuardLost, StoreError."""
         self._system = await self._installation()
+        if self._images is None:
+            await self._made()
+        else:
+            await run_until(asyncio.Event(), self._made(), self._images.run(self._system))
+
+    async def _made(self) -> None:
         map = self._context.map
-        prefixes = (map.nodes.path, map.hold_requests.path)
+        prefixes = (map.nodes.path, map.hold_requests.path, map.image_uploads.path)
         try:
             with self._context.mirror.part(*prefixes) as part:
                 while True:
@@ -168,11 +180,12 @@ class Making:
             line=[one.request.id for one in now.waiting if not self._whole(one.request)],
             expired=self._fate.expired,
             claimed=Counter((claim.tenant, claim.project) for claim in held),
+            fitted=lambda request, several: fitted(request, several, self._context.map, self._context.mirror),
         )
 
     def _uses(self, provider: FlatProvider, label: FlatLabel) -> Amounts | str | None:
         found = self._hunting.uses(provider.name, label.digest)
-        if found is None and provider.connection in self._accounts:
+        if found is None and provider.connection in self._accounts and not unmade(provider, label.name):
             wanted = Wanted("", label.label, label.image, label.flavor, provider.said)
             learn = partial(self._hunting.learn, provider.connection, provider.name, label.digest, wanted)
             self._errands.begin(f"uses {provider.name} {label.digest}", provider.connection, learn)
@@ -186,7 +199,7 @@ class Making:
         account = self._accounts.get(provider.connection)
         if account is None:
             return f"the connection {provider.connection} is not in the launcher's settings"
-        return account.away or self._backoff.why(provider.name, label)
+        return account.away or unmade(provider, label) or self._backoff.why(provider.name, label)
 
     async def _give(self, waiting: Waiting, plan: Plan) -> None:
         """Take all of it, or nothing."""
@@ -198,6 +211,10 @@ class Making:
         for node, name in plan.take:
             checks.append(at[node.id])
             ops.append(self._put(_given(node, request, name)))
+        uploads = standing_uploads([make.label for make in plan.make], self._context.map, self._context.mirror)
+        if uploads is None:
+            return  # one of the images is being deleted: the next look knows
+        checks += uploads
         for make in plan.make:
             node = self._new(make, request.tenant, request)
             ops.append(self._put(_given(node, request, make.node)))
@@ -286,7 +303,9 @@ class Making:
                     made = next((m for one in able if (m := self._one_more(choosing, one, name)) is not None), None)
                     if made is None:
                         break
-                    await self._desk.commit([], [self._put(self._new(made, tenant))])
+                    checks = standing_uploads([made.label], self._context.map, self._context.mirror)
+                    if checks is not None:
+                        await self._desk.commit(checks, [self._put(self._new(made, tenant))])
         now_ms = self._context.now_ms()
         for node in self._seen.nodes.values():
             idle = not node.request and node.state == "ready" and now_ms - node.since_ms >= 1000 * IDLE_S

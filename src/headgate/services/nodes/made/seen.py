@@ -12,6 +12,7 @@ from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
 from headgate.map.tree import Address, Undecodable, unescape
 from headgate.recipes.mirror import Mirror
+from headgate.services.nodes.images.choice import chosen
 from headgate.store.types import At
 
 R = TypeVar("R")
@@ -22,7 +23,7 @@ class Seen:
     """What cannot be read is as if it were not there; the map's check tells of it."""
 
     providers: dict[str, list[FlatProvider]]
-    """Tenant -> its providers."""
+    """Tenant -> its providers; what its labels are made of is the newest upload, of images that jobs build."""
     nodes: dict[str, MadeNode]
     at: dict[str, At]
     """Node -> as it was read."""
@@ -48,7 +49,7 @@ def seen(map: Map, mirror: Mirror) -> Seen:
         at[node.id] = At(path, version)
     waits = {wait.request: wait for _, _, wait in _read(mirror, map.nodes.waits.path, NodeWait)}
     orders = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.orders.path, NodeOrder)}
-    return Seen(providers(map, mirror), nodes, at, waits, orders)
+    return Seen(chosen(providers(map, mirror), map, mirror), nodes, at, waits, orders)
 
 
 def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:

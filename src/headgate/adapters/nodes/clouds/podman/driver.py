@@ -18,6 +18,7 @@ import psutil
 
 from headgate.adapters.nodes.clouds.podman import inside, places
 from headgate.adapters.nodes.clouds.podman.engine import Engine
+from headgate.adapters.nodes.clouds.podman.images import PodmanImages
 from headgate.adapters.nodes.clouds.registry import Given
 from headgate.adapters.process.network.denied import Net, read_nets
 from headgate.base.errors import UserError
@@ -57,6 +58,7 @@ class Podman:
     def __init__(self, words: Sequence[str], authorized: bytes, deny: Sequence[Net] = ()) -> None:
         """`words`: podman, with its options; `authorized`: keys that log in; `deny`: what machines do not reach."""
         self._engine, self._authorized, self._deny = Engine(words), authorized, tuple(deny)
+        self.images = PodmanImages(self._engine)
         self._turn = asyncio.Lock()
         self._guarded = False
         self._fetching: dict[str, asyncio.Task[str]] = {}
@@ -65,6 +67,7 @@ class Podman:
     async def close(self) -> None:
         """Fetch nothing more; machines stay."""
         await end(*self._fetching.values())
+        await self.images.close()
 
     async def uses(self, wanted: Wanted) -> Amounts:
         """Return what the flavor says."""

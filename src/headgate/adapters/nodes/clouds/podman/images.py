@@ -1,0 +1,117 @@
+"""Images of podman that jobs build: the archive of a root file system, imported under a name of ours.
+
+Nothing else is taken: an archive with names of its own could put itself in the place of an image of others, and one
+that is packed could fill the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.nodes.clouds.podman.engine import Engine
+from headgate.base.tasks import end
+from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, Resource, State
+from headgate.ports.images import Sending, Sent, WantedImage
+
+IMPORT_MAX_S = 3_600.0
+IMAGE = "image"
+_TAR_AT, _TAR = 257, b"ustar"
+NAME = "localhost/headgate/upload"
+
+
+class PodmanImages:
+    """See `ports.images.ImageCloud`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._importing: dict[str, asyncio.Task[str]] = {}
+        """Upload -> what is wrong with it, once that is known."""
+
+    @property
+    def under_way(self) -> list[asyncio.Task[str]]:
+        """Return the imports that have not been taken up."""
+        return list(self._importing.values())
+
+    async def close(self) -> None:
+        """Import nothing more; what is there stays."""
+        await end(*self._importing.values())
+
+    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+        """Import the file; what is there has the digest of what was sent."""
+        name = f"{NAME}:{wanted.upload}"
+        task = self._importing.get(wanted.upload)
+        if task is not None and not task.done():
+            return Sending({}, "podman imports it")
+        if task is not None:
+            del self._importing[wanted.upload]
+            if wrong := task.result():
+                raise Failed(wrong)
+        found = await self._named(name)
+        if found is not None:
+            layers = (found.get("RootFS") or {}).get("Layers") or []
+            if layers == [f"sha256:{wanted.sha256}"]:
+                return Sent(name, {})
+            await self._engine.run("rmi", name)
+            raise Failed(f"podman has another image than was sent: its layers are {', '.join(map(str, layers))}")
+        if file is None:
+            return Sending({}, "its file is needed", lacks_file=True)
+        _is_plain(file)
+        self._importing[wanted.upload] = asyncio.ensure_future(self._imported(wanted, name, file))
+        return Sending({}, "podman imports it")
+
+    async def _imported(self, wanted: WantedImage, name: str, file: Path) -> str:
+        labels = [f'--change=LABEL "{_plain(tag)}"="{_plain(value)}"' for tag, value in sorted(wanted.tags.items())]
+        try:
+            done = await self._engine.run("import", "-q", *labels, "--", str(file), name, max_s=IMPORT_MAX_S)
+        except Away as away:
+            return str(away)
+        return f"podman does not import it: {done.why}" if done.status else ""
+
+    async def _named(self, name: str) -> dict[str, Any] | None:
+        if (await self._engine.run("image", "exists", name)).status == 1:
+            return None
+        found = await self._engine.listed("image", "inspect", name)
+        return found[0] if found else None
+
+    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+        """Remove it, unless a container is made of it."""
+        task = self._importing.pop(wanted.upload, None)
+        if task is not None:
+            await end(task)
+        name = f"{NAME}:{wanted.upload}"
+        if await self._named(name) is not None:
+            await self._remove(name)
+        return await self._named(name) is None
+
+    async def _remove(self, name: str) -> None:
+        done = await self._engine.run("rmi", name)
+        if done.status and "no such image" not in done.why.lower() and "image not known" not in done.why.lower():
+            raise Failed(f"podman does not remove it: {done.why}")
+
+    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return the images that have labels of ours."""
+        found = []
+        for one in await self._engine.listed("images", f"--filter=label={SYSTEM_TAG}"):
+            name = next((known for known in one.get("Names") or () if known.startswith(f"{NAME}:")), str(one["Id"]))
+            found.append(Resource(name, IMAGE, dict(one.get("Labels") or {}), {}))
+        return found
+
+    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Remove it."""
+        await self._remove(resource.id)
+
+
+def _is_plain(file: Path) -> None:
+    """Raise Failed unless the file is an archive that is not packed: podman would unpack any amount."""
+    with file.open("rb") as opened:
+        head = opened.read(_TAR_AT + len(_TAR))
+    if head[_TAR_AT:] != _TAR:
+        raise Failed("it is no plain archive (tar) of a root file system; pack it as .zst or not at all")
+
+
+def _plain(text: str) -> str:
+    """Return what is said in a tag without what would mean something in an instruction, where nothing is escaped."""
+    return "".join(c if c.isprintable() and c not in '"\\$' else "_" for c in text)

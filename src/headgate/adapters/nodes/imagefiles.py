@@ -1,0 +1,156 @@
+"""Files of images, fetched from where builds left them.
+
+Jobs choose the addresses, so only those count that are below a root which the operator named: nothing is asked of any
+other server, no redirection is followed, and what is fetched is thrown away unless it has the digest that its build
+returned.  What is packed is unpacked up to a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import zstandard
+
+from headgate.adapters.nodes.clouds.asking import said
+from headgate.ports.images import NoFile
+
+STALL_MAX_S = 60.0
+FETCH_MAX_S = 6 * 3600.0
+PIECE_BYTES = 2**20
+RESERVE_BYTES = 2**30
+"""Of the disk: what is left free."""
+ZSTD = ".zst"
+_PART = ".part"
+
+
+class FetchedImages:
+    """See `ports.images.ImageFiles`."""
+
+    def __init__(self, directory: Path, roots: Sequence[str], size_max_bytes: int) -> None:
+        """`roots`: addresses below which files of images may be; `size_max_bytes`: of a file, also unpacked."""
+        self._directory, self._roots, self._most = directory, tuple(roots), size_max_bytes
+        self._turn = asyncio.Lock()
+        for part in directory.glob(f"*{_PART}") if directory.exists() else ():
+            part.unlink(missing_ok=True)
+
+    def have(self, sha256: str) -> Path | None:
+        """Return the file: it has its name once it is whole."""
+        path = self._directory / sha256
+        return path if len(sha256) == 64 and path.exists() else None
+
+    def keep(self, digests: frozenset[str]) -> None:
+        """Remove all others but what is being fetched."""
+        for path in self._directory.iterdir() if self._directory.exists() else ():
+            if path.name not in digests and not path.name.endswith(_PART):
+                path.unlink(missing_ok=True)
+
+    async def fetch(self, url: str, sha256: str) -> Path:
+        """Fetch one at a time."""
+        self.check(url)
+        async with self._turn:
+            if (there := self.have(sha256)) is not None:
+                return there
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            raw, plain = self._directory / f"{sha256}{_PART}", self._directory / f"{sha256}.plain{_PART}"
+            try:
+                async with asyncio.timeout(FETCH_MAX_S):
+                    digest = await self._download(url, raw)
+                    if urlsplit(url).path.endswith(ZSTD):
+                        digest = await asyncio.to_thread(self._unpack, raw, plain)
+                        os.replace(plain, raw)
+                if digest != sha256:
+                    raise NoFile(f"{_short(url)}: its sha256 is {digest}, and its build returned {sha256}")
+                os.replace(raw, self._directory / sha256)
+            except TimeoutError as error:
+                raise NoFile(f"{_short(url)}: it did not come within {FETCH_MAX_S / 3600:.0f} hours") from error
+            except OSError as error:
+                raise NoFile(f"{_short(url)}: it cannot be kept here: {error.strerror}") from error
+            finally:
+                raw.unlink(missing_ok=True)
+                plain.unlink(missing_ok=True)
+            return self._directory / sha256
+
+    def check(self, url: str) -> None:
+        """Raise NoFile for an address that is below no root."""
+        if not any(_below(url, root) for root in self._roots):
+            named = ", ".join(self._roots) or "none is named"
+            raise NoFile(
+                f"{_short(url)}: images are fetched only from places that [launcher] image_sources names: {named}"
+            )
+
+    async def _download(self, url: str, to: Path) -> str:
+        """Return the digest of what comes.  Raise NoFile, OSError."""
+        digest, size = hashlib.sha256(), 0
+        room = shutil.disk_usage(self._directory).free - RESERVE_BYTES
+        try:
+            async with (
+                httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=STALL_MAX_S) as client,
+                client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise NoFile(f"{_short(url)}: its server answers {answer.status_code}")
+                if answer.headers.get("content-encoding", "identity") != "identity":
+                    raise NoFile(f"{_short(url)}: its server packs what is asked for as it is")
+                with to.open("wb") as file:
+                    async for piece in answer.aiter_raw(PIECE_BYTES):
+                        size += len(piece)
+                        self._bounded(size, room, url)
+                        digest.update(piece)
+                        await asyncio.to_thread(file.write, piece)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NoFile(f"{_short(url)}: {said(str(error) or type(error).__name__)}") from error
+        return digest.hexdigest()
+
+    def _unpack(self, packed: Path, to: Path) -> str:
+        """Return the digest of what is inside.  Raise NoFile, OSError."""
+        digest, size = hashlib.sha256(), 0
+        room = shutil.disk_usage(self._directory).free - RESERVE_BYTES
+        try:
+            with packed.open("rb") as source, to.open("wb") as file:
+                reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(source)
+                while piece := reader.read(PIECE_BYTES):
+                    size += len(piece)
+                    self._bounded(size, room, packed.name)
+                    digest.update(piece)
+                    file.write(piece)
+        except zstandard.ZstdError as error:
+            raise NoFile(f"what its name says is packed as zstd cannot be unpacked: {error}") from error
+        return digest.hexdigest()
+
+    def _bounded(self, size: int, room: int, what: str) -> None:
+        if size > self._most:
+            raise NoFile(
+                f"{_short(what)}: it is larger than {self._most:,} bytes, which [launcher] image_size_max_mb allows"
+            )
+        if size > room:
+            raise NoFile(f"{_short(what)}: this machine has no room for it")
+
+
+def _below(url: str, root: str) -> bool:
+    """Return whether an address is below a root, whatever its server makes of dots, escapes and user names."""
+    try:
+        asked, known = urlsplit(url), urlsplit(root)
+        same = (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port)
+    except ValueError:
+        return False
+    if known.scheme not in ("http", "https") or not same or "@" in asked.netloc:
+        return False
+    path, base = asked.path, known.path.rstrip("/") + "/"
+    plain = path
+    with suppress(UnicodeDecodeError):
+        for _ in range(3):
+            plain = unquote(plain, errors="strict")
+    dotted = any(part in (".", "..") for part in (*path.split("/"), *plain.split("/")))
+    return path.startswith(base) and not dotted and "\\" not in plain and url.isprintable() and " " not in url
+
+
+def _short(url: str) -> str:
+    return said(url)[:200]

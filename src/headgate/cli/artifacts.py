@@ -1,0 +1,88 @@
+"""`headgate image`: images that jobs build; what there is of each, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from headgate.cli.identity.pages import pages
+from headgate.cli.tables import common, table, told
+
+WHY_MAX_CHARS = 100
+
+
+@click.group(name="image")
+def command() -> None:
+    """Images of machines: what there is of each, and where; build, validate, upload again, delete."""
+
+
+@command.command(name="list")
+@common
+@click.argument("image", required=False)
+def listing(config: str | None, url: str | None, tenant: str | None, form: str | None, image: str | None) -> None:
+    """List images, what jobs built of each, and where that is; the newest first."""
+    at = pages(config, url)
+    found = [one for one in at.get(f"{at.of(tenant)}/images") if image in (None, one["name"])]
+    rows = [row for one in found for row in _rows(one)]
+    heads = ("IMAGE", "TYPE", "ARTIFACT", "BUILT", "UPLOAD", "AT", "STATE", "VALIDATED", "ABOUT")
+    told(found, form, partial(table, heads, rows, "There are no such images.", WHY_MAX_CHARS))
+
+
+def _rows(image: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each upload; for what has none, one that says so."""
+    head, built = (image["name"], image["type"]), image.get("build_artifacts") or []
+    if not built:
+        yield *head, "", "", "", "", "", "", "nothing is built" if image["type"] == "zuul" else ""
+    for artifact in built:
+        of = (*head, artifact["uuid"], artifact["timestamp"])
+        if not artifact["uploads"]:
+            yield *of, "", "", artifact["state"], "", "it is nowhere"
+        for one in artifact["uploads"]:
+            valid = "yes" if one["validated"] else "no"
+            yield *of, one["uuid"], one["endpoint_name"], one["state"], valid, one.get("why") or ""
+
+
+@command.command()
+@common
+@click.argument("image")
+def build(config: str | None, url: str | None, tenant: str | None, form: str | None, image: str) -> None:
+    """Have the jobs run that build an image."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/image/{quote(image, safe='')}/build", {})
+    click.echo(f"A build of {image} is asked for.")
+
+
+@command.command()
+@common
+@click.option("--upload", is_flag=True, help="ID is of an upload: what was built, and its other uploads, stay.")
+@click.argument("id")
+def delete(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: bool, id: str) -> None:
+    """Delete what a job built, and its uploads, once no machine is made of it: the one before it is used again."""
+    at = pages(config, url)
+    kind = "image-upload" if upload else "image-build-artifact"
+    at.delete(f"{at.of(tenant)}/{kind}/{quote(id, safe='')}")
+    click.echo(f"{id} is deleted once no machine is made of it.")
+
+
+@command.command()
+@common
+@click.argument("upload")
+def validate(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: str) -> None:
+    """Have the jobs run again that try an upload."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/validate", {})
+    click.echo(f"{upload} is tried again.")
+
+
+@command.command()
+@common
+@click.argument("upload")
+def retry(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: str) -> None:
+    """Have an upload that failed tried again."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/upload", {})
+    click.echo(f"{upload} is uploaded again.")

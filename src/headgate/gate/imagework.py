@@ -1,0 +1,92 @@
+"""Items that build or try images: which jobs they run, and what of their builds becomes an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenGraph, FrozenJob, Pipeline
+from headgate.gate.change import Change, Occasion
+from headgate.gate.model import Build, Item
+from headgate.gate.returned.shape import Artifact
+from headgate.gate.triggers import ZUUL
+
+KIND = "zuul_image"
+"""`type` in the metadata of an artifact that is an image."""
+
+
+class Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the occasion of such an item says; jobs find it as `zuul.trigger`."""
+
+    image_names: tuple[str, ...] = ()
+    image_upload_uuid: str = ""
+    """The upload to be tried: its nodes are made of just this one."""
+
+
+class Said(NamedTuple):
+    """What a pipeline's `zuul` reporter says of images."""
+
+    built: bool
+    validated: bool | None
+    """None: it says nothing of that."""
+
+
+def occasion(event: str, id: str, image: str, body: Body) -> Occasion:
+    """Return what starts an item.  `event`: of the trigger; `image`: canonical; `id`: of this asking."""
+    name = f"{event} of {', '.join(body.image_names)}"
+    return Occasion(ZUUL, event, image, id, name, msgspec.json.encode(body).decode())
+
+
+def body_of(change: Change) -> Body | None:
+    """Return what the item is about; None: it is about no image."""
+    found = change.occasion
+    if found is None or found.connection != ZUUL:
+        return None
+    return msgspec.json.decode(found.body, type=Body)
+
+
+def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
+    """Return the graph with the jobs of the images that an item is about, and what these need."""
+    body = body_of(change)
+    if body is None:
+        return graph
+    wanted = [job for job in graph.jobs if job.image_build_name in body.image_names]
+    known, kept = graph.by_id, set[str]()
+    while wanted:
+        job = wanted.pop()
+        if job.id not in kept:
+            kept.add(job.id)
+            wanted += [known[one.name] for one in graph.needs(job) if one.name in known and not one.soft]
+    jobs = tuple(_without(job, kept) for job in graph.jobs if job.id in kept)
+    reporters = tuple(job for job in graph.reporters if job.image_build_name in body.image_names)
+    return replace(graph, jobs=jobs, reporters=reporters)
+
+
+def _without(job: FrozenJob, kept: set[str]) -> FrozenJob:
+    """Return the job without what it would wait for softly, and is left out."""
+    dependencies = tuple(one for one in job.dependencies if one.name in kept)
+    return job if dependencies == job.dependencies else replace(job, dependencies=dependencies)
+
+
+def said_of_images(pipeline: Pipeline, kind: str) -> Said:
+    """Return what the reporter of this kind says.  Before review it says nothing: whoever proposes a change would
+    choose what machines of others are started from."""
+    hows: tuple[Any, ...] = pipeline.reports.get(kind, {}).get(ZUUL, ()) if pipeline.post_review else ()
+    validated = [how["image-validated"] for how in hows if isinstance(how.get("image-validated"), bool)]
+    built = any(how.get("image-built") is True for how in hows)
+    return Said(built, validated[-1] if validated else None)
+
+
+def images_of(item: Item) -> Iterator[tuple[FrozenJob, Build, int, Artifact]]:
+    """Yield what the builds of an item returned as images, each with its number within its build."""
+    buildset = item.buildset
+    for job in buildset.jobs if buildset is not None else ():
+        build = buildset.builds.get(job.id) if buildset is not None else None
+        if not job.image_build_name or build is None or build.result != "SUCCESS":
+            continue
+        for number, one in enumerate(build.returned.artifacts or ()):
+            if (one.metadata or {}).get("type") == KIND:
+                yield job, build, number, one

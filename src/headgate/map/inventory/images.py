@@ -1,0 +1,184 @@
+"""Images that jobs build: what was built, where it was uploaded, and what is asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.map.tree import Dir, each, place
+
+UNDER_WAY = ("pending", "uploading")
+"""States of uploads that are not there yet."""
+
+
+class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A file that a build returned as an image."""
+
+    image: str
+    """Canonical."""
+    name: str
+    project: str
+    """That defines the image; canonical."""
+    connection: str
+    branch: str
+    build: str
+    number: int = 0
+    """Among the artifacts of its build."""
+    format: str
+    url: str
+    sha256: str = ""
+    md5: str = ""
+
+
+class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a pipeline says of images, once."""
+
+    id: str
+    tenant: str
+    pipeline: str
+    files: tuple[ImageFile, ...] = ()
+    """That were built."""
+    upload: str = ""
+    """That was tried; empty: none was."""
+    validated: bool | None = None
+    """Of the files, or of the upload."""
+    at_ms: int = 0
+
+
+class ImageArtifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An image as one build of it made it."""
+
+    id: str
+    tenant: str
+    """That built it."""
+    file: ImageFile
+    state: str = "ready"
+    """ready | deleting"""
+    validated: bool = False
+    """Its pipeline said so itself: its uploads need not be tried."""
+    made_ms: int = 0
+    since_ms: int = 0
+    """When it came to be in this state."""
+    dropped: tuple[str, ...] = ()
+    """Where somebody deleted its upload: it does not come back there by itself."""
+
+
+class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An image at one place in one cloud, from before anything is sent until nothing is left there."""
+
+    id: str
+    artifact: str
+    file: ImageFile
+    tenant: str
+    connection: str
+    """Of the cloud."""
+    region: str = ""
+    digest: str = ""
+    """Of what is said of it there: providers that say the same share it."""
+    image: dict[str, Any] = {}
+    """What is said of it there, also when that is gone from the configuration."""
+    provider: dict[str, Any] = {}
+    tags: dict[str, str] = {}
+    retain: int = 2
+    state: str = "pending"
+    """pending | uploading | ready | failed | deleting"""
+    validated: bool | None = None
+    """None: nobody has tried it."""
+    asked: str = ""
+    """The event that asks for it to be tried."""
+    external_id: str = ""
+    driver: dict[str, str] = {}
+    """How far it is, in words of its driver."""
+    why: str = ""
+    """What it waits for, or what went wrong."""
+    tries: int = 0
+    dirty: bool = False
+    """Something of it may be in the cloud."""
+    made_ms: int = 0
+    """When its artifact was."""
+    since_ms: int = 0
+
+    @property
+    def usable(self) -> bool:
+        """Return whether machines may be made of it."""
+        return self.state == "ready" and self.validated is True and bool(self.external_id)
+
+    @property
+    def place(self) -> str:
+        """Return where it is; within one such place the newest counts."""
+        return "/".join((self.connection, self.region, self.digest))
+
+
+class ImageOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody wants done with an artifact or an upload."""
+
+    do: str
+    """delete | validate | upload"""
+    by: str = ""
+
+
+class ImageAsked(msgspec.Struct, frozen=True):
+    """When a build of an image was last asked for because one is due."""
+
+    at_ms: int
+
+
+class ImageReportPlace(Dir):
+    """One report."""
+
+    record = place(
+        ImageReport,
+        "What a pipeline says of images; gone once it is taken up.",
+        by="scheduler, launcher",
+        own=True,
+    )
+
+
+class ArtifactPlace(Dir):
+    """One artifact."""
+
+    record = place(
+        ImageArtifact,
+        "An image that a build made; gone once nothing of it is left in any cloud.",
+        by="launcher",
+        own=True,
+    )
+
+
+class UploadPlace(Dir):
+    """One upload."""
+
+    record = place(
+        ImageUpload,
+        "An image in one cloud, written before anything is sent there; gone once nothing is left of it.",
+        by="launcher",
+        own=True,
+    )
+
+
+class ImageOrderPlace(Dir):
+    """One artifact or upload."""
+
+    record = place(ImageOrder, "What somebody wants done with it.", by="web, launcher", own=True)
+
+
+class ImageAskedPlace(Dir):
+    """One image, by its canonical name."""
+
+    record = place(ImageAsked, "When a build was asked for because one was due.", by="launcher", own=True)
+
+
+class Images(Dir):
+    """Images that jobs build."""
+
+    artifacts = each(ArtifactPlace, key="artifact uuid")
+    asked = each(ImageAskedPlace, key="image", seed=False)
+    orders = each(ImageOrderPlace, key="artifact or upload uuid", seed=False)
+    reports = each(ImageReportPlace, key="report", seed=False)
+
+
+class ImageUploads(Dir):
+    """Where they are."""
+
+    uploads = each(UploadPlace, key="upload uuid")

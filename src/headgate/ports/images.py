@@ -1,0 +1,108 @@
+"""Images that jobs build: how they get into a cloud, and away again.  A driver that can do this has it as `images`.
+
+As for machines, a driver keeps nothing between calls but what is on its way; what it has begun is in `state`, which is
+stored before the next call, and in the tags of what it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from headgate.ports.cloud import Resource, State
+
+UPLOAD_TAG = "zuul_upload_uuid"
+"""On everything that a driver makes for one upload."""
+
+
+class NoFile(Exception):
+    """The file of an image cannot be had, or is not what its build said; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedImage:
+    """One upload, as it is to be made."""
+
+    upload: str
+    """Its uuid: at most one image is ever made for it."""
+    name: str
+    format: str
+    sha256: str
+    """Of the file, 64 hex digits."""
+    image: Mapping[str, Any]
+    """Every key of the image in its provider, with defaults and inheritance worked out."""
+    provider: Mapping[str, Any]
+    """The other keys of the provider and its sections (`region`, …)."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """For everything that is made, SYSTEM_TAG and UPLOAD_TAG among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """It is not there yet."""
+
+    state: State
+    """To be stored before the next call."""
+    why: str
+    """What is waited for, for people."""
+    lacks_file: bool = False
+    """The next call needs the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """It is there, whole, and what was sent."""
+
+    external_id: str
+    """What machines are made of: the `image-id` of their image."""
+    state: State
+
+
+class ImageCloud(Protocol):
+    """One account or engine.  Every method raises `ports.cloud.Away`."""
+
+    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+        """Take the next step, without waiting for what takes long; `file` stays until it is there.  Raise
+        `ports.cloud.Failed` for what counts as an attempt.
+
+        With an empty state what an earlier call began without an answer is looked for by its tag, and taken where it
+        is whole, else taken away.
+        """
+        ...
+
+    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+        """Ask that everything made for the upload goes; True once nothing is left.  Raise `ports.cloud.Failed` where
+        the cloud refuses, as while machines use it."""
+        ...
+
+    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return every image of the account that has tags.  A list that is not whole raises Away."""
+        ...
+
+    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Ask that an image goes that nobody needs; none is no error.  Raise `ports.cloud.Failed`."""
+        ...
+
+
+class ImageFiles(Protocol):
+    """Files of images, on this machine, for as long as they are being uploaded."""
+
+    def have(self, sha256: str) -> Path | None:
+        """Return the file, if it is here and whole."""
+        ...
+
+    async def fetch(self, url: str, sha256: str) -> Path:
+        """Return the file, once it is here and has this digest.  Raise NoFile."""
+        ...
+
+    def keep(self, digests: frozenset[str]) -> None:
+        """Remove all others."""
+        ...
+
+
+def images_of(cloud: object) -> ImageCloud | None:
+    """Return how a cloud takes images; None: it takes none."""
+    found: ImageCloud | None = getattr(cloud, "images", None)
+    return found

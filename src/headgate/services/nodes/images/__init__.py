@@ -1,0 +1,1 @@
+"""Images that jobs build: kept where machines are made of them."""

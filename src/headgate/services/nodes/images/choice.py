@@ -1,0 +1,114 @@
+"""Of which upload machines are made: the newest that is there, and was found good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
+from headgate.map.inventory.images import ImageUpload
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.places import Map
+from headgate.map.tree import Address, Undecodable
+from headgate.recipes.mirror import Mirror
+from headgate.store.types import At
+
+R = TypeVar("R")
+UPLOAD = "upload"
+"""Key of what a machine is made of: the upload of its image."""
+
+
+def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At, R]]:
+    """Yield the name, the version and the record of what can be read; the map's check tells of the rest."""
+    for entry in mirror.under(path):
+        if entry.path == path:
+            continue
+        try:
+            found = Address(entry.path, type).decode(entry.value)
+        except Undecodable:
+            continue
+        yield entry.path.rpartition("/")[2], At(entry.path, entry.version), found
+
+
+def uploads(map: Map, mirror: Mirror) -> list[ImageUpload]:
+    """Return all of them, the oldest first."""
+    found = [one for _, _, one in read_all(mirror, map.image_uploads.uploads.path, ImageUpload)]
+    return sorted(found, key=lambda one: (one.made_ms, one.id))
+
+
+def place_of(provider: FlatProvider, image: FlatImage) -> str:
+    """Return where uploads of the image for this provider are."""
+    return "/".join((provider.connection, str(provider.said.get("region", "")), image.digest))
+
+
+def chosen(providers: Mapping[str, list[FlatProvider]], map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
+    """Return the providers of each tenant with labels that name what they are made of now."""
+    if not any(one.images for several in providers.values() for one in several):
+        return dict(providers)
+    newest = {(one.file.image, one.place): one for one in uploads(map, mirror) if one.usable}
+    return {tenant: [_with(one, newest) for one in several] for tenant, several in providers.items()}
+
+
+def _with(provider: FlatProvider, newest: Mapping[tuple[str, str], ImageUpload]) -> FlatProvider:
+    built = {image.name: image for image in provider.images}
+    labels = []
+    for label in provider.labels:
+        image = built.get(label.image.get("name", ""))
+        found = newest.get((image.canonical, place_of(provider, image))) if image is not None else None
+        labels.append(_made_of(label, found) if found is not None else label)
+    return replace(provider, labels=tuple(labels))
+
+
+def _made_of(label: FlatLabel, upload: ImageUpload) -> FlatLabel:
+    return replace(label, image={**label.image, "image-id": upload.external_id, UPLOAD: upload.id})
+
+
+def unmade(provider: FlatProvider, name: str) -> str:
+    """Return why nothing of a label can be made: its image is not there; empty: it can."""
+    label = provider.label(name)
+    if label is None or UPLOAD in label.image:
+        return ""
+    built = {image.name for image in provider.images}
+    if label.image.get("name", "") not in built:
+        return ""
+    short = provider.name.rpartition("/")[2]
+    return f"provider {short}: the image {label.image['name']} has no upload there that is ready and validated"
+
+
+def fitted(request: NodeRequest, several: Sequence[FlatProvider], map: Map, mirror: Mirror) -> Sequence[FlatProvider]:
+    """Return what the providers are to a request: to a build that tries an upload, those that have it, with labels of
+    its image made of just this one, and of no machine that is there."""
+    if not request.upload:
+        return several
+    found = next((one for one in uploads(map, mirror) if one.id == request.upload), None)
+    if found is None or found.state != "ready" or not found.external_id:
+        return ()
+    return [fit for one in several if (fit := _trying(one, found)) is not None]
+
+
+def _trying(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | None:
+    own = [one for one in provider.images if one.canonical == upload.file.image]
+    if not any(place_of(provider, one) == upload.place for one in own):
+        return None
+    names = {one.name for one in own}
+    labels = (
+        replace(_made_of(label, upload), digest=f"{label.digest}-{upload.id}")
+        if label.image.get("name") in names
+        else label
+        for label in provider.labels
+    )
+    return replace(provider, labels=tuple(labels))
+
+
+def standing_uploads(labels: Iterable[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
+    """Return checks under which the images of new machines are there; None: one of them is not any more."""
+    found: dict[str, At] = {}
+    for id in (label.image[UPLOAD] for label in labels if UPLOAD in label.image):
+        place = map.image_uploads.uploads(id).record
+        entry = mirror.get(place.path)
+        if entry is None or place.decode(entry.value).state != "ready":
+            return None
+        found[id] = At(entry.path, entry.version)
+    return list(found.values())

@@ -1,0 +1,327 @@
+"""Keeps images that jobs build where machines are made of them, and takes away what nobody needs.
+
+Everything it knows is in the store, written before a cloud is asked for anything: so whoever follows it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived, fresh
+from headgate.config.machines import FlatProvider
+from headgate.gate.change import EventKind
+from headgate.gate.imagework import Body
+from headgate.map.inventory.images import (
+    UNDER_WAY,
+    ImageArtifact,
+    ImageAsked,
+    ImageFile,
+    ImageOrder,
+    ImageReport,
+    ImageUpload,
+)
+from headgate.map.tree import unescape
+from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, OverQuota
+from headgate.ports.images import UPLOAD_TAG, ImageFiles, images_of
+from headgate.services.context import Context
+from headgate.services.nodes.images.choice import read_all, uploads
+from headgate.services.nodes.images.events import image_event_ops
+from headgate.services.nodes.images.lifecycle import UploadDesk, UploadLife
+from headgate.services.nodes.images.retention import Spot, is_due, lacking, spots, surplus
+from headgate.services.nodes.made.accounts import HUNT_S, Account, region_of
+from headgate.services.nodes.made.desk import Desk
+from headgate.services.nodes.made.errands import Errands
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.images")
+
+LOOK_S = 60.0
+"""After so long it is looked again, whatever happens."""
+AGAIN = "again"
+"""Instead of an event: somebody wants the upload tried once more."""
+
+
+class ImageKeeper:
+    """`run` it under the launcher's lock."""
+
+    def __init__(self, context: Context, accounts: Mapping[str, Account], files: ImageFiles, guard: At) -> None:
+        self._context, self._accounts, self._files = context, accounts, files
+        self._desk = Desk(context, guard)
+        self._uploads = UploadDesk(self._desk)
+        self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
+        self._system = ""
+        self._suspects: dict[tuple[str, str], frozenset[str]] = {}
+        """Connection and region -> images of ours without a record at the last look."""
+
+    async def run(self, system: str) -> None:
+        """Go on until cancelled.  `system`: what everything of ours is tagged with.  Raise GuardLost, StoreError."""
+        self._system, map = system, self._context.map
+        prefixes = (map.images.path, map.image_uploads.path, map.nodes.providers.path, map.nodes.made.path)
+        try:
+            with self._context.mirror.part(*prefixes) as part:
+                while True:
+                    moves = part.moves
+                    await self._look()
+                    ends_s = [one.back_s for one in self._accounts.values()]
+                    await self._errands.wait(asyncio.ensure_future(part.moved(moves)), ends_s, LOOK_S)
+        finally:
+            await self._errands.end()
+
+    # --- one look
+
+    async def _look(self) -> None:
+        self._errands.ended()
+        map, mirror = self._context.map, self._context.mirror
+        for _, at, report in list(read_all(mirror, map.images.reports.path, ImageReport)):
+            await self._take_up(at, report)
+        for id, at, order in list(read_all(mirror, map.images.orders.path, ImageOrder)):
+            await self._obey(id, at, order)
+        wanted = spots(self._providers())
+        for spot, artifact in list(lacking(wanted, self._artifacts().values(), uploads(map, mirror))):
+            await self._begin(spot, artifact)
+        for one in self._surplus(wanted):
+            await self._uploads.change(one.id, _superseded)
+        for artifact in self._artifacts().values():
+            await self._end(artifact)
+        for one in uploads(map, mirror):
+            if one.state == "ready" and (one.asked == AGAIN or (one.validated is None and not one.asked)):
+                await self._ask_to_try(one)
+        await self._ask_for_what_is_due(wanted)
+        self._steps()
+        self._hunt(wanted)
+
+    def _surplus(self, wanted: Mapping[tuple[str, str], Spot]) -> list[ImageUpload]:
+        """Return what is kept no longer."""
+        return surplus(uploads(self._context.map, self._context.mirror), wanted)
+
+    def _providers(self) -> dict[str, list[FlatProvider]]:
+        root, found = self._context.map.nodes.providers.path, dict[str, list[FlatProvider]]()
+        for tenant in self._context.mirror.names(root):
+            under = read_all(self._context.mirror, f"{root}/{tenant}", FlatProvider)
+            found[unescape(tenant)] = [one for _, _, one in under]
+        return found
+
+    def _artifacts(self) -> dict[str, ImageArtifact]:
+        under = self._context.map.images.artifacts.path
+        return {one.id: one for _, _, one in read_all(self._context.mirror, under, ImageArtifact)}
+
+    async def _take_up(self, at: At, report: ImageReport) -> None:
+        """Have artifacts of what was built, or mark the upload that was tried; the report goes with that."""
+        map = self._context.map
+        gone = map.images.reports(report.id).record.delete()
+        if report.upload:
+            found = self._uploads.find(report.upload)
+            if found is not None and found[0].tenant == report.tenant:
+                upload = replace(found[0], validated=report.validated, why="" if report.validated else "a job failed")
+                await self._desk.commit([at, found[1]], [map.image_uploads.uploads(upload.id).record.put(upload), gone])
+                return
+            await self._desk.commit([at], [gone])
+            return
+        checks, ops = [at], list[Op]()
+        for file in report.files:
+            id = derived("image", report.tenant, file.build, str(file.number))
+            place = map.images.artifacts(id).record
+            if self._context.mirror.get(place.path) is None:
+                validated, now_ms = report.validated is True, report.at_ms
+                made = ImageArtifact(
+                    id=id, tenant=report.tenant, file=file, validated=validated, made_ms=now_ms, since_ms=now_ms
+                )
+                checks.append(At(place.path, None))
+                ops.append(place.put(made))
+        await self._desk.commit(checks, [*ops, gone])
+
+    async def _obey(self, id: str, at: At, order: ImageOrder) -> None:
+        """Do what somebody wants done with an artifact or an upload."""
+        gone, artifact = self._context.map.images.orders(id).record.delete(), self._artifacts().get(id)
+        if artifact is not None and order.do == "delete":
+            await self._change_artifact(artifact, replace(artifact, state="deleting"), at, gone)
+            return
+        found = self._uploads.find(id)
+        if found is None:
+            await self._desk.commit([at], [gone])
+            return
+        upload, own = found
+        whole = self._artifacts().get(upload.artifact)
+        if order.do == "delete" and whole is not None:
+            dropped = replace(whole, dropped=tuple(dict.fromkeys((*whole.dropped, upload.place))))
+            await self._change_artifact(whole, dropped)
+        wished = _ordered(upload, order.do)
+        place = self._context.map.image_uploads.uploads(id).record
+        wished = replace(wished, since_ms=self._context.now_ms()) if wished.state != upload.state else wished
+        await self._desk.commit([at, own], [place.put(wished), gone])
+
+    async def _change_artifact(
+        self, known: ImageArtifact, wished: ImageArtifact, at: At | None = None, *more: Op
+    ) -> None:
+        place = self._context.map.images.artifacts(known.id).record
+        entry = self._context.mirror.get(place.path)
+        if entry is not None and (wished != known or more):
+            checks = [At(entry.path, entry.version), *([at] if at is not None else [])]
+            await self._desk.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
+
+    async def _begin(self, spot: Spot, artifact: ImageArtifact) -> None:
+        """Write down an upload before anything is sent."""
+        id = fresh()
+        said = spot.image.image
+        wrong = _unfit(artifact.file)
+        upload = ImageUpload(
+            id=id,
+            artifact=artifact.id,
+            file=artifact.file,
+            tenant=artifact.tenant,
+            connection=spot.provider.connection,
+            region=region_of(spot.provider.said),
+            digest=spot.image.digest,
+            image=said,
+            provider=spot.provider.said,
+            tags={**_texts(said.get("tags", {})), SYSTEM_TAG: self._system, UPLOAD_TAG: id},
+            retain=spot.image.retain,
+            state="failed" if wrong else "pending",
+            why=wrong,
+            validated=True if artifact.validated else None,
+            made_ms=artifact.made_ms,
+            since_ms=self._context.now_ms(),
+        )
+        place = self._context.map.image_uploads.uploads(id).record
+        of = self._context.map.images.artifacts(artifact.id).record
+        entry = self._context.mirror.get(of.path)
+        if entry is not None:
+            await self._desk.commit([At(entry.path, entry.version)], [place.put(upload)])
+
+    async def _end(self, artifact: ImageArtifact) -> None:
+        """Take away what is to go of an artifact; once nothing is left of it anywhere, its record."""
+        own = [one for one in uploads(self._context.map, self._context.mirror) if one.artifact == artifact.id]
+        if artifact.state == "deleting":
+            for one in own:
+                await self._uploads.change(one.id, lambda known: replace(known, state="deleting"))
+        newer = any(
+            (one.file.image, one.file.format) == (artifact.file.image, artifact.file.format)
+            and (one.made_ms, one.id) > (artifact.made_ms, artifact.id)
+            for one in self._artifacts().values()
+        )
+        if not own and (artifact.state == "deleting" or newer):
+            place = self._context.map.images.artifacts(artifact.id).record
+            entry = self._context.mirror.get(place.path)
+            if entry is not None:
+                await self._desk.commit([At(entry.path, entry.version)], [place.delete()])
+
+    # --- what jobs are asked to do
+
+    async def _ask_to_try(self, one: ImageUpload) -> None:
+        """Have the upload tried, by the pipelines of the tenant that built it that are triggered by that."""
+        id = fresh()
+        body = Body((one.file.name,), one.id)
+        ops = await image_event_ops(self._context, EventKind.IMAGE_VALIDATE, id, one.tenant, one.file, body)
+        found = self._uploads.find(one.id)
+        if not ops or found is None or found[0] != one:
+            return
+        place = self._context.map.image_uploads.uploads(one.id).record
+        await self._desk.commit([found[1]], [place.put(replace(one, asked=id)), *ops])
+
+    async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], Spot]) -> None:
+        """Ask for builds of images that are too old, or that nobody has built, where their configuration says so."""
+        now_ms, map = self._context.now_ms(), self._context.map
+        due = {spot.image.canonical: spot.image for spot in wanted.values() if spot.image.rebuild_age_s}
+        for name, image in due.items():
+            made = [one.made_ms for one in self._artifacts().values() if one.file.image == name]
+            place = map.images.asked(name).record
+            entry = self._context.mirror.get(place.path)
+            asked_ms = place.decode(entry.value).at_ms if entry is not None else None
+            age_s = (now_ms - max(made)) / 1000 if made else None
+            if not is_due(age_s, image, (now_ms - asked_ms) / 1000 if asked_ms is not None else None):
+                continue
+            file = ImageFile(
+                image=name, name=image.name, project=image.project, connection=image.connection, branch=image.branch,
+                build="", format=image.format, url="",
+            )  # fmt: skip
+            body = Body((image.name,))
+            for tenant in sorted(t for t, several in self._providers().items() if _has(several, name)):
+                ops = await image_event_ops(self._context, EventKind.IMAGE_BUILD, fresh(), tenant, file, body)
+                check = At(place.path, entry.version if entry is not None else None)
+                if ops and await self._desk.commit([check], [place.put(ImageAsked(now_ms)), *ops]):
+                    break
+
+    # --- what takes a while
+
+    def _steps(self) -> None:
+        """Begin the next step of every upload that has one and is due; keep the files that they need."""
+        found = uploads(self._context.map, self._context.mirror)
+        ending = [one for one in found if one.state == "deleting" or (one.state == "failed" and one.dirty)]
+        moving = [*ending, *(one for one in found if one.state in UNDER_WAY)]
+        self._files.keep(frozenset(one.file.sha256 for one in found if one.state in UNDER_WAY))
+        known = {f"upload {one.id}" for one in found}
+        self._errands.forget(lambda key: key.startswith("upload ") and key not in known)
+        for one in moving:
+            self._errands.begin(f"upload {one.id}", one.connection, partial(self._life.step, one.id))
+
+    def _hunt(self, wanted: Mapping[tuple[str, str], Spot]) -> None:
+        """Look at each account that images are, or may be, in."""
+        said = {(s.provider.connection, region_of(s.provider.said)): s.provider.said for s in wanted.values()}
+        for one in uploads(self._context.map, self._context.mirror):
+            said.setdefault((one.connection, one.region), one.provider)
+        for (connection, region), provider in said.items():
+            if connection in self._accounts:
+                work = partial(self._hunted, connection, region, provider)
+                self._errands.begin(f"hunt {connection} {region}", connection, work)
+
+    async def _hunted(self, connection: str, region: str, said: Mapping[str, Any]) -> float:
+        """Delete images of ours that had no record at two looks."""
+        account = self._accounts[connection]
+        cloud = images_of(account.cloud)
+        if cloud is None:
+            return HUNT_S
+        try:
+            listed = await account.ask(lambda: cloud.listed(said))
+            known = {entry.path.rpartition("/")[2] for entry in self._context.mirror.under(self._root)}
+            ours = [one for one in listed if one.tags.get(SYSTEM_TAG) == self._system and UPLOAD_TAG in one.tags]
+            lost = {one.id: one for one in ours if one.tags[UPLOAD_TAG] not in known}
+            again = self._suspects.get((connection, region), frozenset())
+            self._suspects[connection, region] = frozenset(lost)
+            for one in (lost[id] for id in sorted(lost.keys() & again)):
+                log.warning("connection %s: the image %s is nobody's, and is deleted", connection, one.id)
+                await account.ask(partial(cloud.discard, said, one))
+        except (Away, Failed, OverQuota) as error:
+            log.warning("connection %s: its images cannot be looked at: %s", connection, error)
+        return HUNT_S
+
+    @property
+    def _root(self) -> str:
+        return self._context.map.image_uploads.uploads.path
+
+
+def _superseded(upload: ImageUpload) -> ImageUpload:
+    return replace(upload, state="deleting", why="newer ones are kept")
+
+
+def _ordered(upload: ImageUpload, do: str) -> ImageUpload:
+    """Return an upload as somebody wants it."""
+    if do == "delete":
+        return replace(upload, state="deleting", why="somebody deleted it")
+    if do == "upload" and upload.state == "failed":
+        return replace(upload, state="pending", tries=0, why="", driver={})
+    if do == "validate" and upload.state == "ready":
+        return replace(upload, asked=AGAIN)
+    return upload
+
+
+def _unfit(file: ImageFile) -> str:
+    """Return why a file cannot be uploaded, whatever is tried; empty: it may be."""
+    if len(file.sha256) != 64 or set(file.sha256) - set("0123456789abcdef"):
+        return "its build returned no sha256 in its metadata, 64 hex digits: nobody could tell whether it is whole"
+    if not file.url:
+        return "its build returned no url of it"
+    return ""
+
+
+def _texts(tags: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in tags.items()}
+
+
+def _has(providers: list[FlatProvider], image: str) -> bool:
+    return any(one.canonical == image for provider in providers for one in provider.images)

@@ -1,0 +1,184 @@
+"""The life of one upload: each step asks its cloud once, and is recorded before the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from headgate.map.inventory.images import UNDER_WAY, ImageUpload
+from headgate.map.inventory.made import ENDING, FREE, MadeNode
+from headgate.ports.cloud import Away, Failed, OverQuota
+from headgate.ports.images import ImageCloud, ImageFiles, NoFile, Sending, WantedImage, images_of
+from headgate.services.nodes.images.choice import UPLOAD, read_all
+from headgate.services.nodes.made.accounts import WHY_MAX, Account
+from headgate.services.nodes.made.desk import Desk
+from headgate.store.types import At, Op, StoreError, TooLarge
+
+log = logging.getLogger("headgate.images")
+
+POLL_S = 2.0
+"""Between two looks at an upload that is under way."""
+USED_S = 30.0
+"""Between two looks whether machines still use an image that is to go."""
+RETRY_S = 60.0
+"""After so long what failed is tried again."""
+TRIES_MAX = 3
+"""To upload an image to one place."""
+Change = Callable[[ImageUpload], ImageUpload | None]
+
+
+@dataclass(slots=True)
+class UploadDesk:
+    """Where uploads are written down: under the launcher's lock, and never over what somebody else wrote."""
+
+    desk: Desk
+
+    def find(self, id: str) -> tuple[ImageUpload, At] | None:
+        """Return an upload as it is known now."""
+        place = self.desk.context.map.image_uploads.uploads(id).record
+        entry = self.desk.context.mirror.get(place.path)
+        return (place.decode(entry.value), At(entry.path, entry.version)) if entry is not None else None
+
+    async def change(self, id: str, change: Change, more: Sequence[Op] = ()) -> None:
+        """Write what an upload is now, as it stands when it is written; None: it is gone.  Raise StoreError."""
+        place = self.desk.context.map.image_uploads.uploads(id).record
+        while (found := self.find(id)) is not None:
+            one, at = found
+            now = change(one)
+            if now == one and not more:
+                return
+            if now is not None and now.state != one.state:
+                now = replace(now, since_ms=self.desk.context.now_ms())
+            if await self.desk.commit([at], [place.put(now) if now is not None else place.delete(), *more]):
+                return
+
+
+@dataclass(slots=True)
+class UploadLife:
+    """What is done with uploads, one step at a time."""
+
+    uploads: UploadDesk
+    accounts: Mapping[str, Account]
+    files: ImageFiles
+
+    async def step(self, id: str) -> float:
+        """Take the next step of an upload; return after how long another one is due."""
+        found = self.uploads.find(id)
+        if found is None:
+            return 0.0
+        one = found[0]
+        account = self.accounts.get(one.connection)
+        cloud = images_of(account.cloud) if account is not None else None
+        if account is None or cloud is None:
+            await self._waits(id, f"the connection {one.connection} takes no images in this launcher's settings")
+            return RETRY_S
+        try:
+            if one.state in ("deleting", "failed"):
+                return await self._withdraw(account, cloud, one)
+            return await self._send(account, cloud, one)
+        except Away as away:
+            await self._waits(id, str(away)[:WHY_MAX])
+            return max(POLL_S, away.after_s)
+        except (Failed, OverQuota, NoFile) as failed:
+            return await self._failed(one, str(failed)[:WHY_MAX])
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, TooLarge):
+                raise
+            log.exception("upload %s of %s: nothing can be done with it", one.id, one.file.name)
+            return RETRY_S
+
+    async def _send(self, account: Account, cloud: ImageCloud, one: ImageUpload) -> float:
+        """Raise Away, Failed, OverQuota, NoFile."""
+        if one.state == "pending":
+            await self.uploads.change(one.id, lambda known: _now(known, one, state="uploading", dirty=True))
+            return 0.0
+        file = self.files.have(one.file.sha256)
+        sent = await account.ask(lambda: cloud.send(wanted_of(one), one.driver, file))
+        if isinstance(sent, Sending):
+            state, why = dict(sent.state), sent.why[:WHY_MAX]
+            await self.uploads.change(one.id, lambda known: _now(known, one, driver=state, why=why))
+            if sent.lacks_file and file is None:
+                await self._fetch(one)
+                return 0.0
+            return POLL_S
+        log.info("image %s of build %s is at %s", one.file.name, one.file.build, one.connection)
+        await self.uploads.change(
+            one.id,
+            lambda known: _now(
+                known, one, state="ready", external_id=sent.external_id, driver=dict(sent.state), why="", tries=0
+            ),
+        )
+        return 0.0
+
+    async def _fetch(self, one: ImageUpload) -> Path:
+        """Raise NoFile."""
+        await self._waits(one.id, "the file is fetched from where its build left it")
+        return await self.files.fetch(one.file.url, one.file.sha256)
+
+    async def _withdraw(self, account: Account, cloud: ImageCloud, one: ImageUpload) -> float:
+        """Raise Away; whatever else happens, it is tried again until nothing is left."""
+        if busy := await self._users(one):
+            await self._waits(one.id, f"{busy} machines are made of it")
+            return USED_S
+        try:
+            gone = await account.ask(lambda: cloud.withdraw(wanted_of(one), one.driver))
+        except (Failed, OverQuota) as error:
+            await self._waits(one.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
+            return RETRY_S
+        if gone:
+            await self.uploads.change(one.id, _gone)
+            return 0.0
+        return POLL_S
+
+    async def _users(self, one: ImageUpload) -> int:
+        """Return how many machines are made of it; those that nobody has are to go."""
+        desk, busy = self.uploads.desk, 0
+        map, mirror = desk.context.map, desk.context.mirror
+        for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):
+            if node.said.get("image", {}).get(UPLOAD) != one.id:
+                continue
+            busy += 1
+            if not node.request and node.state in FREE and node.state not in ENDING:
+                await desk.change(node.id, _outdated)
+        return busy
+
+    async def _failed(self, one: ImageUpload, why: str) -> float:
+        log.warning("image %s of build %s at %s: %s", one.file.name, one.file.build, one.connection, why)
+        last = one.tries + 1 >= TRIES_MAX
+
+        def change(known: ImageUpload) -> ImageUpload:
+            state = "failed" if last else "uploading"
+            return _now(known, one, state=state, tries=one.tries + 1, why=why, driver={})
+
+        await self.uploads.change(one.id, change)
+        return RETRY_S
+
+    async def _waits(self, id: str, why: str) -> None:
+        await self.uploads.change(id, lambda one: replace(one, why=why))
+
+
+def _now(known: ImageUpload, as_read: ImageUpload, **said: object) -> ImageUpload:
+    """Return it changed, unless somebody wants it away meanwhile."""
+    return replace(known, **said) if known.state in UNDER_WAY and known.state == as_read.state else known
+
+
+def _gone(known: ImageUpload) -> ImageUpload | None:
+    """Return what stays of an upload of which nothing is in the cloud: one that failed is there for people to see."""
+    if known.state == "deleting":
+        return None
+    return replace(known, dirty=False) if known.state == "failed" else known
+
+
+def _outdated(node: MadeNode) -> MadeNode:
+    if node.request or node.state not in FREE:
+        return node
+    return replace(node, state="outdated", why="its image is being deleted")
+
+
+def wanted_of(one: ImageUpload) -> WantedImage:
+    """Return what a driver is told of an upload, as when it was begun."""
+    return WantedImage(one.id, one.file.name, one.file.format, one.file.sha256, one.image, one.provider, one.tags)

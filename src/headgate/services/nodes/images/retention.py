@@ -1,0 +1,94 @@
+"""Which uploads are kept, and which artifacts are wanted where.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from headgate.config.machines import FlatImage, FlatProvider
+from headgate.map.inventory.images import UNDER_WAY, ImageArtifact, ImageUpload
+from headgate.services.nodes.images.choice import place_of
+
+
+class Spot(NamedTuple):
+    """Where an image is wanted."""
+
+    provider: FlatProvider
+    image: FlatImage
+
+    @property
+    def place(self) -> str:
+        """Return its name."""
+        return place_of(self.provider, self.image)
+
+
+def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, str], Spot]:
+    """Return where images of all tenants are wanted: (image, place) -> one of those who want it there."""
+    found: dict[tuple[str, str], Spot] = {}
+    for provider in (one for several in providers.values() for one in several):
+        for image in provider.images:
+            spot = Spot(provider, image)
+            known = found.get((image.canonical, spot.place))
+            if known is None or known.image.retain < image.retain:
+                found[image.canonical, spot.place] = spot
+    return found
+
+
+def lacking(
+    wanted: Mapping[tuple[str, str], Spot], artifacts: Iterable[ImageArtifact], uploads: Iterable[ImageUpload]
+) -> Iterator[tuple[Spot, ImageArtifact]]:
+    """Yield the newest artifact of each image that is not on its way to where it is wanted."""
+    there = {(one.artifact, one.place) for one in uploads}
+    newest: dict[tuple[str, str], ImageArtifact] = {}
+    for one in sorted(artifacts, key=lambda one: (one.made_ms, one.id)):
+        if one.state == "ready":
+            newest[one.file.image, one.file.format] = one
+    for (image, place), spot in sorted(wanted.items()):
+        artifact = newest.get((image, spot.image.format))
+        if artifact is not None and (artifact.id, place) not in there and place not in artifact.dropped:
+            yield spot, artifact
+
+
+def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Spot]) -> list[ImageUpload]:
+    """Return the uploads that are to go: of each image and place the newest validated ones stay, as many newer ones
+    that nobody has validated, and all newer ones that are under way.  Where nobody wants the image any more, all stay
+    until somebody deletes them: what is gone for a moment may come back."""
+    of: dict[tuple[str, str], list[ImageUpload]] = {}
+    for one in uploads:
+        of.setdefault((one.file.image, one.place), []).append(one)
+    gone = list[ImageUpload]()
+    for key, several in of.items():
+        if key in wanted:
+            gone += _surplus(sorted(several, key=lambda one: (one.made_ms, one.id), reverse=True), wanted[key])
+    return gone
+
+
+def _surplus(several: Sequence[ImageUpload], spot: Spot) -> Iterator[ImageUpload]:
+    """`several`: of one place, the newest first."""
+    most = max(1, spot.image.retain)
+    validated, others = 0, 0
+    for one in several:
+        if one.state == "deleting":
+            continue
+        if one.usable:
+            validated += 1
+            if validated > most:
+                yield one
+        elif validated < most and one.state in UNDER_WAY:
+            continue
+        else:
+            others += 1
+            if validated >= most or others > most:
+                yield one
+
+
+def is_due(age_s: float | None, image: FlatImage, asked_s: float | None) -> bool:
+    """Return whether a build of the image is to be asked for.  `age_s`: of the newest one; None: there is none;
+    `asked_s`: since one was last asked for."""
+    if not image.rebuild_age_s or (asked_s is not None and asked_s < min(image.rebuild_age_s, ASK_AGAIN_S)):
+        return False
+    return age_s is None or age_s >= image.rebuild_age_s
+
+
+ASK_AGAIN_S = 6 * 3600.0
+"""A build that was asked for and brought nothing is asked for again after so long, or after its age if that is less."""

@@ -1,0 +1,246 @@
+"""Images: what there is of each, and what people want done with what jobs built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote
+
+import msgspec
+from litestar import delete, get, post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+from msgspec import UNSET, UnsetType
+
+from headgate.base.ids import fresh
+from headgate.config.parse import Stanza
+from headgate.gate.change import EventKind
+from headgate.gate.imagework import Body
+from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
+from headgate.ports.history import time_text
+from headgate.services.nodes.images.choice import read_all, uploads
+from headgate.services.nodes.images.events import image_event_ops
+from headgate.services.nodes.images.retention import spots
+from headgate.services.nodes.made.seen import providers
+from headgate.store.types import Op
+from headgate.web.routes.actions import Hand, plain
+from headgate.web.site import HttpRequest, Site, site_of
+
+BUILD, UPLOAD, VALIDATE = "build-image", "upload-image", "validate-image-upload"
+DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-upload"
+"""The permissions."""
+
+
+class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
+    """An image in one cloud."""
+
+    uuid: str
+    canonical_name: str
+    artifact_uuid: str
+    endpoint_name: str
+    external_id: str | None
+    timestamp: str
+    validated: bool
+    build_uuid: str
+    state: str
+    """pending | uploading | ready | failed | deleting"""
+    state_time: str
+    is_locked: bool = False
+    lock_holder: str | None = None
+    why: str | None = None
+    """Ours: what it waits for, or what went wrong."""
+
+
+class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as one build made it."""
+
+    uuid: str
+    canonical_name: str
+    build_tenant: bool
+    """Whether this tenant built it."""
+    build_uuid: str
+    format: str
+    md5sum: str | None
+    sha256: str | None
+    url: str
+    timestamp: str
+    validated: bool
+    state: str
+    """ready | deleting"""
+    state_time: str
+    is_locked: bool = False
+    lock_holder: str | None = None
+    uploads: tuple[UploadShape, ...]
+
+
+class ImageShape(msgspec.Struct, frozen=True):
+    """What machines are started from."""
+
+    name: str
+    canonical_name: str
+    project_canonical_name: str
+    branch: str
+    type: str
+    """zuul | cloud"""
+    build_artifacts: tuple[ArtifactShape, ...] | UnsetType = UNSET
+    """Of those that jobs build, the newest first."""
+
+
+@get("/api/tenant/{tenant:str}/images")
+async def images(state: State, tenant: FromPath[str]) -> list[ImageShape]:
+    """Images that the configuration defines, by name, with what was built and where it is."""
+    site = site_of(state)
+    known = sorted(site.tenant(tenant).layouts.landed.singles["image"].items())
+    found = artifacts_by_image(site, tenant)
+    return [_image(stanza, found) for _, stanza in known]
+
+
+def _image(stanza: Stanza, found: dict[str, list[ArtifactShape]]) -> ImageShape:
+    name, type = canonical_of(stanza), stanza.body.get("type", "zuul")
+    built = tuple(found.get(name, ())) if type == "zuul" else UNSET
+    return ImageShape(stanza.name, name, stanza.source.project, stanza.source.branch, type, built)
+
+
+def canonical_of(stanza: Stanza) -> str:
+    """Return the name of an image in the whole system."""
+    return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
+
+
+def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]]:
+    """Return what the tenant built, and what is where its providers are: image -> artifacts, the newest first."""
+    map, mirror = site.context.map, site.context.mirror
+    own = spots({tenant: providers(map, mirror).get(tenant, [])})
+    there = uploads(map, mirror)
+    found: dict[str, list[ArtifactShape]] = {}
+    every = [one for _, _, one in read_all(mirror, map.images.artifacts.path, ImageArtifact)]
+    for artifact in sorted(every, key=lambda one: (one.made_ms, one.id), reverse=True):
+        mine = artifact.tenant == tenant
+        shown = [one for one in there if one.artifact == artifact.id and (mine or (one.file.image, one.place) in own)]
+        if mine or shown:
+            found.setdefault(artifact.file.image, []).append(_artifact(artifact, shown, mine=mine))
+    return found
+
+
+def _artifact(one: ImageArtifact, uploads: Iterable[ImageUpload], *, mine: bool) -> ArtifactShape:
+    shown = tuple(map(_upload, uploads))
+    return ArtifactShape(
+        uuid=one.id,
+        canonical_name=one.file.image,
+        build_tenant=mine,
+        build_uuid=one.file.build,
+        format=one.file.format,
+        md5sum=one.file.md5 or None,
+        sha256=one.file.sha256 or None,
+        url=one.file.url,
+        timestamp=time_text(one.made_ms) or "",
+        validated=one.validated or any(upload.validated for upload in shown),
+        state=one.state,
+        state_time=time_text(one.since_ms) or "",
+        uploads=shown,
+    )
+
+
+def _upload(one: ImageUpload) -> UploadShape:
+    return UploadShape(
+        uuid=one.id,
+        canonical_name=one.file.image,
+        artifact_uuid=one.artifact,
+        endpoint_name="/".join(filter(None, (one.connection, one.region))),
+        external_id=one.external_id or None,
+        timestamp=time_text(one.made_ms) or "",
+        validated=one.validated is True,
+        build_uuid=one.file.build,
+        state=one.state,
+        state_time=time_text(one.since_ms) or "",
+        why=one.why or None,
+    )
+
+
+@post("/api/tenant/{tenant:str}/image/{name:str}/build", status_code=200, opt={"permission": BUILD})
+async def build_image(state: State, request: HttpRequest, tenant: FromPath[str], name: FromPath[str]) -> None:
+    """Have the pipelines that are triggered by `image-build` run the jobs that build an image."""
+    site = site_of(state)
+    site.allow(request, tenant, BUILD)
+    layout = site.tenant(tenant).layouts.landed
+    stanza = layout.singles["image"].get(name)
+    if stanza is None:
+        raise NotFoundException(f"Image not found in tenant: {name}")
+    source = layout.tenant.find(stanza.source.project)
+    if stanza.body.get("type") != "zuul" or source is None:
+        raise HTTPException(f"the image {name} is not built by jobs: its type is cloud", status_code=409)
+    if not any("image-build" in one.events for p in layout.pipelines.values() for one in p.triggers):
+        raise HTTPException("no pipeline has the trigger `zuul: {event: image-build}`", status_code=409)
+    file = ImageFile(
+        image=canonical_of(stanza), name=name, project=stanza.source.project, connection=source.connection,
+        branch=stanza.source.branch, build="", format="", url="",
+    )  # fmt: skip
+    ops = await image_event_ops(site.context, EventKind.IMAGE_BUILD, fresh(), tenant, file, Body((name,)))
+    if not ops:
+        raise HTTPException(f"the branch {file.branch} of {file.project} is not known yet", status_code=409)
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], [*ops, *besides])
+
+    await Hand(site, request, BUILD, tenant, name).does(work)
+
+
+@delete("/api/tenant/{tenant:str}/image-build-artifact/{id:str}", opt={"permission": DELETE_ARTIFACT})
+async def end_artifact(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+    """Have an artifact that the tenant built deleted, and its uploads: once no machine is made of them."""
+    site = site_of(state)
+    site.allow(request, tenant, DELETE_ARTIFACT)
+    under = read_all(site.context.mirror, site.context.map.images.artifacts.path, ImageArtifact)
+    if not any(one.id == id and one.tenant == tenant for _, _, one in under):
+        raise NotFoundException(f"Image build artifact not found: tenant {tenant} has built none such")
+    await _order(site, request, DELETE_ARTIFACT, tenant, id, "delete")
+
+
+@delete("/api/tenant/{tenant:str}/image-upload/{id:str}", opt={"permission": DELETE_UPLOAD})
+async def end_upload(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+    """Have an upload of what the tenant built deleted, once no machine is made of it; it does not come back."""
+    site = site_of(state)
+    site.allow(request, tenant, DELETE_UPLOAD)
+    _own_upload(site, tenant, id)
+    await _order(site, request, DELETE_UPLOAD, tenant, id, "delete")
+
+
+@post("/api/tenant/{tenant:str}/image-upload/{id:str}/validate", status_code=200, opt={"permission": VALIDATE})
+async def validate_upload(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+    """Have the jobs that try an upload run again."""
+    site = site_of(state)
+    site.allow(request, tenant, VALIDATE)
+    if _own_upload(site, tenant, id).state != "ready":
+        raise HTTPException("Invalid upload state: only one that is ready can be tried", status_code=400)
+    await _order(site, request, VALIDATE, tenant, id, "validate")
+
+
+@post("/api/tenant/{tenant:str}/image-upload/{id:str}/upload", status_code=200, opt={"permission": UPLOAD})
+async def upload_again(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
+    """Have an upload that failed tried again."""
+    site = site_of(state)
+    site.allow(request, tenant, UPLOAD)
+    if _own_upload(site, tenant, id).state != "failed":
+        raise HTTPException("Invalid upload state: only one that failed is uploaded again", status_code=400)
+    await _order(site, request, UPLOAD, tenant, id, "upload")
+
+
+def _own_upload(site: Site, tenant: str, id: str) -> ImageUpload:
+    """Return an upload of what the tenant built.  Raise 404."""
+    for one in uploads(site.context.map, site.context.mirror):
+        if one.id == id and one.tenant == tenant:
+            return one
+    raise NotFoundException(f"Image upload not found: tenant {tenant} has none such of what it built")
+
+
+async def _order(site: Site, request: HttpRequest, verb: str, tenant: str, id: str, do: str) -> None:
+    who = site.access.bearer(request)
+    place = site.context.map.images.orders(id).record
+    order = ImageOrder(do, plain(who.name) if who is not None else "")
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], [place.put(order), *besides])
+
+    await Hand(site, request, verb, tenant, id).does(work)
+
+
+ROUTES = (images, build_image, end_artifact, end_upload, validate_upload, upload_again)

@@ -1,0 +1,151 @@
+"""Images that jobs build: nobody chooses what others' machines are made of, or what the launcher asks and unpacks."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from headgate.adapters.nodes.imagefiles import FetchedImages
+from headgate.config.layout import Layout
+from headgate.gate.imagework import said_of_images
+from headgate.ports.images import NoFile
+from tests.unit.config.places import layout
+
+PLAIN = b"a root file system" * 100
+TENANT = """
+- tenant:
+    name: acme
+    source:
+      forge:
+        config-projects: [{ops: {include-provider-config: true}}]
+        untrusted-projects: [{app: {include-provider-config: true}}, {evil: {include-provider-config: true}}]
+"""
+
+
+@contextmanager
+def served(answers: dict[str, tuple[int, bytes, dict[str, str]]]) -> Iterator[tuple[str, list[str]]]:
+    """Provide a server's address, and what it was asked for."""
+    asked = list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            status, body, headers = answers.get(self.path, (404, b"", {}))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+async def test_nothing_is_asked_of_a_server_that_nobody_named(tmp_path: Path) -> None:
+    with served({"/logs/root.tar": (200, PLAIN, {}), "/secret": (200, PLAIN, {})}) as (url, asked):
+        files = FetchedImages(tmp_path, [f"{url}/logs/"], 10**6)
+        other = url.replace("127.0.0.1", "localhost")
+        for bad in (
+            f"{url}/secret", f"{url}/logs/../secret", f"{url}/logs/%2e%2e/secret", f"{url}/logs/%252e%252e/secret",
+            f"{other}/logs/root.tar", f"{url}.evil.example/logs/root.tar", f"http://a@{url[7:]}/logs/root.tar",
+            "file:///etc/passwd", "ftp://127.0.0.1/logs/x", f"{url}/logs\\..\\secret", "http://169.254.169.254/latest/",
+            f"{url}/logsecret", "", "http://[::1", f"{url}/logs/a b",
+        ):  # fmt: skip
+            with pytest.raises(NoFile, match="image_sources"):
+                await files.fetch(bad, digest(PLAIN))
+        assert asked == []
+        whole = await files.fetch(f"{url}/logs/root.tar", digest(PLAIN))
+        assert whole.read_bytes() == PLAIN and files.have(digest(PLAIN)) == whole
+
+
+async def test_a_redirection_is_not_followed(tmp_path: Path) -> None:
+    answers = {"/logs/x": (302, b"", {"Location": "/logs/in"}), "/logs/in": (200, PLAIN, {})}
+    with served(answers) as (url, asked):
+        with pytest.raises(NoFile, match="answers 302"):
+            await FetchedImages(tmp_path, [url], 10**6).fetch(f"{url}/logs/x", digest(PLAIN))
+        assert asked == ["/logs/x"]
+
+
+async def test_what_is_not_what_the_build_returned_is_thrown_away(tmp_path: Path) -> None:
+    with served({"/x": (200, b"something else", {})}) as (url, _), pytest.raises(NoFile, match="its build returned"):
+        await FetchedImages(tmp_path, [url], 10**6).fetch(f"{url}/x", digest(PLAIN))
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_without_end_and_one_that_unpacks_without_end_are_given_up(tmp_path: Path) -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(10**8))
+    assert len(bomb) < 10**5
+    packed = zstandard.ZstdCompressor().compress(PLAIN)
+    answers = {
+        "/large": (200, bytes(2 * 10**6), {}),
+        "/bomb.zst": (200, bomb, {}),
+        "/gzipped": (200, b"x", {"Content-Encoding": "gzip"}),
+        "/garbage.zst": (200, b"garbage", {}),
+        "/good.zst": (200, packed, {}),
+    }
+    with served(answers) as (url, _):
+        files = FetchedImages(tmp_path, [url], 10**6)
+        for path, why in (
+            ("large", "larger than"), ("bomb.zst", "larger than"), ("gzipped", "packs"), ("garbage.zst", "unpacked"),
+        ):  # fmt: skip
+            with pytest.raises(NoFile, match=why):
+                await files.fetch(f"{url}/{path}", digest(bytes(10**8)))
+        assert list(tmp_path.iterdir()) == []
+        assert (await files.fetch(f"{url}/good.zst", digest(PLAIN))).read_bytes() == PLAIN
+
+
+OPS = """
+- job: {name: base, parent: null, run: base.yaml}
+- pipeline: {name: build, manager: independent, post-review: true, success: {zuul: {image-built: true}}}
+- pipeline: {name: early, manager: independent, success: {zuul: {image-built: true}}}
+- image: {name: debian, type: zuul}
+- job: {name: make, run: make.yaml, image-build-name: debian}
+- job: {name: plain, run: plain.yaml}
+- project: {name: ops, build: {jobs: [make]}}
+- project: {name: app, build: {jobs: [plain, theirs]}}
+"""
+
+
+def refused(made: Layout, project: str, job: str) -> bool:
+    """Return whether the jobs of a project cannot be frozen because of an image that is not its own."""
+    graph = made.freeze("build", f"git.acme/{project}", "master")
+    return any(f"job {job} references an unknown image 'debian'" in one.text for one in graph.errors)
+
+
+def test_a_job_of_another_project_cannot_say_that_it_builds_an_image() -> None:
+    graph = layout({"ops": OPS}, TENANT).freeze("build", "git.acme/ops", "master")
+    assert [job.image_build_name for job in graph.jobs] == ["debian"] and not graph.errors
+    own = "- job: {name: fake, run: f.yaml, image-build-name: debian}\n- project: {build: {jobs: [fake]}}\n"
+    assert refused(layout({"ops": OPS, "app": own}, TENANT), "app", "fake")
+    attached = "- project: {build: {jobs: [{make: {vars: {a: 1}}}]}}\n"
+    assert refused(layout({"ops": OPS.replace("theirs", "noop"), "evil": attached}, TENANT), "evil", "make")
+    variant = "- project: {build: {jobs: [{plain: {image-build-name: debian}}]}}\n"
+    assert refused(layout({"ops": OPS, "app": variant}, TENANT), "app", "plain"), "ops attaches it, too"
+    changed = "- job: {name: theirs, run: t.yaml, image-build-name: debian}\n"
+    assert refused(layout({"ops": OPS, "app": changed}, TENANT), "app", "theirs"), "ops attaches what app has changed"
+
+
+def test_before_review_nothing_that_a_job_returns_becomes_an_image() -> None:
+    pipelines = layout({"ops": OPS}, TENANT).pipelines
+    assert said_of_images(pipelines["build"], "success").built
+    assert not said_of_images(pipelines["early"], "success").built

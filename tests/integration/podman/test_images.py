@@ -1,0 +1,101 @@
+"""Images of a real podman: imported once under a name of ours, held to their digest, and gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.nodes.clouds.podman.engine import Engine
+from headgate.adapters.nodes.clouds.podman.images import NAME, PodmanImages
+from headgate.ports.cloud import SYSTEM_TAG, Failed
+from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("podman") is None, reason="needs root and podman")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    place = tmp_path_factory.mktemp("p")
+    found = [
+        "podman", "--root", str(place / "store"), "--runroot", str(place / "run"), "--storage-driver", "vfs",
+        "--cgroup-manager", "cgroupfs", "--events-backend", "none",
+    ]  # fmt: skip
+    yield found
+    subprocess.run([*found, "rmi", "-a", "-f"], check=False, capture_output=True)
+
+
+def archive(content: bytes = b"hello") -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        info = tarfile.TarInfo("etc/motd")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def wanted(upload: str, content: bytes) -> WantedImage:
+    tags = {SYSTEM_TAG: "9f0e", UPLOAD_TAG: upload, "team": "a b=c"}
+    return WantedImage(upload, "debian", "tar", hashlib.sha256(content).hexdigest(), {}, {}, tags)
+
+
+async def sent(images: PodmanImages, one: WantedImage, file: Path) -> Sent:
+    while isinstance(found := await images.send(one, {}, file), Sending):
+        await asyncio.wait(images.under_way, timeout=60)
+    return found
+
+
+async def test_an_image_is_imported_once_found_after_a_crash_listed_and_removed(
+    words: list[str], tmp_path: Path
+) -> None:
+    content, file = archive(), tmp_path / "root.tar"
+    file.write_bytes(content)
+    images, one = PodmanImages(Engine(words)), wanted("u1", content)
+    first = await images.send(one, {}, None)
+    assert isinstance(first, Sending) and first.lacks_file
+    assert await sent(images, one, file) == Sent(f"{NAME}:u1", {})
+    again = PodmanImages(Engine(words))  # as after a crash
+    assert await again.send(one, {}, None) == Sent(f"{NAME}:u1", {})
+    [listed] = await again.listed({})
+    assert listed.id == f"{NAME}:u1" and listed.tags == one.tags
+    assert await again.withdraw(one, {}) and await again.listed({}) == []
+    await again.discard({}, listed)  # it is gone, which is no error
+
+
+async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "root.tar"
+    file.write_bytes(archive(b"something else"))
+    images, one = PodmanImages(Engine(words)), wanted("u2", archive())
+    with pytest.raises(Failed, match="another image than was sent"):
+        await sent(images, one, file)
+    assert await images.listed({}) == []
+
+
+async def test_what_is_packed_or_has_names_of_its_own_is_refused(words: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "root.tar"
+    file.write_bytes(gzip.compress(archive(bytes(10**7))))
+    images = PodmanImages(Engine(words))
+    with pytest.raises(Failed, match="no plain archive"):
+        await images.send(wanted("u3", file.read_bytes()), {}, file)
+    assert await images.listed({}) == []
+
+
+async def test_an_import_that_was_cut_off_is_done_anew(words: list[str], tmp_path: Path) -> None:
+    content, file = archive(os.urandom(2**22)), tmp_path / "root.tar"
+    file.write_bytes(content)
+    images, one = PodmanImages(Engine(words)), wanted("u4", content)
+    assert isinstance(await images.send(one, {}, file), Sending)
+    await images.close()
+    other = PodmanImages(Engine(words))
+    assert await sent(other, one, file) == Sent(f"{NAME}:u4", {})
+    assert len(await other.listed({})) == 1
+    assert await other.withdraw(one, {})

@@ -1,0 +1,86 @@
+"""Images that jobs build, under clouds that lie and launchers that die; keepers that are wrong are found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from headgate.config.machines import FlatLabel
+from headgate.map.inventory.images import ImageUpload
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.services.nodes.images.choice import standing_uploads
+from headgate.services.nodes.images.keeper import ImageKeeper
+from headgate.services.nodes.images.lifecycle import UploadLife
+from headgate.services.nodes.images.retention import Spot
+from headgate.store.types import At
+from headgate.testing.nodes.builds import Broken
+from headgate.testing.nodes.imaging import ImagingSimulation, MakeKeeper
+
+SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 150))
+
+
+def test_machines_are_made_of_the_newest_good_image_and_nothing_that_was_uploaded_is_forgotten() -> None:
+    runs = [ImagingSimulation(seed) for seed in SEEDS]
+    for run in runs:
+        run.run()
+    assert sum(run.deaths for run in runs) >= len(runs) // 2
+    assert sum(run.machines for run in runs) > 10 * len(runs)
+    assert sum(run.sent for run in runs) > 4 * len(runs)
+    assert sum(run.refused for run in runs) > 0
+
+
+def is_found(keeper: MakeKeeper) -> bool:
+    for seed in range(12):
+        try:
+            ImagingSimulation(seed, keeper).run()
+        except Broken:
+            return True
+    return False
+
+
+class _Careless(UploadLife):
+    """Takes away what machines are made of."""
+
+    async def _users(self, one: ImageUpload) -> int:
+        return 0
+
+
+class CarelessKeeper(ImageKeeper):
+    """Asks nobody whether an image is used."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*given)  # type: ignore[arg-type]
+        life = self._life
+        self._life = _Careless(life.uploads, life.accounts, life.files)
+
+
+class HoardingKeeper(ImageKeeper):
+    """Keeps everything."""
+
+    def _surplus(self, wanted: Mapping[tuple[str, str], Spot]) -> list[ImageUpload]:
+        return []
+
+
+def test_a_keeper_that_takes_away_what_is_used_is_found() -> None:
+    assert is_found(CarelessKeeper)
+
+
+def test_a_keeper_that_keeps_everything_is_found() -> None:
+    assert is_found(HoardingKeeper)
+
+
+def unchecked(labels: list[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
+    found = standing_uploads(labels, map, mirror)
+    return [] if found is not None else None
+
+
+def test_a_launcher_that_does_not_check_the_upload_it_makes_machines_of_is_found() -> None:
+    def breaks(seed: int) -> bool:
+        try:
+            ImagingSimulation(seed, checks=unchecked).run()
+        except Broken:
+            return True
+        return False
+
+    assert any(breaks(seed) for seed in range(20))
