@@ -63,8 +63,8 @@ _TEXTS = {
     "ansible_split_streams b?, workspace_scheme s, workspace_checkout a, playbooks [FROZENBOOK]~, "
     "pre_playbooks [FROZENBOOK]~, post_playbooks [FROZENBOOK]~, cleanup_playbooks [FROZENBOOK]~, nodeset NODESET, "
     "vars o, extra_vars o, host_vars o, group_vars o, secret_vars o?, failure_output [s]}",
-    "ART": "{uuid s, canonical_name s, build_tenant b, build_uuid s, format s, md5sum s?, sha256 s?, url s, timestamp s, "
-    "validated b, state s, state_time s, is_locked b, lock_holder s?, uploads [UPLOAD]~}",
+    "ART": "{uuid s, canonical_name s, build_tenant b, build_uuid s, format s, md5sum s?, sha256 s?, url s, "
+    "timestamp s, validated b, state s, state_time s, is_locked b, lock_holder s?, uploads [UPLOAD]~}",
     "UPLOAD": "{uuid s, canonical_name s, artifact_uuid s, endpoint_name s, external_id s?, timestamp s, validated b, "
     "build_uuid s, state s, state_time s, is_locked b, lock_holder s?, why s?~}",
     "NODE": "{id s, uuid s, type [s], label s, state s, state_time s, next_state s?, comment s?, "
