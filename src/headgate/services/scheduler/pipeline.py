@@ -349,8 +349,7 @@ class PipelineRunner:
         guard: At,
     ) -> None:
         """Raises Faulty for an item of which something is too large for any commit."""
-        context, mirror = self._context, self._context.mirror
-        self._torn = False
+        context, mirror, self._torn = self._context, self._context.mirror, False
         turn = Turn(
             map=context.map,
             tenant=self.tenant,
