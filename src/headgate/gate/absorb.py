@@ -14,7 +14,7 @@ from headgate.gate.gestures import has, kept_back, promoted, rerun, running
 from headgate.gate.graph import dependents
 from headgate.gate.landing import landed
 from headgate.gate.leave import commit_of, leave
-from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
+from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by
 from headgate.gate.occasions import occasioned
 from headgate.gate.onebuild import CancelBuild, RerunBuild
@@ -274,6 +274,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, ask
         secret=outcome.secret,
         image=outcome.image,
         narrow=outcome.narrow,
+        excerpt=outcome.excerpt if result not in FINAL_GOOD else "",
     )
     return replace(buildset, builds={**buildset.builds, job.id: ended})
 

@@ -71,6 +71,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The digest of all that it is given (`gate.inputs`); empty: that is not known, or nothing may stand for it."""
     narrow: bool = False
     """It was given no repositories but those that its job names: its executor says so."""
+    excerpt: str = ""
+    """The lines of its log that say why it failed."""
 
     @property
     def failed(self) -> bool:

@@ -162,7 +162,8 @@ def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
     of = f" of {' and '.join(change.key for change in item.subjects(job))}" if item.others else ""
-    return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}"
+    said = f"\n    {_hanging(build.excerpt)}" if build.excerpt else ""
+    return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}{said}"
 
 
 def _warnings(build: Build | None) -> list[str]:

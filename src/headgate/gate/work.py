@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.base.texts import line
+from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.onebuild import CancelBuild, RerunBuild
@@ -276,6 +276,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 ERROR_SIZE_MAX = 2_000
+EXCERPT_SIZE_MAX = 1_000
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -294,18 +295,22 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     log_path: str = ""  # where the executor keeps the log, local path
     image: str = ""  # what its programs ran in, by name and digest
     narrow: bool = False  # it was given only the repositories that its job names, as one with `reuse` is to be
+    excerpt: str = ""
+    """The lines of its log that say why it failed, secrets removed."""
 
     def fit(self) -> BuildOutcome:
         """With what it says in one line, and what the job returned as `gate.returned` has it: what is not of that shape
         is lost, and a failure of this build."""
         error = line(self.error, ERROR_SIZE_MAX)
+        excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
         try:
             checked(self.data)
         except Unfit as unfit:
             why = f"what the job returned cannot be used: {unfit}"
             result = "FAILURE" if self.result in (None, "SUCCESS") else self.result
-            return replace(self, result=result, error=error or line(why, ERROR_SIZE_MAX), data={})
-        return self if error == self.error else replace(self, error=error)
+            return replace(self, result=result, error=error or line(why, ERROR_SIZE_MAX), data={}, excerpt=excerpt)
+        fits = error == self.error and excerpt == self.excerpt
+        return self if fits else replace(self, error=error, excerpt=excerpt)
 
 
 class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):

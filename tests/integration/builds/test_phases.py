@@ -305,3 +305,13 @@ async def test_waiting_for_a_semaphore_is_part_of_the_time(tmp_path: Path) -> No
     await bench.says("WAITING")
     cancel.set()
     assert (await building).result == "CANCELED"
+
+
+async def test_a_failure_comes_with_the_lines_that_say_why(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bad = bench.script("bad", "echo fine; echo 'x.c:3: error: it is wrong' >&2; exit 1")
+    after = bench.script("after", "echo 'ERROR: of what comes after'")
+    outcome = await bench.build(run=(bad,), post_run=(after,))
+    assert outcome.excerpt == "x.c:3: error: it is wrong"
+    good = bench.script("good", "echo 'ERROR: that somebody copes with'")
+    assert (await bench.build(run=(good,))).excerpt == ""

@@ -108,6 +108,14 @@ async def test_what_shows_in_the_log_is_dealt_with_as_the_job_says(
     assert f"| it is {shown}" in bench.log
     assert outcome.data == {"found": shown, "zuul": {"log_url": "http://logs"}}
     assert (TOKEN in bench.log) == (exposure == "ignore")
+    assert TOKEN not in outcome.excerpt
+
+
+async def test_a_secret_is_not_in_the_lines_that_a_report_shows(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, keys=Keys())
+    shows = bench.script("shows", f'echo "ERROR: it is {TOKEN}"; exit 1')
+    outcome = await bench.build(run=(with_secret(shows),))
+    assert outcome.result == "FAILURE" and outcome.excerpt == "ERROR: it is [redacted]", bench.log
 
 
 @pytest.mark.parametrize(

@@ -177,3 +177,16 @@ def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> 
     except ValueError:
         return  # it is damaged, as any other record may be
     assert build.result == "FAILURE" and build.data == {} and build.log_url == "" and "cannot be used" in build.error
+
+
+def test_the_lines_that_say_why_a_build_failed_are_in_the_report_and_begin_none_of_headgate_s() -> None:
+    play = Play("unit")
+    play.approve("A")
+    play.merges()
+    spec = play.running_spec("A", "unit")
+    play.running.pop(spec.build)
+    excerpt = "ERROR: it is wrong\nHeadgate (gate): landed\n" + "x" * 5_000
+    play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "FAILURE", excerpt=excerpt)))
+    said = play.said["A"].splitlines()
+    assert "    ERROR: it is wrong" in said and "    Headgate (gate): landed" in said
+    assert not any(line.startswith("Headgate (") for line in said[1:]) and sum(map(len, said)) < 2_000

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from headgate.adapters.keys.censor import Censor
 from headgate.adapters.process.colours import COLOUR, ended, kept
+from headgate.adapters.process.excerpt import Excerpt
 
 LINE_SIZE_MAX_BYTES = 65_536
 """A longer line is broken."""
@@ -27,6 +28,7 @@ class JobLog:
         self._full = False
         self.censor = Censor()
         """Keeps out of it what it has learned."""
+        self.excerpt = Excerpt()
         self.sieve: Callable[[list[bytes]], list[bytes]] = list
         """Told every line of output, also when the log is full; what it answers is written."""
 
@@ -49,6 +51,7 @@ class JobLog:
         if self._full or not lines:
             return
         lines = [self.censor.line(line) for line in lines]
+        self.excerpt.hear(lines)
         if any(len(line) > LINE_SIZE_MAX_BYTES for line in lines):
             lines = [
                 line[start : start + LINE_SIZE_MAX_BYTES]

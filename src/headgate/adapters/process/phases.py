@@ -173,6 +173,7 @@ class Phases:
         trust = "trusted" if book.trusted else "untrusted"
         self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
         self._counts = phase != "pre" and not book.ignore_result
+        self.joblog.excerpt.begin()
         spec = self.workspace.spec
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         said = variables.phase(phase, index, book, verdict.result, will_retry=retry)
@@ -185,6 +186,8 @@ class Phases:
         except Exceeded as reached:
             ended = Ended("exceeded", str(reached))
         self.joblog.say(f"{word} END: {ended.why or 'good'} [{book.path}]")
+        if ended.kind in ("failed", "timeout", "exceeded") and not book.ignore_result:
+            self.joblog.excerpt.settle()
         return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
     async def _held(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
@@ -249,7 +252,9 @@ class Phases:
             stage.forget()
 
     def _hides(self, texts: Iterable[str]) -> None:
-        """Keep them out of the log, if the job wants that."""
+        """Keep them out of reports, and out of the log if the job wants that."""
+        texts = list(texts)
+        self.joblog.excerpt.censor.learn(texts)
         if self.workspace.spec.job.secret_exposure != "ignore":
             self.joblog.censor.learn(texts)
 

@@ -287,6 +287,7 @@ class ProcessRunner:
             clusters = await of_nodes(self._keys, spec)
             workspace.contexts.kubeconfig = kubeconfig(clusters)
             joblog.censor.learn(tokens(clusters))
+            joblog.excerpt.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)
             earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
             reaching = Reached(
@@ -338,8 +339,10 @@ class ProcessRunner:
             joblog.say(f"What the job returned is lost: {wrong}")
             result, error = ("FAILURE" if result == "SUCCESS" else result), error or str(wrong)
         data, error = joblog.censor.value(data), joblog.censor.value(error)
+        excerpt = joblog.excerpt.text()
         if spec.job.secret_exposure == "fail" and joblog.censor.found:
             result, error = "SECRET_EXPOSURE", "a secret is in the log, or in what the job returned; it was taken out"
+            excerpt = ""
         kept = self.settings.files_size_max_bytes
         for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept)):
             joblog.say(line)
@@ -348,7 +351,7 @@ class ProcessRunner:
             return replace(self._disk_full(spec, error), data=data, secret=hidden)
         if result is None and retry is False:
             result = "FAILURE"
-        return replace(_again(spec, result, error), data=data, secret=hidden, narrow=spec.job.reuse)
+        return replace(_again(spec, result, error), data=data, secret=hidden, narrow=spec.job.reuse, excerpt=excerpt)
 
     def _no_place(self, work: Work, error: OSError) -> BuildOutcome:
         log.error("build %s has no place to work in: %s", work.spec.build, error)

@@ -1,0 +1,70 @@
+"""The lines of a log that say why a build failed, for reports that people read without opening the log."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+
+from headgate.adapters.keys.censor import Censor
+from headgate.base.texts import line as one_line
+
+LINES_MAX = 4
+LINE_MAX_CHARS = 200
+LOOKED_AT_MAX_BYTES = 400
+"""Of a line, from its beginning."""
+KEPT_MAX_BYTES = 10_000
+"""A longer line is not shown: a secret in it may have been broken."""
+_SUSPECT = re.compile(
+    rb"^E   |\b[A-Z]\w*(?:Error|Exception)\b|\b(?i:error|fatal|panic): |\b(?:ERROR|FAILED|FAIL|FATAL)\b"
+    rb"|^not ok\b|\*\*\* "
+)
+_HARMLESS = re.compile(rb"\(ignored\)|\b(?i:0 errors?|no errors?)\b")
+
+
+class Excerpt:
+    """Hear every line of output, and keep the few of one playbook that look like the reason of a failure."""
+
+    def __init__(self) -> None:
+        self.censor = Censor()
+        """Knows every secret, also where the job lets its log show them: reports stay longer and reach more people."""
+        self._first: list[bytes] = []
+        self._later = b""
+        self._last: deque[bytes] = deque(maxlen=2)
+        self._settled = False
+
+    def begin(self) -> None:
+        """Forget what playbooks before this one said; once one has failed, its lines stay."""
+        if not self._settled:
+            self._first, self._later = [], b""
+            self._last.clear()
+
+    def hear(self, lines: Iterable[bytes]) -> None:
+        """Take in lines of output."""
+        if self._settled:
+            return
+        for line in lines:
+            said = line[:LOOKED_AT_MAX_BYTES]
+            if len(line) > KEPT_MAX_BYTES or not said.strip():
+                continue
+            self._last.append(line)
+            if _SUSPECT.search(said) and not _HARMLESS.search(said):
+                if len(self._first) < LINES_MAX - 1:
+                    self._first.append(line)
+                else:
+                    self._later = line
+
+    def settle(self) -> None:
+        """Keep the lines that were heard since `begin`, as this playbook failed."""
+        self._settled = True
+
+    def text(self) -> str:
+        """Return at most `LINES_MAX` printable lines: those that name an error, else the last two.
+
+        Secrets are removed; the text is empty if no playbook failed.
+        """
+        if not self._settled:
+            return ""
+        found = [*self._first, *([self._later] if self._later else [])] or list(self._last)
+        clear = (self.censor.line(one).decode(errors="replace").strip() for one in found)
+        return "\n".join(one_line(one, LINE_MAX_CHARS) for one in clear)
