@@ -87,17 +87,17 @@ tests/node/node_modules: tests/node/package-lock.json
 		echo "npm does not reach its registry: clients in Node and logging in are not tested"
 
 # Packages are those of requirements/*.txt, each with its hash; see `lock`.
-INSTALL = $(BIN)/pip install -q --require-hashes -r requirements/$(1).txt && \
+INSTALL = echo "Installing packages into .venv: a minute or two, the first time" && $(BIN)/pip install -q --require-hashes -r requirements/$(1).txt && \
 	$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 
 .venv/.run: .venv/bin/python pyproject.toml requirements/run.txt
-	$(call INSTALL,run)
+	@$(call INSTALL,run)
 	touch $@
 
 .venv/.demo: .venv/bin/python pyproject.toml requirements/demo.txt
-	$(call INSTALL,demo)
+	@$(call INSTALL,demo)
 	touch $@
 
 .venv/.dev: .venv/bin/python pyproject.toml requirements/dev.txt
-	$(call INSTALL,dev)
+	@$(call INSTALL,dev)
 	touch $@ .venv/.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -20,14 +21,31 @@ from .headgate import wait_for
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 
 
-def test_the_demo_ends_as_it_says(tmp_path: Path) -> None:
-    done = subprocess.run([HEADGATE, "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
-    assert "WARNING" not in done.stderr, done.stderr
-    assert "demo.example/app master zuul.yaml:5: error: the job 'jobs-that-nobody-defined'" in done.stdout
-    assert "a worker is told: report of gate, success: " in done.stdout
-    assert "Traceback" not in done.stderr
+EVENTS = "a worker is told: "
+
+
+def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> None:
+    with kept(tmp_path, "git", "-v") as (running, said):
+        text = said.read_text()
+        story, _, rest = text.partition("\nYour turn:\n")
+        assert "demo.example/app master zuul.yaml:5: error: the job 'jobs-that-nobody-defined'" in story
+        assert "a worker is told: report of gate, success: " in story
+        without, _, gated = story.partition("With Headgate")
+        assert without.count("passes\n") == 2 and "AttributeError: module 'core' has no attribute 'add'" in without
+        assert "AttributeError: module 'core' has no attribute 'add'" in gated.partition("rejected  api")[2]
+        assert len([line for line in story.splitlines() if line and not line.startswith(EVENTS)]) <= 25, story
+        at_once = int(found(gated, r"as up to (\d+) are tested at once"))
+        assert 1 < at_once <= 8 and "pass all tests together" in gated
+        commands = [line.partition("  #")[0] for line in rest.splitlines() if line.startswith("  ")]
+        mine = {**os.environ, "GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org",
+                "GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.org"}  # fmt: skip
+        subprocess.run(["sh", "-ec", "\n".join(commands)], cwd=tmp_path, check=True, capture_output=True, env=mine)
+        hub = tmp_path / "demo" / "hub" / "app"
+        wait_for("it lands", lambda: "HELLO" in run_git("ls-tree", "--name-only", "master", at=hub))
+        running.send_signal(signal.SIGINT)
+        assert running.wait(DEADLINE_S) == 0, said.read_text()
+        assert said.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
+        assert "Traceback" not in said.read_text() and "WARNING" not in said.read_text(), said.read_text()
 
 
 def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> None:
@@ -39,11 +57,11 @@ def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> No
 
 
 @contextmanager
-def kept(directory: Path, forge: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def kept(directory: Path, forge: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Provide a demonstration that was played and stays, and what it printed."""
     said = directory / "said"
     with open(said, "wb") as out:
-        command = [HEADGATE, "demo", "--forge", forge, "--keep", "--directory", str(directory / "demo")]
+        command = [HEADGATE, "demo", "--forge", forge, "--keep", *options, "--directory", str(directory / "demo")]
         running = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
     try:
         wait_for(

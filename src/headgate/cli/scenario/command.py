@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -22,14 +23,19 @@ from headgate.cli.scenario.forges.table import VENUES
 from headgate.cli.scenario.play import Play
 from headgate.cli.scenario.venue import Venue
 from headgate.cli.settings import read
+from headgate.ports.history import Question
+from headgate.web.shapes import StatusShape
 from headgate.web.status import Status, timed
 
 REFRESH_S = 0.2
 INTERRUPTED = 130
+RECORDED_LOOKS = 50
+GATE = "gate"
 
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Go on serving the pages afterwards, until interrupted.")
+@click.option("-v", "--verbose", is_flag=True, help="Print events as a worker hears them, and whole answers.")
 @click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to play; must be empty.")
 @click.option(
     "--forge",
@@ -43,28 +49,33 @@ INTERRUPTED = 130
     default="gate",
     help="Why gating matters; or machines that are burned in before builds are given them (needs sshd).",
 )
-def command(keep: bool, directory: Path | None, forge: str, story: str) -> None:
+def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story: str) -> None:
     """Play a scenario that shows what Headgate does.  Exit status 0 only if all is as expected."""
     check_git()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
         if story == "machines":
             sys.exit(machines.play(directory or Path(name), Console(highlight=False, soft_wrap=True)))
-        sys.exit(asyncio.run(_demo(directory or Path(name), forge, keep)))
+        sys.exit(asyncio.run(_demo(directory or Path(name), forge, keep, verbose)))
 
 
-async def _demo(root: Path, forge: str, keep: bool) -> int:
+async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
     console = Console(highlight=False, soft_wrap=True)
-    async with VENUES[forge](root, console.print) as venue:
-        console.print(f"Creating one repository of configuration and three of code in {root}")
+
+    def silent(_: str) -> None:
+        """Print nothing of what a worker hears."""
+
+    async with VENUES[forge](root, console.print if verbose or forge != "git" else silent) as venue:
         await venue.build()
         (root / "tenants.yaml").write_text(venue.tenants)
         (root / "headgate.conf").write_text(files.SETTINGS + venue.settings)
-        play = Play(root, venue, lambda text: console.print(f"[bold]»[/] {text}"))
-        return await _gate(root, play, venue, keep, console)
+        play = Play(root, venue, lambda text: console.print(text, markup=False))
+        if not await asyncio.to_thread(play.without_gate):
+            return 1
+        return await _gate(root, play, venue, keep, verbose, console)
 
 
-async def _gate(root: Path, play: Play, venue: Venue, keep: bool, console: Console) -> int:
+async def _gate(root: Path, play: Play, venue: Venue, keep: bool, verbose: bool, console: Console) -> int:
     """Return the exit status; a signal ends all of it."""
     stop, served = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,38 +100,69 @@ async def _gate(root: Path, play: Play, venue: Venue, keep: bool, console: Conso
                     console.print(line, markup=False)
                 console.print(f"The pages stay at {whole.context.root_url}/ until you press Ctrl-C")
                 await running
+            else:
+                console.print("Your turn: headgate demo --keep")
         finally:
             stop.set()
             await end(scenario)
             await running
-    return _verdict(play, scenario.result(), console)
+    return _verdict(play, scenario.result(), verbose, console)
 
 
 async def _scenario(play: Play, venue: Venue, whole: Process, served: asyncio.Event, console: Console) -> bool:
     await served.wait()
     tenants = whole.scheduler.tenants if whole.scheduler else {}
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
-    console.print(f"Headgate runs; watch the queues at {whole.context.root_url}/")
     await venue.attend(whole)
+    console.print("\nWith Headgate, both are pushed, and six more changes; all are approved.")
+    console.print(f"Each is tested on what is ahead of it: {whole.context.root_url}/")
     await play.propose()
-    status = Status(whole.context, tenants)
-    await play.approve()
+    status, begun_s = Status(whole.context, tenants), time.monotonic()
+    most = 0
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        outcomes = asyncio.ensure_future(play.outcomes())
+        outcomes = asyncio.ensure_future(play.answers())
         try:
             while not outcomes.done():
-                live.update(board(timed(status.of(venue.tenant), whole.context.now_ms())), refresh=True)
+                now = timed(status.of(venue.tenant), whole.context.now_ms())
+                live.update(board(now), refresh=True)
+                most = max(most, tested(now))
                 await asyncio.wait([outcomes], timeout=REFRESH_S)
             await outcomes
         finally:
             await end(outcomes)
+    took_s, alone_s = time.monotonic() - begun_s, await _in_turn_s(whole, venue.tenant, len(play.changes))
+    console.print(f"{took_s:.1f} s, as up to {most} are tested at once; one by one, their jobs take {alone_s:.1f} s.")
     return await asyncio.to_thread(play.heads_pass)
 
 
-def _verdict(play: Play, heads_good: bool, console: Console) -> int:
-    """Says why each rejected change was, and the counts; the exit status."""
+def tested(status: StatusShape) -> int:
+    """Return how many items of the gate have a job that runs."""
+    items = (
+        item
+        for pipeline in status.pipelines
+        if pipeline.name == GATE
+        for queue in pipeline.change_queues
+        for head in queue.heads
+        for item in head
+    )
+    return sum(any(job.start_time and job.result is None for job in item.jobs) for item in items)
+
+
+async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
+    """Return the seconds that the last builds of all changes in the gate took together, one after another."""
+    asked = Question({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
+    for _ in range(RECORDED_LOOKS):
+        if len(await whole.history.buildsets(tenant, asked)) >= changes:
+            break
+        await asyncio.sleep(REFRESH_S)
+    builds = await whole.history.builds(tenant, asked)
+    return sum(build.duration or 0.0 for build in builds if build.job_name in files.IN_TURN)
+
+
+def _verdict(play: Play, heads_good: bool, verbose: bool, console: Console) -> int:
+    """Print the counts, with `verbose` the whole answer to each rejected change, and return the exit status."""
     for played in play.changes:
-        if played.outcome == "rejected":
+        if verbose and played.outcome == "rejected":
             console.print(f"\n{played.change} was rejected:", style="bold")
             console.print(played.note, markup=False)
     wrong = [played for played in play.changes if played.outcome != played.expected]

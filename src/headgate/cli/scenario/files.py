@@ -53,6 +53,7 @@ TOGETHER = """#!/bin/sh
 # All tests of all three repositories, at the state they would be in.
 cd "$ZUUL_SRC_ROOT/demo.example/{owner}"
 export PYTHONPATH="$PWD/core:$PWD/api:$PWD/app"
+sleep 2    # as long as a small suite takes
 for project in core api app; do
     (cd "$project" && python3 -m unittest discover -p 'test_*.py') || exit 1
 done
@@ -122,11 +123,16 @@ APP = {
     "zuul.yaml": "- project:\n    gate:\n      jobs:\n        - announce\n",
 }
 
+IN_TURN = ("unit", "together")
+"""Jobs of which one waits for the other."""
 CODE = {"core": CORE, "api": API, "app": APP}
 SETTINGS = """\
 [scheduler]
 tenant_config = tenants.yaml
 state_dir = state
+
+[executor]
+builds = 8
 
 [web]
 port = 0

@@ -81,7 +81,6 @@ class PlainGit:
     settings: str
     tenant: str = "demo"
     tenants: str = TENANTS
-    proposes: str = "git push: "
     _whole: Process | None = None
     _commits: dict[Proposed, str] = field(default_factory=dict)
 
@@ -127,7 +126,14 @@ class PlainGit:
         return self.repositories.hub / project
 
     def doors(self) -> Sequence[str]:
-        return ()
+        app = self.clone("app")
+        return (
+            "\nYour turn:",
+            f"  git clone {app} mine && cd mine",
+            "  echo hello > HELLO && git add HELLO && git commit -m 'Say hello'",
+            "  git push origin HEAD:refs/for/master/hello         # proposes it",
+            "  git push origin HEAD:refs/approved/master/hello    # approves it: it lands if it passes",
+        )
 
 
 @asynccontextmanager

@@ -1,20 +1,23 @@
-"""The play: changes are proposed and approved at a venue, and what became of each is read there."""
+"""The play: what happens to two changes without a gate; then changes go through one, and each gets an answer."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.cli.scenario import files
+from headgate.cli.scenario.trial import Merged, Trial
 from headgate.cli.scenario.venue import Proposed, Venue
 
 OUTCOME_TIMEOUT_S = 90.0
 LOOK_INTERVAL_S = 0.1
+RENAME = Merged("core", "Rename add to plus; nobody uses it", {"core.py": files.RENAMED})
+PERIMETER = Merged("api", "Compute perimeters with core.add", {"api.py": files.USES_ADD, "test_api.py": files.TEST_ADD})
+_REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
 
 
 @dataclass(slots=True)
@@ -22,16 +25,24 @@ class Played:
     """One proposed change, what should become of it, and what did."""
 
     change: Proposed
+    title: str
     expected: str
     """landed | rejected"""
     outcome: str = "lost"
     note: str = ""
 
+    @property
+    def reason(self) -> str:
+        """Return the line of the answer that names the error; empty if there is none."""
+        lines = [line.strip() for line in self.note.splitlines()]
+        return next((line for form in _REASONS for line in lines if form.fullmatch(line)), "")
+
 
 class Play:
     def __init__(self, root: Path, venue: Venue, say: Callable[[str], None]) -> None:
         self.changes: list[Played] = []
-        self._root, self._venue, self._say = root, venue, say
+        self._venue, self._say = venue, say
+        self._trial = Trial(root, venue.clone)
 
     async def _propose(
         self,
@@ -43,39 +54,55 @@ class Play:
         needs: Proposed | None = None,
     ) -> Proposed:
         change = await self._venue.propose(project, topic, content, title, needs)
-        self.changes.append(Played(change, expected))
+        self.changes.append(Played(change, title, expected))
         return change
 
+    def without_gate(self) -> bool:
+        """Merge the two changes that break each other as people do, and say what that comes to.
+
+        Return whether the tests fail with both, and with neither alone.
+        """
+        self._say("Three repositories need each other: app calls api, and api calls core.")
+        self._say("Two people each write a change; alone, each passes all tests:")
+        good = True
+        for change in (RENAME, PERIMETER):
+            failures = self._trial.failures(change)
+            good = good and not failures
+            self._say(f"  {change.project:4}  {change.title:36}  {'FAILS' if failures else 'passes'}")
+        self._say("Without a gate both are merged. Git sees no conflict, and master is red:")
+        lines = self._trial.failures(RENAME, PERIMETER)
+        for line in lines[:2]:
+            self._say(f"  {line}")
+        return good and bool(lines)
+
     async def propose(self) -> None:
-        """All of them, each on the heads as they are now."""
-        by = self._venue.proposes
-        self._say(f"{by}two changes that have nothing to do with each other")
+        """Propose all changes, each on the heads as they are now."""
         await self._propose("core", "docs", {"README": "Arithmetic.\n"}, "Say what core is")
         await self._propose("app", "docs", {"README": "The application.\n"}, "Say what app is")
-        self._say(f"{by}two changes that pass alone but break together, and one behind them")
-        await self._propose("core", "rename-add", {"core.py": files.RENAMED}, "Rename add to plus; nobody uses it")
-        uses = {"api.py": files.USES_ADD, "test_api.py": files.TEST_ADD}
-        await self._propose("api", "perimeter", uses, "Compute perimeters with core.add", "rejected")
+        await self._propose(RENAME.project, "rename-add", dict(RENAME.content), RENAME.title)
+        await self._propose(PERIMETER.project, "perimeter", dict(PERIMETER.content), PERIMETER.title, "rejected")
         await self._propose("app", "license", {"LICENSE": "Do what you like.\n"}, "Add a licence")
-        self._say(f"{by}a pair across repositories, the second with a Depends-On footer")
         sub = {"core_sub.py": files.WITH_SUB, "test_own_sub.py": files.TEST_SUB}
         first = await self._propose("core", "sub", sub, "Subtract")
         gap = {"api_gap.py": files.USES_SUB, "test_gap.py": files.TEST_GAP}
-        await self._propose("api", "gap", gap, "Compute gaps", needs=first)
-        self._say(f"{by}a change that breaks its own configuration")
+        await self._propose("api", "gap", gap, "Compute gaps; depends on the change to core", needs=first)
         await self._propose("app", "broken", {"zuul.yaml": files.BROKEN}, "Run a job that does not exist", "rejected")
 
-    async def approve(self) -> None:
+    async def answers(self) -> None:
+        """Approve all of them, and wait for the answer to each."""
+        await self._approve()
+        await self._outcomes()
+
+    async def _approve(self) -> None:
         """One after the other, as people do.  Repositories are watched each on its own: what is approved at one moment
         may be seen in another order, and that decides which of two that break each other fails."""
         await self._venue.checked([played.change for played in self.changes])
-        self._say(f"{self._venue.proposes}all of them are approved")
         for played in self.changes:
             await self._venue.approve(played.change)
             if played is not self.changes[-1]:
                 await self._venue.heard(played.change)
 
-    async def outcomes(self) -> None:
+    async def _outcomes(self) -> None:
         """Wait until it is told of each change that it landed or was rejected."""
         end = time.monotonic() + OUTCOME_TIMEOUT_S
         while time.monotonic() < end and any(played.outcome == "lost" for played in self.changes):
@@ -88,25 +115,14 @@ class Play:
         outcome, played.note = await self._venue.look(played.change)
         if outcome:
             played.outcome = outcome
-            self._say(f"{outcome}: {played.change}")
+            self._say(f"  {outcome:8}  {played.change.project:4}  {played.title}")
+            if played.reason:
+                self._say(f"            {played.reason}")
 
     def heads_pass(self) -> bool:
-        """Return the tests of the head of every branch, run here and now."""
-        checkout = self._root / "heads"
-        for name in files.CODE:
-            clone = ["git", "clone", "-q", str(self._venue.clone(name)), str(checkout / name)]
-            subprocess.run(clone, check=True, capture_output=True)
-        good = True
-        path = ":".join(str(checkout / name) for name in files.CODE)
-        for name in files.CODE:
-            done = subprocess.run(
-                [sys.executable, "-m", "unittest", "discover", "-p", "test_*.py"],
-                cwd=checkout / name,
-                env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
-                capture_output=True,
-                check=False,
-                text=True,
-            )
-            self._say(f"head of {name}: tests {'pass' if done.returncode == 0 else 'FAIL'}")
-            good = good and done.returncode == 0
-        return good
+        """Say whether the heads of all repositories pass all tests together, and return it."""
+        failures = self._trial.failures()
+        self._say(f"The heads of {', '.join(files.CODE)} {'FAIL' if failures else 'pass'} all tests together.")
+        for line in failures:
+            self._say(f"  {line}")
+        return not failures

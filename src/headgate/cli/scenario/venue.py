@@ -33,11 +33,6 @@ class Venue(Protocol):
     def tenants(self) -> str: ...
     @property
     def tenant(self) -> str: ...
-    @property
-    def proposes(self) -> str:
-        """Return what begins a line that says what is proposed."""
-        ...
-
     async def build(self) -> None:
         """Make the repositories."""
 

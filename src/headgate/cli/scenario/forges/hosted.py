@@ -48,7 +48,6 @@ class Hosted:
     say: Callable[[str], None]
     settings: str = ""
     tenant: str = TENANT
-    proposes: str = ""
     _paths: dict[Proposed, str] = field(default_factory=dict)
     _told: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Path -> what was said of it already."""
