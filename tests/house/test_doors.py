@@ -117,6 +117,21 @@ NOT_OF_JOBS = {
         "stage": "in a tree of playbooks, and beside the work directory: a job can read them only",
         "write_variables": "beside the work directory: a job can read it only",
     },
+    "adapters/process/zygotes/entry.py": {
+        **dict.fromkeys(
+            ("_begin", "_copied", "_identity", "_text", "of", "to"), "/proc or a pipe, before anything of it runs"
+        ),
+    },
+    "adapters/process/zygotes/playbook.py": {
+        **dict.fromkeys(("_lay", "_left", "load"), "a directory of the zygote, which no sandbox has"),
+        **dict.fromkeys(("shared_memory", "stale"), "/proc, and a pipe"),
+    },
+    "adapters/process/zygotes/pool.py": {"interpreter": "a program of the machine, which no job can write"},
+    "adapters/process/zygotes/program.py": {
+        "_warmed": "/proc",
+        "main": "a pipe",
+        "marks": "programs and packages of the machine, which no job can write",
+    },
 }
 """Module -> function that touches files by path -> why no job can write what it touches."""
 

@@ -36,6 +36,7 @@ TASKS = {
     "adapters/process/network/networks.py": "doors end with the network they are in",
     "adapters/process/processes.py": "a process, its output, its cancellation: one of them ends the others",
     "adapters/process/workspace.py": "checkouts of one build in their group",
+    "adapters/process/zygotes/pool.py": "what is begun ahead ends with the pool",
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/audience.py": "a server and a worker that end with the demo",
     "cli/scenario/stage.py": "the gate beside its demonstration",

@@ -44,6 +44,7 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
         ansible=environments(settings),
         images=image_supply(settings),
         manage_ansible=FLAGS[get("executor", "manage_ansible").lower()],
+        warm_ansible=FLAGS[get("executor", "warm_ansible").lower()],
     )
 
 

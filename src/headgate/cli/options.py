@@ -226,6 +226,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "manage_ansible": Option(
             "flag", "no", "Whether a version that a job asks for is installed, from PyPI, when it is not there."
         ),
+        "warm_ansible": Option("flag", "yes", "Whether playbooks are copies of a process that has imported Ansible."),
         "memory_max_mb": Option("integer:16,1000000000", "8000", "Memory of a build, with its files in /tmp."),
         "processes_max": Option("integer:8,4000000", "2000", "Processes and threads of a build at a time."),
         "disk_max_mb": Option("integer:1,1000000000", "20000", "What a build may have on disk."),

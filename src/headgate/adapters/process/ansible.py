@@ -12,6 +12,7 @@ import msgspec
 from headgate.adapters.ansible.environments import Environment, beside
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process.context.facts import Facts
+from headgate.adapters.process.context.places import Context
 from headgate.adapters.process.context.values import (
     EVALUATED_SIZE_MAX_BYTES,
     LOCALHOST,
@@ -29,7 +30,9 @@ from headgate.adapters.process.context.values import (
 from headgate.adapters.process.inventory import Hosts, Inventory, known_host
 from headgate.adapters.process.joboutput import EVENTS, EVENTS_VARIABLE
 from headgate.adapters.process.workspace import Stage, Unusable, Workspace
+from headgate.adapters.process.zygotes.playbook import NOWHERE
 from headgate.adapters.work.directory import Directory, Strange
+from headgate.config.model import Playbook
 
 PLUGINS = Path(__file__).parent / "ansible_plugins"
 EVALUATE = PLUGINS / "evaluate.yaml"
@@ -153,7 +156,7 @@ class Playbooks:
                 file.write_bytes(for_ansible(literal(said)))
 
     def _command(self, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
-        program = self._environment.program if self._environment else beside()
+        program = program_of(self._environment)
         if program is None:
             raise Unusable(MISSING)
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
@@ -203,6 +206,19 @@ def _sockets(stage: Stage) -> Path:
     build = stage.own.parents[1].name[:12]
     short = Path("/tmp", f"headgate-{build}-{stage.own.name}")
     return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else short
+
+
+def program_of(environment: Environment | None) -> str | None:
+    """Return what runs playbooks, if there is anything."""
+    return environment.program if environment else beside()
+
+
+def shared_config() -> str:
+    """Return the settings of a playbook that is nowhere: with them Ansible is imported where its copies are to run."""
+    nowhere = Path(NOWHERE)
+    own, context = nowhere / "playbooks" / "0", Context(nowhere / "contexts" / "0", trusted=False)
+    stage = Stage(Playbook("", "", "", ""), nowhere / "play.yaml", (), context, own, own / "said", ())
+    return _config(stage, own / "known_hosts")
 
 
 def _config(stage: Stage, known: Path) -> str:

@@ -304,6 +304,7 @@ class Phases:
             secret=stage.context.secret,
             contained=not (stage.book.trusted or stage.is_ansible),
             begins=self.contact.begun,
+            plays=stage.is_ansible,
         )
         return await self.cell.run(asked, self.joblog, cancel, max(0.0, limit_s))
 

@@ -12,7 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
 from headgate.adapters.process.bounds.watch import Limiter, Watch
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
 from headgate.adapters.process.sandbox import Confined
+from headgate.adapters.process.supervisor import Cold
 from headgate.base.tasks import end
 
 GRACE_S = 2.0
@@ -80,13 +81,14 @@ class Keeper:
         spaces: Spaces = NOWHERE_ELSE,
         owner: int | None = None,
         box: Mapping[str, Any] | None = None,
+        playbook: Mapping[str, Any] | None = None,
     ) -> int | str:
         """Exit status; or `timeout` or `cancel`, when it was ended for that.  Nothing it started is left running.
         It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `box`: see `boxes`.
-        `root` is all of the build, and `whose` has one part of the processors.
+        `root` is all of the build, and `whose` has one part of the processors.  `playbook`: see `zygotes.pool`.
 
-        Raises Exceeded when a limit was reached; OSError when it cannot be started, the log cannot be written, or the
-        disk is full.
+        Raises Cold when a zygote cannot run it, and nothing of it was run; Exceeded when a limit was reached; OSError
+        when it cannot be started, the log cannot be written, or the disk is full.
         """
         request = {
             "command": command.command,
@@ -97,6 +99,7 @@ class Keeper:
             "grace_s": GRACE_S,
             "owner": owner,
             "box": box,
+            "playbook": playbook,
         }
         source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(sink, True)
@@ -149,14 +152,21 @@ class Keeper:
                     raise
 
     def _begin(self) -> None:
+        place = str(Path(__file__).parents[3])
+        self._spawn(lambda fd: [sys.executable, "-I", "-S", "-c", _PROGRAM, place, str(fd)])
+
+    def _spawn(self, words: Callable[[int], Sequence[str]], *fds: int, **options: Any) -> None:
+        """`words` are of the socket that it has.  Raises OSError."""
         self._socket, its = socket.socketpair()
+        environment = {"PATH": os.environ.get("PATH", os.defpath), **options.pop("environment", {})}
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(its.fileno())],
+                words(its.fileno()),
                 stdin=subprocess.DEVNULL,
-                pass_fds=[its.fileno()],
-                env={"PATH": os.environ.get("PATH", os.defpath)},
+                pass_fds=[its.fileno(), *fds],
+                env=environment,
                 start_new_session=True,
+                **options,
             )
 
     def close(self) -> None:
@@ -178,8 +188,10 @@ class _Command:
 
     def __init__(self, control: socket.socket, output: _Output, cancel: asyncio.Event, watch: Watch) -> None:
         self._control, self._output, self._cancel, self._watch = control, output, cancel, watch
+        self._playbook = False
 
     async def whole(self, request: dict[str, Any], spaces: Spaces, timeout_s: float) -> int | str:
+        self._playbook = request["playbook"] is not None
         answer = asyncio.ensure_future(self._asked(request, spaces))
         cancelled = asyncio.ensure_future(self._cancel.wait())
         exceeded = asyncio.ensure_future(self._watch.exceeded())
@@ -220,7 +232,7 @@ class _Command:
             answer: dict[str, Any] = json.loads(found)  # JSON, see supervisor
             return answer
         except (ConnectionError, ValueError):
-            return {}
+            return {} if found else {"cold": "the process that was to start it was killed"}
 
     async def _say(self, word: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -229,6 +241,8 @@ class _Command:
     def _status(self, answer: dict[str, Any]) -> int:
         if answer.get("left"):
             self._output.say(f"These processes could not be ended: {answer['left']}")
+        if self._playbook and "cold" in answer:
+            raise Cold(answer["cold"])
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["filename"])
         if "status" not in answer:

@@ -19,7 +19,7 @@ from headgate.adapters.ansible.supply import Supply
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
 from headgate.adapters.metrics.room import Room
 from headgate.adapters.nodes.machines import Machine, Machines, NoNode
-from headgate.adapters.process.ansible import Playbooks
+from headgate.adapters.process.ansible import Playbooks, program_of, shared_config
 from headgate.adapters.process.bounds.budget import Bounds
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.clusters import kubeconfig, servers, tokens
@@ -40,6 +40,7 @@ from headgate.adapters.process.processes import Keeper, kill_left
 from headgate.adapters.process.returning import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
 from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.adapters.process.zygotes.pool import Zygotes
 from headgate.adapters.work import held
 from headgate.adapters.work.collecting import collect
 from headgate.adapters.work.directory import remove
@@ -78,6 +79,8 @@ class RunnerSettings:
     """None: the Ansible beside Headgate runs every playbook."""
     manage_ansible: bool = False
     """Whether versions are installed that jobs ask for."""
+    warm_ansible: bool = True
+    """Whether playbooks are copies of a process that has imported Ansible, where that can be done."""
     images: ImageSupply | None = None
     """What jobs may have their programs run in; None: no job runs in a container."""
 
@@ -124,7 +127,8 @@ class ProcessRunner:
             processes_max=0 if self.limiter.groups.complete else settings.bounds.processes_max,
         )
         self._keeper = Keeper(self.limiter)
-        self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet)
+        self.zygotes = Zygotes(self.limiter, shared_config(), wanted=settings.warm_ansible)
+        self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet, self.zygotes)
         self._images = Images(settings.images, settings.bounds, self.sandbox)
         self._machines = Machines(settings.machines)
         self._supply = Supply(settings.ansible, manages=settings.manage_ansible)
@@ -165,6 +169,7 @@ class ProcessRunner:
         await self._supply.close()
         await self._images.close()
         await self.cells.close()
+        await self.zygotes.close()
         self._keeper.close()
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
@@ -296,6 +301,8 @@ class ProcessRunner:
             cell = await stack.enter_async_context(
                 self.cells.opened(spec.build, reaching, boxed.container if boxed else None)
             )
+            if workspace.plays:
+                cell.expect(program_of(ansible))
             if boxed is not None:
                 limit_s = max(0, spec.job.timeout_s or 0) or self.settings.limits.timeout_s
                 await self._images.complete(boxed, cell, workspace, joblog, work.cancel, limit_s)

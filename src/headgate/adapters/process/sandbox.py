@@ -47,6 +47,8 @@ class Confined:
     command: list[str]
     inputs: Mapping[int, bytes] = field(default_factory=dict)
     """Descriptor -> what is read from it."""
+    filter: int | None = None
+    """Of these the one with the filter of system calls."""
 
 
 class Sandbox:
@@ -162,10 +164,11 @@ class Sandbox:
             *((*self._directories([Path(AGENT).parent]), "--ro-bind", str(agent), AGENT) if agent else ()),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
-        if seccomp.known():
-            arguments += ["--seccomp", str(inputs.add(seccomp.program(nesting=paths.nesting)))]
+        filter = inputs.add(seccomp.program(nesting=paths.nesting)) if seccomp.known() else None
+        if filter is not None:
+            arguments += ["--seccomp", str(filter)]
         becoming = user.becoming() if user else ()
-        return Confined([self.program, *arguments, "--", *self._counted, *becoming, *command], inputs.texts)
+        return Confined([self.program, *arguments, "--", *self._counted, *becoming, *command], inputs.texts, filter)
 
     def _namespaces(self, user: BuildUser | None, network: Network, *, nesting: bool) -> Iterator[str]:
         yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")

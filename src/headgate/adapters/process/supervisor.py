@@ -9,8 +9,9 @@ socket, its size in 4 bytes before it: `command`, `environment`, `directory`, `l
 `inputs` (descriptor -> what the command can read from it, base64), `grace_s`, `groups` (directories of control groups
 that the command is put into), `join` (namespaces to be in, see `errands`), `owner` (the user who may open the output,
 or null), `box` (the file system that it has, see `boxes`, or null).  A byte `e` asks the command to end, `k` kills it.
-The answer is JSON until the end of the stream: `status` (exit status, negative a signal), `left` (processes that cannot
-be killed), or `errno` and `filename` when it could not be started.
+The answer is a space when the command begins, then JSON until the end of the stream: `status` (exit status, negative a
+signal), `left` (processes that cannot be killed), or `errno` and `filename` when it could not be started, or `cold`:
+see `zygotes.entry`.
 
 A byte `e` with one descriptor (a stream socket) to the keeper is an errand, see `errands`.
 """
@@ -29,7 +30,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headgate.adapters.process.confinement import errands
@@ -42,12 +44,31 @@ NICENESS = 10
 """Of builds: the gate, the merger and the web that share the machine with them go first."""
 
 
+class Cold(Exception):
+    """This command cannot be a copy of a warm process; nothing of it was run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A command that was started."""
+
+    pid: int
+    begin: Callable[[], None] = lambda: None
+    """Called once the executor was told that it begins."""
+    over: Callable[[int], int] = lambda status: status
+    """Called when it has ended; returns what its status is for others."""
+
+
+Start = Callable[[dict[str, Any], int, list[int]], Started]
+"""Of a request, the descriptor that takes the output, and control groups to enter."""
+
+
 def main() -> None:
     keeper(socket.socket(fileno=int(sys.argv[1])))
 
 
-def keeper(requests: socket.socket) -> None:
-    """Until the executor closes its end."""
+def keeper(requests: socket.socket, start: Start | None = None) -> None:
+    """Start commands until the executor closes its end."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a killed supervisor leaves comes to us
     os.nice(NICENESS)
     wake = _woken_by_children()
@@ -68,7 +89,7 @@ def keeper(requests: socket.socket) -> None:
                 if word == b"e":
                     _errand(socket.socket(fileno=fds[0]))
                 libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-                _supervisor(fds[0], socket.socket(fileno=fds[1]))
+                _supervisor(fds[0], socket.socket(fileno=fds[1]), start or _start)
             supervisors.add(pid)
             for fd in fds:
                 os.close(fd)
@@ -93,7 +114,7 @@ def _errand(control: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _supervisor(sink: int, control: socket.socket) -> NoReturn:
+def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
     code = 1
     try:
         for fd in (sink, control.fileno()):
@@ -104,9 +125,13 @@ def _supervisor(sink: int, control: socket.socket) -> NoReturn:
         try:
             doors = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
             _go(request, spaces, sink)
-            child = _start(request, sink, doors)
+            started = start(request, sink, doors)
             os.close(sink)
-            answer["status"] = _wait(child, control, wake, request["grace_s"])
+            control.sendall(b" ")
+            started.begin()
+            answer["status"] = started.over(_wait(started.pid, control, wake, request["grace_s"]))
+        except Cold as why:
+            answer = {"cold": str(why)}
         except OSError as error:
             answer = {"errno": error.errno, "filename": error.filename}
         except subprocess.SubprocessError:
@@ -136,8 +161,12 @@ def _woken_by_children() -> int:
     return wake
 
 
-def _start(request: dict[str, Any], sink: int, doors: Collection[int]) -> int:
-    """The process, in a session of its own.  Raises OSError when the program cannot be started."""
+def _start(request: dict[str, Any], sink: int, doors: list[int]) -> Started:
+    return Started(spawned(request, doors, subprocess.DEVNULL, sink, sink))
+
+
+def spawned(request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int) -> int:
+    """Return the process, in a session of its own.  Raise OSError when the program cannot be started."""
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
@@ -146,9 +175,9 @@ def _start(request: dict[str, Any], sink: int, doors: Collection[int]) -> int:
         request["command"],
         env=request["environment"],
         cwd=request["directory"],
-        stdin=subprocess.DEVNULL,
-        stdout=sink,
-        stderr=sink,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
         start_new_session=True,
         pass_fds=tuple(inputs),
         preexec_fn=lambda: [os.write(door, b"0") for door in doors],

@@ -23,10 +23,13 @@ from headgate.adapters.process.network.doors import Serve, Target
 from headgate.adapters.process.network.networks import Choice, Fleet, Networks
 from headgate.adapters.process.processes import Keeper
 from headgate.adapters.process.sandbox import Sandbox
+from headgate.adapters.process.zygotes.entry import HOLDER
+from headgate.adapters.process.zygotes.pool import Zygotes
 from headgate.base.tasks import whole
 
 log = logging.getLogger("headgate.executor")
 
+NO_COPIES = "Each playbook is a new process, which has to import Ansible: builds have no users of their own here"
 WITHOUT_USERS = "Jobs run as the user of this executor, kept from it by bubblewrap alone: {}"
 
 
@@ -55,6 +58,8 @@ class Command:
     """Another than that of the build."""
     begins: Callable[[], None] = lambda: None
     """Called when everything that it needs is made."""
+    plays: bool = False
+    """Whether it is a playbook, and its words are those of ansible-playbook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,16 @@ class Reached:
 class Cells:
     """Opens a cell for each build.  What this machine has no means for is found out once, and said."""
 
-    def __init__(self, keeper: Keeper, sandbox: Sandbox, numbers: Numbers | None, choice: Choice, fleet: Fleet) -> None:
-        self._keeper, self._sandbox, self._wanted = keeper, sandbox, numbers
+    def __init__(
+        self,
+        keeper: Keeper,
+        sandbox: Sandbox,
+        numbers: Numbers | None,
+        choice: Choice,
+        fleet: Fleet,
+        zygotes: Zygotes | None = None,
+    ) -> None:
+        self._keeper, self._sandbox, self._wanted, self._zygotes = keeper, sandbox, numbers, zygotes
         self._networks = Networks(keeper, choice, fleet)
         self._beginning = asyncio.Lock()
         self._begun = False
@@ -173,7 +186,10 @@ class Cells:
             if self._users is not None:
                 user = self._users.take()
                 stack.callback(user.close)
-            yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack, container)
+            warm = self._zygotes if user is not None else None
+            if warm is None and self._zygotes is not None:
+                self._zygotes.without(NO_COPIES)
+            yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack, container, warm)
 
     def apart(self, *, trusted: bool) -> bool:
         """Return whether such playbooks have another network than this process.  Known once it has begun."""
@@ -199,6 +215,8 @@ class Cell:
     _machines: Reached
     _stack: AsyncExitStack
     _container: Container | None = None
+    _zygotes: Zygotes | None = None
+    """None where builds have no users of their own: there a copy could write to the Python that it is a copy of."""
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that has it."""
     _given: dict[Path, int] = field(default_factory=dict)
@@ -210,6 +228,11 @@ class Cell:
     def user_name(self) -> str:
         """Return as whom its commands see themselves."""
         return (machine.User(self._user.inside, self._user.inside, "") if self._user else machine.User.this()).name
+
+    def expect(self, program: str | None) -> None:
+        """Have playbooks of a program ready to be copies of a process that has imported Ansible."""
+        if self._zygotes is not None and program is not None:
+            self._zygotes.expect(program)
 
     async def arm(self, place: Path) -> bool:
         """Begin the agent of the build, whose directory `place` becomes, with the keys of its machines; return whether
@@ -240,14 +263,27 @@ class Cell:
             return await self._run(asked, log, cancel, timeout_s)
 
     async def _run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
-        user = self._user
         network = await self._network(asked.trusted)
         container = asked.container or (self._container if asked.contained else None)
         if container is not None:
             return await self._contained(container, asked, network, log, cancel, timeout_s)
+        if self._zygotes is not None and asked.plays:
+            loop = asyncio.get_running_loop()
+            begun_s = loop.time()
+            async with self._zygotes.lent(asked.words[0], cancel, timeout_s) as zygote:
+                if zygote is not None:
+                    return await self._sandboxed(zygote, asked, network, log, cancel, timeout_s)
+            timeout_s = max(0.0, timeout_s - (loop.time() - begun_s))
+        return await self._sandboxed(self._keeper, asked, network, log, cancel, timeout_s)
+
+    async def _sandboxed(
+        self, keeper: Keeper, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float
+    ) -> int | str:
+        """See `run`.  A zygote is a keeper that runs a playbook itself.  Raises Cold."""
+        user, warm = self._user, keeper is not self._keeper
         socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
         confined = self._sandbox.wrap(
-            asked.words,
+            HOLDER if warm else asked.words,
             asked.writable,
             asked.readable,
             trusted=asked.trusted,
@@ -260,7 +296,7 @@ class Cell:
             if user is not None:
                 await self._give(asked, user.inside)
             asked.begins()
-            return await self._keeper.run(
+            return await keeper.run(
                 confined,
                 build=self.build,
                 whose=asked.whose,
@@ -272,6 +308,7 @@ class Cell:
                 timeout_s=timeout_s,
                 spaces=network.spaces,
                 owner=user.inside if user else None,
+                playbook={"words": list(asked.words), "filter": confined.filter} if warm else None,
             )
         finally:
             if self._networks.user and user is not None:

@@ -1,0 +1,311 @@
+"""Puts a copy of a warm process into a sandbox: standard library only, run by supervisors that a zygote forked.
+
+Bubblewrap makes the sandbox as always, limits, user, filter and all, but around a shell that only waits: the holder.
+A child of the supervisor, which is a copy of the zygote, enters the control groups and namespaces of the holder, gives
+up what the holder does not have, and compares itself with it in everything that the kernel tells of both.  Unless
+nothing differs it ends, and the playbook is run by a new process instead.  So what confines a playbook is decided by
+bubblewrap alone, and a difference is never more than a phase that takes longer.
+
+The copy is in the process namespace of the sandbox: it ends, as all do that it starts, when bubblewrap does, and so
+when its supervisor does.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn
+
+from headgate.adapters.process.confinement.calls import checked, libc
+from headgate.adapters.process.supervisor import Cold, Started, spawned
+
+HOLDER = ("/bin/sh", "-c", "echo && read -r _")
+"""Says that it is there, and waits for the end of its input."""
+Run = Callable[[Sequence[str], Mapping[str, str]], int]
+_KINDS = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
+"""Of the namespaces that are entered, in this order."""
+_STATUS = (
+    "Umask", "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp",
+    "Seccomp_filters", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "Cpus_allowed", "Mems_allowed",
+)  # fmt: skip
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = (
+    1, 4, 15, 22, 24, 38,
+)  # fmt: skip
+_SECCOMP_FILTER = 2
+_CAPABILITIES = 64
+_READY = b"ready\n"
+HOLDER_TIMEOUT_S = 10.0
+_LIMITS_FROM = 26
+"""Where numbers begin in a line of /proc/PID/limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the kernel tells of a process: who it is, what it may do, and where."""
+
+    status: Mapping[str, str]
+    spaces: Mapping[str, str]
+    limits: Sequence[tuple[int, int]]
+    priority: int
+    killed_first: str
+    label: str
+    root: tuple[int, int]
+    directory: tuple[int, int]
+
+    @staticmethod
+    def of(pid: int) -> Standing:
+        """0 is this process.  Raise OSError."""
+        place = f"/proc/{pid or 'self'}"
+        lines = (line.partition(":") for line in _text(f"{place}/status").splitlines())
+        return Standing(
+            {name: said.strip() for name, _, said in lines if name in _STATUS},
+            {kind: os.readlink(f"{place}/ns/{kind}") for kind in sorted(os.listdir(f"{place}/ns"))},
+            _limits(place),
+            os.getpriority(os.PRIO_PROCESS, pid),
+            _text(f"{place}/oom_score_adj"),
+            _label(place),
+            _identity(f"{place}/root/."),
+            _identity(f"{place}/cwd/."),
+        )
+
+    def unlike(self, other: Standing) -> str:
+        """Return what differs, for people."""
+        found = [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
+        if "status" in found:
+            found += [name for name, said in self.status.items() if other.status.get(name) != said]
+        if "spaces" in found:
+            found += [name for name, said in self.spaces.items() if other.spaces.get(name) != said]
+        return " ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a copy needs in order to be where the holder is, opened while it can be reached."""
+
+    standing: Standing
+    groups: str
+    spaces: Sequence[int]
+    directory: int
+    environment: Mapping[str, str]
+    filter: bytes
+
+    @staticmethod
+    def to(holder: int, filter: bytes) -> _Entry:
+        """Raise OSError, Cold."""
+        place, standing = f"/proc/{holder}", Standing.of(holder)
+        mine = Standing.of(0).spaces
+        if mine["user"] != standing.spaces["user"]:
+            raise Cold("the sandbox has a user namespace of its own, which only builds with users of their own lack")
+        wanted = [kind for kind in _KINDS if standing.spaces[kind] != mine[kind]]
+        with open(f"{place}/environ", "rb") as file:
+            words = (word.partition(b"=") for word in file.read().split(b"\0") if word)
+            environment = {os.fsdecode(name): os.fsdecode(said) for name, _, said in words}
+        return _Entry(
+            standing,
+            _text(f"{place}/cgroup"),
+            [os.open(f"{place}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in wanted],
+            os.open(f"{place}/cwd", os.O_PATH | os.O_CLOEXEC),
+            environment,
+            filter,
+        )
+
+
+def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Started:
+    """Start a sandbox, and in it a copy of this process that runs the playbook; it waits for `begin`.  Raise OSError,
+    Cold."""
+    number = request["playbook"]["filter"]
+    filter = base64.b64decode(request["inputs"][str(number)]) if number is not None else b""
+    mine, its = socket.socketpair()
+    mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    with its:
+        sandbox = spawned(request, doors, its.fileno(), its.fileno(), sink)
+    go, going = os.pipe2(os.O_CLOEXEC)
+    try:
+        holder = _holder(mine)
+        if holder is None:  # bubblewrap has said why
+            return Started(sandbox)
+        entry = _Entry.to(holder, filter)
+        pid = _copied(entry, doors, sink, go, request["playbook"]["words"], run, going, mine)
+    except (OSError, Cold) as error:
+        os.kill(sandbox, signal.SIGKILL)
+        raise error if isinstance(error, Cold) else Cold(f"{error.strerror}: {error.filename}") from error
+    finally:
+        os.close(go)
+
+    def begin() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(going, b"g")
+        os.close(going)
+
+    def over(status: int) -> int:
+        mine.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(sandbox, signal.SIGKILL)
+        return 128 - status if status < 0 else status  # as bubblewrap says it
+
+    return Started(pid, begin, over)
+
+
+def _holder(mine: socket.socket) -> int | None:
+    """Its number here, as the kernel tells it with what it writes; None when it ended first.  Raise Cold."""
+    ready, _, _ = select.select([mine], [], [], HOLDER_TIMEOUT_S)
+    if not ready:
+        raise Cold(f"the sandbox was not ready in {HOLDER_TIMEOUT_S:.0f} s")
+    word, about, _, _ = mine.recvmsg(1, socket.CMSG_SPACE(struct.calcsize("iII")))
+    for level, kind, said in about:
+        if word and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            pid: int = struct.unpack("iII", said[:12])[0]
+            return pid
+    return None
+
+
+def _copied(
+    entry: _Entry, doors: Collection[int], sink: int, go: int, words: Sequence[str], run: Run, *ours: Any
+) -> int:
+    """Return the copy, once it is like the holder.  Raise Cold.
+
+    A process namespace is that of children: so one child enters, has one, and ends; ours is that one's child, which
+    comes to us, as the reaper of all."""
+    said, says = os.pipe2(os.O_CLOEXEC)
+    between = os.fork()
+    if between == 0:
+        try:
+            os.close(said)
+            _enter(entry, doors)
+            pid = os.fork()
+            if pid:
+                os.write(says, f"{pid}\n".encode())
+                os._exit(0)
+            _become(entry)
+            os.write(says, _READY)
+            os.close(says)
+            _begin(entry, sink, go, words, run, ours)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.write(says, f"{error or type(error).__name__}\n".encode())
+        finally:
+            os._exit(1)
+    os.close(says)
+    with open(said, "rb") as source:
+        lines = source.read().splitlines(keepends=True)
+    os.waitpid(between, 0)
+    numbers = [int(line) for line in lines if line.strip().isdigit()]
+    if _READY not in lines or not numbers:
+        told = [line.decode(errors="replace").strip() for line in lines if not line.strip().isdigit()]
+        raise Cold(" ".join(told) or "a copy of the zygote ended before it was in the sandbox")
+    return numbers[0]
+
+
+def _enter(entry: _Entry, doors: Collection[int]) -> None:
+    """Raise OSError, Cold."""
+    checked(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the supervisor's death cannot be heard of")
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for door in doors:
+        os.write(door, b"0")
+    if _text("/proc/self/cgroup") != entry.groups:
+        raise Cold("the control groups of the sandbox cannot be entered")
+    for space in entry.spaces:
+        checked(libc.setns(space, 0), "a namespace of the sandbox cannot be entered")
+
+
+def _become(entry: _Entry) -> None:
+    """Be who the holder is.  Raise OSError, Cold."""
+    status, first = entry.standing.status, "the rights of the sandbox cannot be had"
+    os.setsid()
+    os.fchdir(entry.directory)
+    for which, limits in enumerate(entry.standing.limits):
+        if resource.getrlimit(which) != limits:
+            resource.setrlimit(which, limits)
+    bound = int(status["CapBnd"], 16)
+    for capability in range(_CAPABILITIES):
+        if not bound >> capability & 1:
+            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # of those that this kernel has
+    os.setgroups([int(word) for word in status["Groups"].split()])
+    group, user = (int(status[name].split()[0]) for name in ("Gid", "Uid"))
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    if status["NoNewPrivs"] == "1":
+        checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), first)
+    if entry.filter:
+        _sieve(entry.filter)
+    checked(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), first)  # as every program that is started: /proc/self is its own
+    if differs := entry.standing.unlike(Standing.of(0)):
+        raise Cold(f"a copy of the zygote is not what bubblewrap makes of a process: {differs}")
+
+
+def _sieve(program: bytes) -> None:
+    """Raise OSError."""
+    text = ctypes.create_string_buffer(program, len(program))
+    told = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
+    place = ctypes.create_string_buffer(told, len(told))
+    done = libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.c_void_p(ctypes.addressof(place)), 0, 0)
+    checked(done, "the filter of system calls cannot be had")
+
+
+def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ours: Sequence[Any]) -> NoReturn:
+    """Run the playbook when told to; with no descriptor but the three that every program has."""
+    for one in ours:  # its other end is waited for
+        os.close(one) if isinstance(one, int) else one.close()
+    if not os.read(go, 1):
+        os._exit(1)
+    for number in (1, 2):
+        os.dup2(sink, number)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the one that this list was read from
+                os.close(int(name))
+    libc.prctl(_PR_SET_NAME, os.path.basename(words[0]).encode()[:15], 0, 0, 0)
+    _told(entry.environment, words)
+    os._exit(run(words, entry.environment))
+
+
+def _told(environment: Mapping[str, str], words: Sequence[str]) -> None:
+    """Have /proc say what was started with which environment: a new program has its own there.  As much as fits, and
+    that by which builds are found first."""
+    numbers = _text("/proc/self/stat").rpartition(")")[2].split()
+    begin, end, first, last = (int(number) for number in numbers[45:49])
+    os.environ.clear()  # it was there
+    short = sorted(environment.items(), key=lambda pair: (not pair[0].startswith("HEADGATE_BUILD"), pair[0] != "HOME"))
+    texts = ("\0".join([sys.executable, *words]), "\0".join(f"{name}={said}" for name, said in short))
+    for text, at, until in ((texts[0], begin, end), (texts[1], first, last)):
+        found = os.fsencode(text)[: max(0, until - at - 1)]
+        ctypes.memmove(at, found.ljust(until - at, b"\0"), until - at)
+
+
+def _limits(place: str) -> list[tuple[int, int]]:
+    """Those that each process has, in the order of their numbers."""
+    lines = _text(f"{place}/limits").splitlines()[1:]
+    both = (line[_LIMITS_FROM:].split()[:2] for line in lines)
+    soft_and_hard = [[resource.RLIM_INFINITY if word == "unlimited" else int(word) for word in pair] for pair in both]
+    return [(soft, hard) for soft, hard in soft_and_hard]
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    assert stat.S_ISDIR(found.st_mode), path
+    return found.st_dev, found.st_ino
+
+
+def _label(place: str) -> str:
+    """Of a security module, where there is one."""
+    try:
+        return _text(f"{place}/attr/current")
+    except OSError:
+        return ""
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()

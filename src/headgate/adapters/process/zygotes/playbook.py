@@ -1,0 +1,241 @@
+"""Imports Ansible once, and runs a playbook in a copy of this process as a new one would: standard library and Ansible.
+
+Ansible reads its settings while it is imported.  So it is imported with settings that have every value of Headgate's,
+but name a place that is made for this alone (`load`); the copy reads the settings of its playbook anew (`_reread`).
+That nothing is left of the first ones is not believed but tried, at each start (`stale`): a version of Ansible that
+keeps what it read elsewhere is one that cannot be warm.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import multiprocessing.process
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
+_SHOWN_MAX = 200
+_FOR_PEOPLE = "Origin"
+"""What newer versions have beside each value: in which file it was said.  It is only ever told."""
+NOWHERE = "/nonexistent"
+"""Stands in the settings for the place that is made."""
+_EARLY = (
+    "ansible.executor.playbook_executor", "ansible.executor.process.worker", "ansible.executor.task_executor",
+    "ansible.executor.task_queue_manager", "ansible.inventory.manager", "ansible.module_utils.connection",
+    "ansible.playbook.handler_task_include", "ansible.playbook.included_file", "ansible.playbook.play",
+    "ansible.playbook.role_include", "ansible.plugins.action", "ansible.plugins.cache", "ansible.plugins.callback",
+    "ansible.plugins.connection", "ansible.plugins.inventory", "ansible.plugins.shell", "ansible.plugins.strategy",
+    "ansible.plugins.vars", "ansible.utils.hashing", "ansible.utils.shlex", "ansible.vars.manager", "cmd",
+    "http.client", "multiprocessing.popen_fork", "multiprocessing.synchronize", "pprint", "pty", "ssl", "tomllib",
+    "urllib.request", "xml.dom.minidom", "xml.etree.ElementTree",
+)  # fmt: skip
+"""What playbooks import in any case.  No plugin is among it: a job may have one of the same name."""
+
+
+def load(config: str) -> str:
+    """Import Ansible with these settings; return the place that they named, which is gone.  Raise what importing it
+    does."""
+    place = tempfile.mkdtemp(prefix="headgate-zygote-")
+    node = uuid.getnode
+    uuid.getnode = lambda: random.SystemRandom().getrandbits(48) | 1 << 40  # no address of this machine
+    try:
+        _lay(place, config)
+        importlib.import_module("ansible.cli.playbook")
+        for name in _EARLY:
+            with contextlib.suppress(ImportError):  # other versions have others
+                importlib.import_module(name)
+        _forget_temporary_files()
+        _locks().clear()
+    finally:
+        uuid.getnode = node
+        os.chdir("/")
+        shutil.rmtree(place, ignore_errors=True)
+        for name in (CONFIG_VARIABLE, HOME_VARIABLE, "HOME"):
+            os.environ.pop(name, None)
+    return place
+
+
+def _lay(place: str, config: str) -> None:
+    for name in ("home", "here"):
+        Path(place, name).mkdir()
+    os.chdir(f"{place}/here")
+    path = Path(place, "ansible.cfg")
+    path.write_text(config.replace(NOWHERE, place))
+    os.environ |= {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{place}/.ansible", "HOME": f"{place}/home"}
+
+
+def stale(place: str, config: str) -> str:
+    """Return what a copy of this process would still have of the settings it was loaded with; nothing, if all is well.
+    Raise OSError."""
+    said, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(said)
+        words = "the settings cannot be read anew"
+        try:
+            words = _left(place, config)
+        except Exception as error:
+            words = f"{words}: {type(error).__name__}: {error}"
+        finally:
+            os.write(says, words.encode()[:4_000])
+            os._exit(0)
+    os.close(says)
+    with open(said, "rb") as source:
+        words = source.read().decode(errors="replace")
+    status = os.waitpid(child, 0)[1]
+    return words or (f"a copy ended with status {status}" if status else "")
+
+
+def _left(place: str, config: str) -> str:
+    with tempfile.TemporaryDirectory() as other:
+        path = Path(other, "ansible.cfg")
+        path.write_text(config.replace(NOWHERE, other))
+        _be(["ansible-playbook"], {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{other}/.ansible", "HOME": other})
+        gc.collect()
+        for holder, text in _texts():
+            if place in text and text != place and holder != _FOR_PEOPLE:
+                return f"Ansible keeps {text[:_SHOWN_MAX]!r} of settings that are no longer its own, in {holder}"
+        if shared := shared_memory():
+            return f"it would share memory with its copies: {shared}"
+        _forget_temporary_files(run=True)
+    return ""
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Yield every text that this process can still get at, and what holds it."""
+    seen = set[int]()
+    left = gc.get_objects()
+    left_ids = {id(one) for one in left}
+    while left:
+        holder = left.pop()
+        for one in gc.get_referents(holder):
+            if isinstance(one, str | bytes):
+                text = str.__str__(one) if isinstance(one, str) else one.decode(errors="replace")
+                yield type(holder).__name__, text
+            elif not gc.is_tracked(one) and id(one) not in seen and id(one) not in left_ids:
+                seen.add(id(one))
+                left.append(one)
+
+
+def _forget_temporary_files(*, run: bool = False) -> None:
+    """Ansible makes a directory while it reads its settings, and has it removed in the end: that is ours to do."""
+    from ansible.utils.path import cleanup_tmp_file  # type: ignore[import-untyped]
+
+    if run:
+        atexit._run_exitfuncs()
+    atexit.unregister(cleanup_tmp_file)
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a playbook as `ansible-playbook` does, in a copy of the process that loaded Ansible; return the exit
+    status."""
+    status: Any = 1
+    try:
+        _be(arguments, environment)
+        from ansible.cli.playbook import main  # type: ignore[import-untyped]
+
+        status = main()
+    except SystemExit as asked:
+        status = asked.code
+    except BaseException:
+        traceback.print_exc()
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+        status = 1
+    with contextlib.suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    return 0 if status is None else int(status) & 0xFF
+
+
+def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Have everything that a new process would have: nothing by chance is that of others, and no setting is that of
+    the process that this one is a copy of."""
+    os.environ.clear()
+    os.environ |= environment
+    for name in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)
+    sys.argv = list(arguments)
+    sys.path.insert(0, str(Path(arguments[0]).parent))
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
+    tempfile.tempdir = None
+    key = multiprocessing.process.AuthenticationString(os.urandom(32))  # type: ignore[attr-defined]
+    multiprocessing.process.current_process().authkey = key
+    _locks(anew=True)
+    _reread()
+
+
+def _reread() -> None:
+    from ansible import constants  # type: ignore[import-untyped]
+    from ansible.config.manager import find_ini_config_file  # type: ignore[import-untyped]
+
+    config = constants.config
+    config._parsers.clear()
+    config._config_file = find_ini_config_file(config.WARNINGS)
+    config._parse_config_file()
+    if forget := getattr(getattr(config, "_get_ini_config_value", None), "cache_clear", None):
+        forget()
+    known = vars(constants)
+    before = {name: known.get(name) for name in config.get_configuration_definitions()}
+    for name in before:
+        known[name] = config.get_config_value(name, variables=known)
+    _rebind({id(value): known[name] for name, value in before.items() if isinstance(value, list)})
+    _unlike_others()
+
+
+def _rebind(lists: Mapping[int, Any]) -> None:
+    """Loaders of plugins hold the settings that say where to look, and what was found there."""
+    loader = importlib.import_module("ansible.plugins.loader")
+    for one in vars(loader).values():
+        if isinstance(one, loader.PluginLoader):
+            one.config = lists.get(id(one.config), one.config)
+            one._clear_caches()
+            one._searched_paths.clear()
+
+
+def shared_memory() -> str:
+    """Return what this process has mapped that its copies could write into for each other."""
+    with open("/proc/self/maps") as maps:
+        return " ".join(line.split()[-1] for line in maps if line.split()[1].startswith("rw-s"))
+
+
+def _locks(*, anew: bool = False) -> Any:
+    """Locks that the workers of a playbook have together.  Older versions make them while they are imported."""
+    try:
+        module = importlib.import_module("ansible.executor.action_write_locks")
+    except ImportError:
+        return {}
+    return (importlib.reload(module) if anew else module).action_write_locks
+
+
+def _unlike_others() -> None:
+    """Ansible draws the ids of tasks, and looks who runs it, while it is imported."""
+    from ansible.utils import display, vars  # type: ignore[import-untyped]
+
+    if hasattr(vars, "random_int"):
+        chance = random.SystemRandom()
+        vars.node_mac, vars.random_int = f"{chance.getrandbits(48) | 1 << 40:012x}", f"{chance.getrandbits(32):08x}"
+    who = getattr(display, "FilterUserInjector", None)
+    if who is not None and hasattr(who, "username"):
+        import getpass
+
+        try:
+            who.username = getpass.getuser()
+        except (KeyError, OSError):
+            who.username = f"uid={os.getuid()}"

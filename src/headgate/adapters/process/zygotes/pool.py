@@ -1,0 +1,263 @@
+"""The zygotes of an executor: one for each Ansible that its builds use, begun when the first one does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.supervisor import Cold
+from headgate.adapters.process.zygotes.program import Marks, marks
+from headgate.base.tasks import end, unless
+
+log = logging.getLogger("headgate.executor")
+
+ZYGOTES_MAX = 3
+PHASES_MAX = 200
+"""Playbooks of one zygote, which all have the same layout of memory: then there is a new one."""
+IDLE_MAX_S = 900.0
+BEGIN_TIMEOUT_S = 60.0
+FAILURES_MAX = 3
+"""One after the other; then playbooks of this Ansible are new processes as long as nothing changes."""
+REASONS_MAX = 100
+_ROOM = {"HEADGATE_ROOM": "." * 16_000, "LANG": "C.UTF-8"}
+"""Where a copy says what environment it has, see `entry`."""
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process.zygotes import program; "
+    "sys.path.pop(); program.main()"
+)
+
+
+class Zygote(Keeper):
+    """One of them.  It is never begun anew by itself: what has gone is noticed, and what it was asked is Cold."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        super().__init__(limiter)
+        self._marks: Marks = []
+        self.phases = 0
+        self.used_s = time.monotonic()
+
+    async def warm(self, program: str, config: str) -> None:
+        """Begin it, with the Python that `program` names.  Raise Cold."""
+        said, says = os.pipe2(os.O_CLOEXEC)
+        place, python = str(Path(__file__).parents[4]), interpreter(program)
+        try:
+            self._spawn(
+                lambda fd: [python, "-I", "-B", "-u", "-c", _PROGRAM, place, str(fd), str(says), program, config],
+                says,
+                environment=_ROOM,
+                cwd="/",
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            os.close(said)
+            raise Cold(f"{python} cannot be started: {error.strerror}") from error
+        finally:
+            os.close(says)
+        try:
+            line = await _heard(said)
+        except TimeoutError as late:
+            raise Cold(f"importing it took more than {BEGIN_TIMEOUT_S:.0f} s") from late
+        try:
+            told: dict[str, Any] = json.loads(line)  # JSON
+        except ValueError as wrong:
+            raise Cold("it ended while it was imported") from wrong
+        if told["cold"]:
+            raise Cold(told["cold"])
+        self._marks = told["marks"]
+
+    def is_of_now(self) -> bool:
+        """Return whether it is there, and nothing that it was made of has changed."""
+        there = self._process is not None and self._process.poll() is None
+        return there and marks(path for path, *_ in self._marks) == self._marks
+
+    @property
+    def pid(self) -> int:
+        """Return its number, 0 where there is none."""
+        return self._process.pid if self._process else 0
+
+    def retire(self) -> None:
+        """What it has begun goes on: each has a supervisor of its own."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+        self._end()
+
+    def _begin(self) -> None:
+        raise Cold("its zygote has ended")
+
+
+async def _heard(source: int) -> bytes:
+    """Everything that is said until the other end is closed.  Raise TimeoutError."""
+    loop, found = asyncio.get_running_loop(), b""
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb"))
+    try:
+        async with asyncio.timeout(BEGIN_TIMEOUT_S):
+            found = await reader.read()
+    finally:
+        transport.close()
+    return found
+
+
+def interpreter(program: str) -> str:
+    """Return the Python that a program of Python names in its first line.  Raise Cold."""
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(512).decode(errors="replace").strip()
+    except OSError as error:
+        raise Cold(f"{program} cannot be read: {error.strerror}") from error
+    words = first.removeprefix("#!").split()
+    if not first.startswith("#!/") or len(words) != 1 or "python" not in Path(words[0]).name:
+        raise Cold(f"{program} does not name its Python in its first line")
+    return words[0]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of one Ansible."""
+
+    zygote: Zygote | None = None
+    failures: int = 0
+    failed: Marks = field(default_factory=list)
+    """What it was when it failed last."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Zygotes:
+    """Begins, replaces and ends them.  What keeps a playbook from being warm is logged, each reason once."""
+
+    def __init__(self, limiter: Limiter, config: str, *, wanted: bool = True) -> None:
+        """`config`: the settings that Ansible is imported with, see `playbook`."""
+        self._limiter, self._config, self.wanted = limiter, config, wanted
+        self.copies = 0
+        """Playbooks that were copies, and have ended."""
+        self._of: dict[str, _Kept] = {}
+        self._said = set[str]()
+        self._timer: asyncio.TimerHandle | None = None
+        self._expected = set[asyncio.Task[Zygote | None]]()
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Return the numbers of those that are there."""
+        return [kept.zygote.pid for kept in self._of.values() if kept.zygote is not None]
+
+    def expect(self, program: str) -> None:
+        """Have one begun meanwhile."""
+        if self.wanted:
+            task = asyncio.ensure_future(self._ready(program))
+            self._expected.add(task)
+            task.add_done_callback(self._expected.discard)
+
+    @asynccontextmanager
+    async def lent(self, program: str, cancel: asyncio.Event, timeout_s: float) -> AsyncIterator[Zygote | None]:
+        """Give the zygote of a program, or None where the playbook is to be a new process.  Who finds that it cannot be
+        a copy raises Cold in here; nothing of it is raised on."""
+        zygote = None
+        if self.wanted:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    zygote = await unless(cancel, self._ready(program))
+        kept = self._of.get(program)
+        try:
+            yield zygote
+        except Cold as why:
+            self._failed(program, str(why))
+        else:
+            if zygote is not None and kept is not None:
+                kept.failures = 0
+                self.copies += 1
+
+    def _failed(self, program: str, why: str) -> None:
+        """Log why playbooks of a program are new processes, each reason once."""
+        kept = self._of.setdefault(program, _Kept())
+        kept.failures += 1
+        kept.failed = marks([program])
+        self.without(f"Playbooks of {program} are new processes, and not copies of one that has Ansible loaded: {why}")
+
+    def without(self, said: str) -> None:
+        """Log what is done without, once."""
+        if self.wanted and said not in self._said and len(self._said) < REASONS_MAX:
+            self._said.add(said)
+            log.warning("%s", said)
+
+    async def _ready(self, program: str) -> Zygote | None:
+        kept = self._of.setdefault(program, _Kept())
+        async with kept.lock:
+            found = kept.zygote
+            if found is not None and (not found.is_of_now() or found.phases >= PHASES_MAX):
+                found.retire()
+                found = kept.zygote = None
+            if kept.failures >= FAILURES_MAX and kept.failed != marks([program]):
+                kept.failures = 0
+            if found is None and kept.failures < FAILURES_MAX:
+                found = await self._begun(program, kept)
+        if found is not None:
+            found.phases += 1
+            found.used_s = time.monotonic()
+            self._end_idle()
+        return found
+
+    async def _begun(self, program: str, kept: _Kept) -> Zygote | None:
+        made = Zygote(self._limiter)
+        try:
+            await made.warm(program, self._config)
+        except Cold as why:
+            made.retire()
+            self._failed(program, str(why))
+            return None
+        except BaseException:
+            made.retire()
+            raise
+        kept.zygote = made
+        others = sorted((one for one in self._of.values() if one.zygote), key=_used_s)
+        for other in others[: max(0, len(others) - ZYGOTES_MAX)]:
+            _retire(other)
+        return made
+
+    def _end_idle(self) -> None:
+        """End those that nobody used for long; look again when the next one may be."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_s = time.monotonic()
+        there = [kept for kept in self._of.values() if kept.zygote is not None]
+        for kept in there:
+            if now_s - _used_s(kept) >= IDLE_MAX_S:
+                _retire(kept)
+        left = [_used_s(kept) for kept in there if kept.zygote is not None]
+        if left:
+            delay_s = min(left) + IDLE_MAX_S - now_s
+            self._timer = asyncio.get_running_loop().call_later(max(1.0, delay_s), self._end_idle)
+
+    async def close(self) -> None:
+        """Once no build runs any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await end(*self._expected)
+        for kept in self._of.values():
+            _retire(kept)
+        self._of.clear()
+
+
+def _used_s(kept: _Kept) -> float:
+    return kept.zygote.used_s if kept.zygote is not None else 0.0
+
+
+def _retire(kept: _Kept) -> None:
+    if kept.zygote is not None:
+        kept.zygote.retire()
+        kept.zygote = None

@@ -1,0 +1,64 @@
+"""A zygote: a process that has imported Ansible, knows nothing of any build, and starts playbooks as copies of itself.
+
+It is a keeper (see `supervisor`) with the Python of an installed Ansible.  Whatever a playbook is told, the supervisor
+that it forks reads: the zygote has only the socket over which it is asked for one.  Arguments: the descriptor of that
+socket, one for the line in which it says what it is, the program, and the settings to import Ansible with.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from headgate.adapters.process import supervisor
+from headgate.adapters.process.zygotes import entry, playbook
+
+Marks = list[list[Any]]
+"""Path, size, modification time and inode of files and directories.  JSON"""
+
+
+def main() -> None:
+    requests, says, program, config = sys.argv[1:]
+    told: dict[str, Any] = {"marks": marks([program, sys.executable, *sys.path])}  # JSON
+    try:
+        told["cold"] = _warmed(config)
+    except Exception as error:
+        told["cold"] = f"Ansible cannot be imported: {type(error).__name__}: {error}"
+    with open(int(says), "w") as line:
+        json.dump(told, line)
+    if told["cold"]:
+        return
+    with socket.socket(fileno=int(requests)) as asked:
+        supervisor.keeper(asked, functools.partial(entry.start, run=playbook.run))
+
+
+def _warmed(config: str) -> str:
+    """Return why no copy of this process can be a playbook; nothing, if one can."""
+    place = playbook.load(config)
+    for stale in (playbook.stale(place, config), playbook.shared_memory()):
+        if stale:
+            return stale
+    if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
+        return "importing Ansible starts threads"
+    gc.collect()
+    gc.freeze()  # what copies do not touch stays one for all
+    return ""
+
+
+def marks(paths: Iterable[str]) -> Marks:
+    """Return what changes when an installation is: a package that comes or goes changes the directory it is in."""
+    found = []
+    for path in paths:
+        try:
+            about = os.stat(path)
+        except OSError:
+            continue
+        found.append([path, about.st_size, about.st_mtime_ns, about.st_ino])
+    return found
