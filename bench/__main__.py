@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from bench.merge import measure
 from bench.month import HEADINGS
 from bench.month import measure as month
 from bench.objects import measure as objects
+from bench.playbooks import AIM, PHASES
+from bench.playbooks import measure as playbooks
 from bench.queues.rebalance import rebalance
 from bench.queues.tables import latency as queue_latency
 from bench.queues.tables import memory as queue_memory
@@ -198,6 +201,16 @@ def walls() -> Table:
     return table
 
 
+def warm() -> Table:
+    title = f"A playbook of one task in its sandbox, ms, {PHASES} of each kind in turn (aim: {AIM})"
+    table = Table("Ansible", "least, copy", "new", "ratio", "median, copy", "new", "ratio", title=title)
+    for name, taken in playbooks().items():
+        both = (taken.copy_s, taken.new_s)
+        least, median = ([f"{of(found) * 1000:.0f}" for found in both] for of in (min, statistics.median))
+        table.add_row(name, *least, f"{taken.least:.2f}", *median, f"{taken.median:.2f}")
+    return table
+
+
 def months() -> Table:
     title = f"A month of {CHANGES:,} changes to {PROJECTS} repositories in one queue: reuse as parts of without"
     table = Table(*HEADINGS, title=title)
@@ -210,6 +223,7 @@ if __name__ == "__main__":
     console = Console()
     console.print(running())
     console.print(walls())
+    console.print(warm())
     console.print(attacks())
     console.print(growth())
     console.print(looked_on())
