@@ -131,3 +131,37 @@ async def test_a_shared_semaphore_names_nothing_of_other_tenants(served: tuple[S
     assert "secret" not in json.dumps(await answer.json())
     await page.goto(f"{url}/t/example/semaphores")
     await expect(page.locator("tbody tr", has_text="shared")).to_contain_text("3 in other tenants")
+
+
+MARKUP = "&lt;img src=x onerror=alert(1)&gt;" * 3
+BAD_CASE = f"<testcase name='fails &lt;b&gt;' time='1.5'><failure>{MARKUP}</failure></testcase>"
+PASSED = "<testcase name='passes'/>"
+REPORT = f"<testsuite name='api'>{BAD_CASE}{PASSED * 700}</testsuite>"
+BOMB = "<!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]><testsuite name='&b;'/>"
+
+
+async def test_reports_of_tests_are_text_and_bombs_are_named(served: tuple[Site, str], page: Page) -> None:
+    site, url = served
+    logs = site.log_root / "past1b1"
+    logs.mkdir(parents=True)
+    (logs / "job-output.txt").write_text("2027-01-15 08:00:00.000 | done\n")
+    (logs / "junit.xml").write_text(REPORT)
+    (logs / "TEST-bomb.xml").write_text(BOMB)
+    (logs / "TEST-huge.xml").write_bytes(b"<testsuite>" + b" " * 5_000_001)
+    (logs / "other.xml").write_text("<unread/>")
+    await page.goto(f"{url}/t/example/build/past1b1")
+    tests = page.locator("details.tests")
+    await expect(tests.locator("summary")).to_have_text("701 tests · 1 did not pass · 1s")
+    await expect(tests.locator("tbody tr").first).to_contain_text("fails <b>")
+    await expect(tests.locator("tbody tr").first.locator("pre")).to_contain_text("<img src=x onerror=alert(1)>")
+    await expect(tests.locator("tbody tr")).to_have_count(100)
+    assert await tests.locator("img").count() == 0
+    await expect(tests.locator(".bad", has_text="TEST-bomb.xml")).to_contain_text("declares a document type")
+    await expect(tests.locator(".bad", has_text="TEST-huge.xml")).to_contain_text("more than is read")
+    await expect(page.locator("#link")).to_have_text("complete")
+    answer = await page.request.get(f"{url}/api/tenant/example/build/unknown/tests")
+    assert answer.status == 404
+    for address in ("/t/nobody/status", "/t/example/nothing", "/nothing", "/t/example/logs/past1b1"):
+        told = await page.request.get(url + address, headers={"accept": "text/html"})
+        assert told.status == (200 if "logs" in address else 404), address
+        assert told.headers["content-type"].replace(" ", "") == "text/html;charset=utf-8", address

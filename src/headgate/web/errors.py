@@ -46,7 +46,7 @@ def answer(
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):
         page = _HTML.format(title=escape(f"{status} {name}"), text=escape(text))
-        return Response(page, status_code=status, media_type="text/html; charset=utf-8", headers=told)
+        return Response(page, status_code=status, media_type="text/html", headers=told)
     body = {"error": error or name, "description": text, **(more or {})}
     return Response(body, status_code=status, media_type="application/json", headers=told)
 

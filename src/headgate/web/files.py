@@ -37,7 +37,7 @@ def files() -> dict[str, File]:
         if path.suffix in TYPES:
             body = path.read_bytes()
             packed, tag = gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest()[:24]
-            found[path.name] = File(f"{TYPES[path.suffix]}; charset=utf-8", body, packed, f'W/"{tag}"')
+            found[path.name] = File(TYPES[path.suffix], body, packed, f'W/"{tag}"')
     return found
 
 

@@ -60,7 +60,7 @@ async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or
     worker = _worker(state)
     figures = worker.figures if isinstance(worker, LeaseWorker) else worker.desk.figures
     text = generate_latest(figures.registry)
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 @post("/control", status_code=200)

@@ -63,9 +63,7 @@ async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], b
         f'<li><a href="{escape(one.url)}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>' for one in files
     )
     said = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
-    return Response(
-        _INDEX.format(build=build, rows=rows, said=said), media_type="text/html; charset=utf-8", headers=ASKED
-    )
+    return Response(_INDEX.format(build=build, rows=rows, said=said), media_type="text/html", headers=ASKED)
 
 
 _INDEX = """\

@@ -36,7 +36,7 @@ async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[byt
     access = state["access"]
     assert isinstance(access, Access), "set by who made the application"
     access.must_read_figures(request)
-    return Response(_vitals(state).figures(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(_vitals(state).figures(), media_type="text/plain; version=0.0.4")
 
 
 ROUTES = (live, ready, metrics)

@@ -1,6 +1,8 @@
-import { api, bearing, el, facts, fetched, instant, link, login, look, main, nav, outside, people, short, state, subject as uuid, tenant, token, took, trouble, when } from "./page.js";
+import { api, bearing, el, facts, fetched, copy, instant, link, login, look, main, nav, outside, people, short, subject as uuid, table, tenant, token, took, trouble, when } from "./page.js";
+import { alive, keep, over } from "./live.js";
 import { button, post, project } from "./acts.js";
 import { plain } from "./colours.js";
+import { also } from "./keys.js";
 import { Console } from "./console.js";
 import { Lines, stamp } from "./lines.js";
 
@@ -32,13 +34,13 @@ const tools = el("div", { class: "tools" }, el("label", {}, follow, " Follow"), 
 main.append(title, about, why, steps, tools, view.log);
 document.addEventListener("keydown", (event) => {
   if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "/") { event.preventDefault(); search.focus(); }
-  else if (event.key === "f" && lines.failure >= 0) jump(lines.failure);
+  if (event.key === "f" && lines.failure >= 0) jump(lines.failure);
 });
 
+also(["f", "Go to the first failure"]);
 function jump(line) { view.follow = follow.checked = false; view.go(line); view.mark(line); }
 
-const STEPS_MAX = 500;
+const STEPS_MAX = 500, CASES_SHOWN = 100;
 let told = 0, soon = 0, final = false;
 function add(data) {
   lines.feed(data);
@@ -89,6 +91,7 @@ async function summary() {
     ["Project", link("project", b.ref.project, short(b.ref.project))], ["Change", b.ref.ref_url ? outside(b.ref.ref_url, change) : change], ["Branch", b.ref.branch], ...people(b.ref),
     ["Pipeline", link("status", b.pipeline, b.pipeline)], ["Began", when(b.start_time)], ["Took", lasted.textContent ? lasted : ""], ["Voting", b.voting ? "" : "no: its result does not count"],
     ["Nodes", b.nodeset], ["Image", b.image], ["Error", b.error_detail], ["Held", b.held ? el("a", { href: `/t/${encodeURIComponent(tenant)}/autoholds` }, "yes: what it used is kept") : ""], ["Attempt", b.attempt > 1 || !b.final && final ? `${b.attempt}${b.final || !final ? "" : ": it counts for nothing, as it was tried again or its buildset gave way to another"}` : ""], ["Report", final ? link("buildset", b.buildset.uuid, "of the whole buildset") : ""],
+    ["Build", [el("code", {}, uuid), " ", copy(uuid, "the id of the build")]],
     ["Artifacts", made.length ? el("ul", { class: "plain" }, made.map((a) => el("li", {}, outside(a.url, a.name)))) : ""],
     ["Logs", b.log_url ? outside(b.log_url, b.log_url) : ""], ["Not kept", b.log_missing],
   ]));
@@ -113,6 +116,18 @@ async function files() {
     el("ul", { class: "plain" }, others.map((file) => el("li", {}, el("a", { href: file.url }, file.path), el("span", { class: "small" }, ` ${file.size_bytes.toLocaleString()} bytes`))))));
 }
 
+// What its tests say, if it left files that tell.
+async function tests() {
+  const found = await fetched(`${api}/build/${encodeURIComponent(uuid)}/tests`).catch(() => null);
+  if (!found || !(found.files.length || found.troubles.length) || about.querySelector(".tests")) return;
+  const total = found.passed + found.failed + found.errors + found.skipped, bad = found.failed + found.errors;
+  const LOOK = { passed: "good", skipped: "mute" };
+  const row = (one) => [el("span", { class: `result ${LOOK[one.status] ?? "bad"}` }, one.status), [one.name, el("span", { class: "small under" }, one.suite)], one.seconds === null ? "" : `${one.seconds.toFixed(2)} s`, one.message ? el("pre", { tabindex: 0 }, one.message) : ""];
+  const told = [`${total.toLocaleString()} tests`, bad ? `${bad.toLocaleString()} did not pass` : "", found.skipped ? `${found.skipped.toLocaleString()} skipped` : "", took(found.seconds * 1000)].filter(Boolean).join(" · ");
+  about.append(el("details", { class: "tests", open: bad > 0 }, el("summary", {}, told), ...found.troubles.map((text) => el("p", { class: "note bad" }, text)),
+    el("div", { class: "cases" }, table(["Result", "Test", "Took", "What it says"], found.cases.slice(0, CASES_SHOWN).map(row), "No test was reported.")), found.cases.length > CASES_SHOWN || total > found.cases.length ? el("p", { class: "small" }, "What did not pass is first, then what was skipped, then the slowest. The files have the rest.") : ""));
+}
+
 // --- the log: what there is of it, then what comes, resumed where it broke off
 async function read() {
   const answer = await asked({});
@@ -122,37 +137,32 @@ async function read() {
   return true;
 }
 
-let wait = 500;
 const bytes = new TextEncoder();
-function stream() {
+// One connection: it ends with the log, or is begun again where it broke off.
+const stream = () => keep((signal, good) => new Promise((done, failed) => {
   const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${api}/console-stream`);
-  socket.onopen = async () => { state.className = "live"; state.textContent = "live"; socket.send(JSON.stringify({ uuid, logfile: "console.log", offset: lines.bytes, token: token(), csrf: (await login).csrf })); };
-  socket.onmessage = (event) => { wait = 500; add(bytes.encode(event.data)); };
+  signal.addEventListener("abort", () => socket.close());
+  socket.onopen = async () => { alive(); socket.send(JSON.stringify({ uuid, logfile: "console.log", offset: lines.bytes, token: token(), csrf: (await login).csrf })); };
+  socket.onmessage = (event) => { if (signal.aborted) return; good(); alive(); add(bytes.encode(event.data)); };
   socket.onclose = async (event) => {
-    if (event.code === 1000) {
-      await ended();
-    } else if (event.code === 4011) {
-      state.textContent = "";
-      if (!lines.count) view.log.textContent = event.reason;
-    } else {
-      state.className = "lost";
-      state.textContent = "connection lost, trying again…";
-      setTimeout(stream, wait);
-      wait = Math.min(wait * 2, 30000);
-    }
+    if (signal.aborted) return done(null);
+    if (event.code === 1000) return done(await ended().then(() => null));
+    if (event.code !== 4011) return failed(new Error(event.reason || "the connection broke off"));
+    over("");
+    if (!lines.count) view.log.textContent = event.reason;
+    return done(null);
   };
-}
+}));
 
 // The result is recorded a moment after the log ends.
 async function ended() {
-  state.className = "";
-  state.textContent = "complete";
+  over();
   for (const pause of [0, 300, 1000, 3000]) {
     await new Promise((done) => setTimeout(done, pause));
     const b = await summary().catch(() => null);
     if (b?.result) break;
   }
-  await files();
+  await Promise.all([files(), tests()]);
 }
 
 // Where who opens the page wants to be: at the lines the address names, else at what failed, else at the end.
@@ -166,12 +176,12 @@ function begin() {
 
 try {
   await summary();
-  await files();
+  await Promise.all([files(), final ? tests() : null]);
   const there = await read();
   begin();
   if (!final) stream();
   else if (!there) { view.log.textContent = "The log is not here (any more)."; tools.remove(); }
-  else state.textContent = "complete";
+  else over();
 } catch (error) {
   tools.remove();
   view.log.remove();

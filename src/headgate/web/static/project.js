@@ -18,8 +18,8 @@ function share(p) {
 try {
   const p = await fetched(`${api}/project/${subject.split("/").map(encodeURIComponent).join("/")}`);
   const where = (c) => `${c.project} ${c.branch} ${c.path}:${c.line}`, list = (page) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}?project=${encodeURIComponent(p.name)}` }, page);
-  main.append(el("h1", {}, p.name), facts([["Name", p.canonical_name], ["Connection", p.connection_name], ["Branches", p.branches.join(", ")], ["History", el("span", {}, list("builds"), ", ", list("buildsets"), ", ", list("changes"))]]),
+  main.append(el("h1", {}, p.name), facts([["Name", p.canonical_name], ["Connection", p.connection_name], ["Branches", p.branches.join(", ")], ["History", el("span", {}, list("builds"), ", ", list("buildsets"), ", ", list("changes"), ", ", list("statistics"))]]),
     share(p),
-    el("h2", {}, "Pipelines"), table(["Pipeline", "Jobs", "Queue", "Written in"], p.configs.flatMap((c) => c.pipelines.map((pipe) => [link("status", pipe.name, pipe.name),
-      el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), c.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project."));
+    el("h2", {}, "Pipelines"), table(["Pipeline", "Jobs", "Graph", "Queue", "Written in"], p.configs.flatMap((c) => c.pipelines.map((pipe) => [link("status", pipe.name, pipe.name),
+      el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), pipe.jobs.length && p.branches.length ? el("a", { href: `/t/${encodeURIComponent(tenant)}/freeze?${new URLSearchParams({ project: p.name, branch: p.branches[0], pipeline: pipe.name })}`, "aria-label": `Job graph of ${pipe.name}` }, "graph") : "", c.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project."));
 } catch (error) { trouble(error); }
