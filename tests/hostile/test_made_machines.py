@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.adapters.nodes.clouds.static.driver import StaticHosts
+from headgate.config.keys.nodes import LISTED_MAX
+from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.map.inventory.made import Installation, MadeNode
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
@@ -67,6 +69,8 @@ class Yard:
 
     context: Context
     sky: Stubborn
+    others: set[str] = field(default_factory=set)
+    """Addresses where something else answers by now."""
 
     def nodes(self) -> list[MadeNode]:
         entries = self.context.mirror.under(self.context.map.nodes.made.path)
@@ -110,8 +114,12 @@ async def _walked(walk: Callable[[Yard], Awaitable[None]]) -> None:
     context = Context(store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), hostname="host")
     yard = Yard(context, Stubborn(chance, Troubles(slow_s=0.2, boot_s=5.0), most=500))
     await store.commit([], [context.map.nodes.installation.put(Installation(OURS))])
-    accounts = {"sky": Account("sky", yard.sky, 2.0)}
-    scan = Field(random.Random(9)).scan
+    accounts = {"sky": Account("sky", yard.sky, 2.0), "rack": Account("rack", StaticHosts(), 0.0)}
+    meadow = Field(random.Random(9))
+
+    async def scan(host: Mapping[str, Any]) -> str:
+        return "key of another" if host["ansible_host"] in yard.others else await meadow.scan(host)
+
     making = Maker(context, lambda: TENANTS, accounts, scan, unsealed, At(GUARD, None))
     reading = asyncio.ensure_future(context.mirror.run())
     await context.mirror.ready()
@@ -206,3 +214,49 @@ def test_no_machine_is_reached_in_a_way_that_is_the_executors_own(how: str) -> N
         assert yard.sky.asked == []
 
     walk()
+
+
+def rack(*hosts: dict[str, Any], name: str = "p/rack") -> FlatProvider:
+    return FlatProvider(name, "rack", STATIC, (label("iron"),), hosts=hosts)
+
+
+@in_a_yard
+async def test_a_list_of_machines_without_end_holds_up_nobody(yard: Yard) -> None:
+    """As if the check of the configuration had let it pass."""
+    flood = rack(*({"name": f"h{n}", "label": "iron", "slots": 100} for n in range(50)))
+    await yard.tell("u", flood)
+    await yard.tell("t", provider(label("small")))
+    await yard.ask("small")
+    assert await yard.answered() == ""
+    assert sum(one.fixed for one in yard.nodes()) <= LISTED_MAX
+
+
+@in_a_yard
+async def test_a_listed_machine_with_another_key_is_given_to_nobody(yard: Yard) -> None:
+    await yard.tell("t", rack({"name": "h1", "label": "iron"}))
+    await yard.ask("iron")
+    assert await yard.answered() == ""
+    yard.others.add("h1")
+    nodes = yard.context.map.nodes
+    await yard.context.store.commit([], [nodes.requests("r").record.delete()])
+    await yard.ask("iron", id="next")
+    with pytest.raises(TimeoutError):
+        await yard.answered("next")
+    (one,) = yard.nodes()
+    assert one.state == "rebuilding" and "does not have the key" in one.why
+    yard.others.clear()
+    assert await yard.answered("next", 900.0) == ""
+
+
+@in_a_yard
+async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(yard: Yard) -> None:
+    """Its project has all that it may have; what it asks for besides would be all that the provider has left."""
+    yard.sky.most = 8
+    await yard.tell("t", provider(label("small")))
+    await yard.ask("small", "small", "small", "small", id="first")
+    assert await yard.answered("first") == ""
+    await yard.ask("small", "small", "small", "small", id="greedy")
+    await asyncio.sleep(60)
+    asked = NodeRequest("other", "t", "blue", "b", "job", (("n0", "small"),), "host", asked_ms=2_000_000_000)
+    await yard.context.store.commit([], [yard.context.map.nodes.requests("other").record.put(asked)])
+    assert await yard.answered("other", 200.0) == ""

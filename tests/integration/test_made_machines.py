@@ -141,8 +141,8 @@ async def test_why_a_build_waits_is_told_and_it_leaves_when_it_is_not_wanted(
             while not any("instances are in use" in why for why in awaited(context).values()):
                 await context.mirror.moved(context.mirror.moves)
             (why,) = awaited(context).values()
-            told = "nodes: little, little (1 of 1 in line): provider main: 0 of 0 instances are in use (since "
-            assert why.startswith(told), why
+            told = "nodes: little, little (1 of 1 in line): limited by the account of main: 0 of 0 instances are in use"
+            assert why.startswith(f"{told} (since "), why
             repositories.abandon("code/api", "greet")
             while context.mirror.under(context.map.nodes.waits.path) or awaited(context):
                 await context.mirror.moved(context.mirror.moves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 import hypothesis.internal.conjecture.utils  # noqa: F401  # else pytest's plugin does it at the end, when 3.11 may miscount its recursion
 import pytest
@@ -11,12 +11,16 @@ from msgspec.structs import replace
 
 from headgate.map.inventory.made import MadeNode
 from headgate.services.context import Context
-from headgate.services.nodes.made.accounts import Account
-from headgate.services.nodes.made.choosing import Choosing
+from headgate.services.nodes.made.accounts import Account, Hunting, Ours
+from headgate.services.nodes.made.errands import Errands
 from headgate.services.nodes.made.fate import Fate
+from headgate.services.nodes.made.hunt import Hunt
 from headgate.services.nodes.made.life import Life
+from headgate.services.nodes.made.limits import Kept, Limits
 from headgate.services.nodes.made.maker import Making
+from headgate.services.nodes.made.seen import Seen
 from headgate.store.types import At
+from headgate.testing.nodes.crowd import CrowdSimulation
 from headgate.testing.nodes.making import TENANTS, Broken, Field, MakingSimulation, unsealed
 from headgate.testing.nodes.sky import Troubles
 
@@ -34,19 +38,24 @@ def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() 
 
 
 def test_where_no_machine_comes_up_builds_end_with_the_reason() -> None:
-    results = MakingSimulation(1, troubles=Troubles(broken=1.0)).run()
-    assert set(results.values()) == {"NODE_FAILURE"}
+    simulation = MakingSimulation(1, troubles=Troubles(broken=1.0))
+    results = simulation.run()
+    there = {build for build, labels in simulation.wanted.items() if labels == {"iron"}}
+    assert {build for build, result in results.items() if result == "NODE_FAILURE"} == results.keys() - there
+    assert results.keys() - there
 
 
-class Forgetful(Making):
+class Forgetful(Hunt):
     """Looks at no account as a whole."""
 
-    def _hunt(self) -> None:
+    async def look(self, seen: Seen, errands: Errands) -> None:
         return
 
 
 def forgetful(context: Context, accounts: Mapping[str, Account], field: Field, guard: At) -> Making:
-    return Forgetful(context, lambda: TENANTS, accounts, field.scan, unsealed, guard)
+    making = Making(context, lambda: TENANTS, accounts, field.scan, unsealed, guard)
+    making._hunt.__class__ = Forgetful
+    return making
 
 
 def found(*runs: MakingSimulation) -> bool:
@@ -75,11 +84,6 @@ def test_a_launcher_that_does_not_learn_keys_is_found(monkeypatch: pytest.Monkey
     assert found(*(MakingSimulation(seed) for seed in range(5)))
 
 
-def test_a_launcher_that_lets_idle_machines_stand_in_the_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Choosing, "_in_the_way", lambda *_: ())
-    assert found(*(MakingSimulation(seed) for seed in range(5, 40)))
-
-
 def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It strikes the record out without asking the cloud, and leaves the rest to nobody."""
 
@@ -89,3 +93,46 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
 
     monkeypatch.setattr(Life, "_remove", remove)
     assert found(*(MakingSimulation(seed, forgetful, Troubles()) for seed in range(3)))
+
+
+def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room() -> None:
+    """Small requests keep coming, and now and then one that wants all that a project, or a provider, may have."""
+    for world in (CrowdSimulation(2), CrowdSimulation(1, held=2)):
+        assert world.run() > 40
+
+
+def crowded(world: CrowdSimulation) -> bool:
+    try:
+        world.run()
+    except Broken:
+        return True
+    return False
+
+
+def test_who_lets_small_requests_overtake_large_ones_for_ever_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limits, "keep", lambda *_: [])
+    assert crowded(CrowdSimulation(2))
+
+
+def test_who_lets_nobody_overtake_somebody_that_has_no_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves(self: Kept, more: Mapping[str, float]) -> bool:
+        return not any(self.wanted.get(kind) for kind in more)
+
+    monkeypatch.setattr(Kept, "leaves", leaves)
+    monkeypatch.setattr("headgate.services.nodes.made.limits.is_open", lambda waited_s: False)
+    assert crowded(CrowdSimulation(1, held=2))
+
+
+def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines() -> None:
+    for seed in range(2):
+        assert "SUCCESS" in MakingSimulation(seed, troubles=Troubles(late_s=60.0), cloned=True).run().values()
+
+
+def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Hunting.look
+
+    def whole(self: Hunting, connection: str, said: Mapping[str, object], ours: Ours) -> Awaitable[object]:
+        return look(self, connection, said, Ours(ours.system, lambda _: True, ours.known))
+
+    monkeypatch.setattr(Hunting, "look", whole)
+    assert found(*(MakingSimulation(seed, troubles=Troubles(boot_s=200.0), cloned=True) for seed in range(4)))

@@ -25,4 +25,6 @@ def cloud(settings: Settings, name: str) -> Cloud:
 
 def rate(settings: Settings, name: str) -> float:
     """Return how many requests a second a cloud may be sent; 0: any number."""
+    if not CLOUDS[settings.connections[name]["driver"]].rated:
+        return 0.0
     return float(settings.connections[name].get("rate") or RATE.default)

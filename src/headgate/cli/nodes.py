@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -68,11 +69,17 @@ def _why(request: dict[str, Any]) -> str:
 @command.command()
 @common
 @click.option("--reason", default="", help="Why: it is shown beside the machine.")
-@click.option("--for", "seconds", type=click.IntRange(0), default=86_400, show_default=True, metavar="SECONDS",
-              help="How long; 0: until it is deleted.")  # fmt: skip
+@click.option("--for", "seconds", type=click.IntRange(0), metavar="SECONDS",
+              help="How long. By default as autoholds, and at most as long as they.")  # fmt: skip
 @click.argument("node")
 def hold(
-    config: str | None, url: str | None, tenant: str | None, form: str | None, reason: str, seconds: int, node: str
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    form: str | None,
+    reason: str,
+    seconds: int | None,
+    node: str,
 ) -> None:
     """Keep a machine that was made, once no build has it, and give it to nobody."""
     at = pages(config, url)
@@ -93,3 +100,54 @@ def delete(config: str | None, url: str | None, tenant: str | None, form: str | 
 
 def _order(at: Pages, tenant: str | None, node: str, body: dict[str, Any]) -> None:
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", body)
+
+
+@command.command(name="accounts")
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--url", metavar="URL", help="Where the pages are.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def account_list(config: str | None, url: str | None, as_json: bool) -> None:
+    """List the accounts that machines were made in, and what is wrong with them."""
+    found = pages(config, url).get("/api/node-accounts")
+    rows = [(one["id"], one["connection"], one["region"], str(len(one["nodes"])), _wrong(one)) for one in found]
+    heads = ("ACCOUNT", "CONNECTION", "REGION", "MACHINES", "WRONG")
+    told(found, "json" if as_json else None, partial(table, heads, rows, "No machine was ever made.", WHY_MAX_CHARS))
+
+
+def _wrong(account: dict[str, Any]) -> str:
+    lacking = "the launcher's settings do not have it" if account["lacking"] else ""
+    strange = f"made by another installation: {', '.join(account['strange'])}" if account["strange"] else ""
+    return "; ".join(filter(None, (lacking, strange)))
+
+
+@command.command()
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--url", metavar="URL", help="Where the pages are.")
+@click.option("--reason", default="", help="Why: it is in the list of what was done by hand.")
+@click.argument("account")
+def forget(config: str | None, url: str | None, reason: str, account: str) -> None:
+    """Strike out the machines of an account that the launcher's settings do not have any more."""
+    place = f"/api/node-accounts/{quote(account, safe='')}"
+    pages(config, url).post(place, {"do": "forget", "reason": reason})
+    click.echo(f"{account} is forgotten: what is still there is yours to take away.")
+
+
+def _named(kind: str, about: Callable[[dict[str, Any]], str]) -> None:
+    """Add the command that lists what the configuration calls so."""
+
+    @command.command(name=f"{kind}s", help=f"List the {kind}s that the configuration of a tenant has.")
+    @common
+    def listed(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
+        at = pages(config, url)
+        found = at.get(f"{at.of(tenant)}/{kind}s")
+        rows = [(one["name"], one.get("canonical_name") or "", about(one)) for one in found]
+        told(found, form, partial(table, ("NAME", "CANONICAL NAME", "ABOUT"), rows, f"There are no {kind}s."))
+
+
+def _attached(provider: dict[str, Any]) -> str:
+    return ", ".join(one["name"] for one in provider["labels"])
+
+
+_named("provider", _attached)
+_named("label", lambda one: one.get("description") or "")
+_named("flavor", lambda one: one.get("description") or "")

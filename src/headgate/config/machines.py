@@ -19,11 +19,17 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the tenant; -1: any number."""
     digest: str = ""
     """Of what a machine is made of: of another one, it is another machine."""
+    also: tuple[str, ...] = ()
+    """Aliases of some of its static machines."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return what jobs may call it."""
-        return self.name, *self.label.get("aliases", ())
+        return self.name, *self.label.get("aliases", ()), *self.also
+
+
+STATIC = "static"
+"""The driver of machines that are there anyway: they are listed, and neither made nor removed."""
 
 
 class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,6 +70,13 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: none."""
     images: tuple[FlatImage, ...] = ()
     """Those that jobs build."""
+    hosts: tuple[dict[str, Any], ...] = ()
+    """Of the driver `static`: its machines, each as the configuration lists it."""
+
+    @property
+    def is_static(self) -> bool:
+        """Return whether its machines are there anyway."""
+        return self.driver == STATIC
 
     def label(self, name: str) -> FlatLabel | None:
         """Return the label of this name, or the first with this alias."""

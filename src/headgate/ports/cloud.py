@@ -14,6 +14,9 @@ SYSTEM_TAG = "zuul_system_id"
 """On everything that a driver makes: the installation it belongs to."""
 NODE_TAG = "zuul_node_uuid"
 """On everything that a driver makes for one node."""
+TERM_TAG = "zuul_term_id"
+"""The term of the launcher that had it made: an installation knows all of its own, and a copy of its store none that
+began after the copy was taken."""
 
 State = Mapping[str, str]
 """How far the making of one node is, in words of its driver; empty at the beginning."""

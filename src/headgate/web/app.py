@@ -20,6 +20,7 @@ from headgate.web.peers.requests import App, Message, Receive, Send
 from headgate.web.rooted import Rooted, of_tenants
 from headgate.web.routes import (
     about,
+    accounts,
     actions,
     approvals,
     autohold,
@@ -48,7 +49,7 @@ from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
     vitals, about, live, past, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
-    actions, approvals, quarantine, reports, keys, hooks, logs, testresults, queues, login, pages,
+    actions, approvals, accounts, quarantine, reports, keys, hooks, logs, testresults, queues, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
 """Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""

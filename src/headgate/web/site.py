@@ -37,6 +37,7 @@ from headgate.web.access import Access, Bearer, Connection
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
+from headgate.web.nodeaccounts import account_troubles
 from headgate.web.places import Places
 from headgate.web.remote import RemoteLogs
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
@@ -171,7 +172,7 @@ class Site:
 
     def troubles(self) -> tuple[TroubleShape, ...]:
         """Those of every tenant: the store, that nobody is there to do the work, a tenant file that was refused."""
-        found, refused = self.away or self._nobody(), self.refused()
+        found, refused = self.away or (*self._nobody(), *account_troubles(self.context)), self.refused()
         if refused is None:
             return found
         text = f"it was read and not taken up, and everything goes on as before: {refused.text}"

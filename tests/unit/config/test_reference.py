@@ -38,7 +38,7 @@ def test_the_language_has_all_its_words() -> None:
         58,
         21,
     )  # image, reuse: ours
-    assert len(TENANT) - 2 == 27  # labels, max-nodes-per-project: ours
+    assert len(TENANT) - 3 == 27  # labels, max-nodes-per-project, resource-limits: ours
 
 
 def test_each_difference_has_a_case_that_shows_it() -> None:

@@ -43,6 +43,8 @@ VALUES_OF_USERS = {
     "FlatLabel.image": "",
     "FlatLabel.flavor": "",
     "FlatProvider.said": "",
+    "FlatProvider.hosts": "what it lists, as the configuration says it",
+    "NodeAccount.said": "as FlatProvider.said",
     "Remains.reject": "what the pipeline says, in the words of drivers; as are the next two",
     "Remains.reports": "",
     "Remains.require": "",

@@ -53,7 +53,7 @@ def site(
         closed=lambda provider, _: (closed or {}).get(provider.name, ""),
         place=lambda node: (node.connection, ""),
         place_of=lambda provider: (provider.connection, ""),
-        most_of_project=lambda _: most,
+        most_of_project=lambda *_: most,
         line=line,
     )
 
@@ -82,7 +82,7 @@ def test_it_is_spread_only_where_no_provider_has_all_of_its_labels() -> None:
 def test_it_waits_for_the_one_that_can_rather_than_being_spread() -> None:
     full = [provider("a", "small"), provider("b", "large"), provider("c", "small", "large", instances=2)]
     found = serve(site(full, node("x", "c", "small", "in-use", request="other")), request("r", "small", "large"))
-    assert found == Later("provider c: 1 of 2 instances are in use")
+    assert found == Later("limited by resource-limits of provider c: 1 of 2 instances are in use", at="c")
 
 
 def test_nothing_is_taken_for_a_nodeset_that_has_no_room_whole() -> None:
@@ -117,14 +117,16 @@ def test_who_waits_for_room_is_not_overtaken_there_and_others_go_elsewhere() -> 
     two = [provider("a", "small", "large", instances=2), provider("b", "small")]
     choosing = Choosing(site(two, node("x", "a", "large", "in-use", request="other")))
     assert isinstance(choosing.serve(request("r1", "large", "large"), None), Later)
-    assert choosing.serve(request("r2", "large"), None) == Later("provider a: others wait there before it")
+    assert choosing.serve(request("r2", "large"), None) == Later(
+        "limited by resource-limits of provider a: its room is kept for who waits longer", at="a"
+    )
     assert where(choosing.serve(request("r3", "small"), None)) == ["make n0 at b"]
 
 
 def test_what_others_use_of_the_account_is_not_there() -> None:
     one = [provider("a", "small")]
     found = serve(site(one, account={"instances": 5.0}, others={"instances": 5.0}), request("r", "small"))
-    assert found == Later("provider a: 0 of 0 instances are in use")
+    assert found == Later("limited by the account of a: 0 of 0 instances are in use", at="a")
 
 
 def test_providers_of_one_account_share_its_room_and_idle_machines_make_way() -> None:
@@ -161,7 +163,7 @@ def test_what_can_never_be_is_told_with_its_reason() -> None:
 def test_a_project_has_no_more_machines_than_its_tenant_allows() -> None:
     one, used = [provider("a", "small")], node("x", "a", "small", "in-use", request="o", tenant="t", project="red")
     assert serve(site(one, used, most=1), request("r", "small")) == Later(
-        "project red has 1 machines, and may have 1 at a time"
+        "limited by max-nodes-per-project, of red: 1 of 1 machines are in use", at="a"
     )
     assert isinstance(serve(site(one, used, most=1), request("r", "small", project="blue")), Plan)
     assert isinstance(serve(site(one, most=1), request("r", "small", "small")), Never)
@@ -171,7 +173,7 @@ def test_a_label_has_no_more_machines_than_it_says() -> None:
     one = [provider("a", label("few", most=2), "small")]
     used = [node(f"x{n}", "a", "few", "in-use", request=f"o{n}", tenant="t") for n in range(2)]
     assert serve(site(one, *used), request("r", "few")) == Later(
-        "label few: 2 machines are there, and the tenant may have 2"
+        "limited by max-nodes of label few: 2 of 2 machines are in use", at="a"
     )
     assert isinstance(serve(site(one, *used), request("r", "small")), Plan)
 

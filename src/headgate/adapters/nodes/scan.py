@@ -28,10 +28,13 @@ class Scanner:
         self._program, self._places = program, asyncio.Semaphore(scans_max)
 
     async def __call__(self, host: Mapping[str, Any]) -> str:
-        """Return the keys, one a line.  Raise Unusable."""
+        """Return the keys, one a line; none of Windows, which only has to answer.  Raise Unusable."""
         where, port = str(host.get("ansible_host", "")), str(host.get("ansible_port") or 22)
         if not where or where.startswith("-") or not port.isdecimal():
             raise Unusable(f"{where!r} port {port} cannot be asked for its keys")
+        if host.get("ansible_connection") == "winrm":
+            async with self._places:
+                return await _connected(where, int(port))
         async with self._places:
             said = await self._run("-T", str(ANSWER_S), "-p", port, "--", where)
         found = [text.partition(" ")[2].strip() for text in said.splitlines() if not text.startswith("#")]
@@ -58,3 +61,16 @@ class Scanner:
         finally:
             await put_down(process)
         return said.decode(errors="replace")
+
+
+async def _connected(where: str, port: int) -> str:
+    """Return nothing once somebody takes the connection.  Raise Unusable."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            _, writer = await asyncio.open_connection(where, port)
+    except TimeoutError as error:
+        raise Unusable(f"{where} port {port} did not answer in {ANSWER_S} s") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
+        raise Unusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
+    writer.transport.abort()
+    return ""

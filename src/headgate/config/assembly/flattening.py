@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.config.assembly.providers import PARTS, attached, is_misspoken
 from headgate.config.keys.nodes import NODE_DRIVERS
-from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
+from headgate.config.machines import STATIC, FlatImage, FlatLabel, FlatProvider
 from headgate.config.parse import Stanza
 from headgate.config.reading.check import as_list, deep_plain
 
@@ -88,17 +88,19 @@ def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
     for stanza in path:
         said = _merged(said, {k: v for k, v in deep_plain(stanza.body).items() if k not in _NOT_OURS})
     parts = {kind: dict(_parts(layout, path, key, kind)) for key, kind in PARTS.items()}
+    hosts = tuple(said.pop("nodes", None) or ()) if driver == STATIC else ()
     where = {key: value for key, value in said.items() if key not in _OF_LAUNCHER}
     return FlatProvider(
         name=canonical(provider),
         connection=connection,
         driver=driver,
-        labels=tuple(_labels(layout, parts, driver, [connection, where])),
+        labels=tuple(_labels(layout, parts, driver, [connection, where], hosts)),
         said=where,
         limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items() if most is not None},
         launch_attempts=said.get("launch-attempts") or 3,
         launch_timeout_s=said.get("launch-timeout") or 0,
         images=tuple(_images(layout, parts["image"], driver, where)),
+        hosts=hosts,
     )
 
 
@@ -173,9 +175,13 @@ def _images(
 
 
 def _labels(
-    layout: Layout, parts: Mapping[str, Mapping[str, dict[str, Any]]], driver: str, where: Any
+    layout: Layout,
+    parts: Mapping[str, Mapping[str, dict[str, Any]]],
+    driver: str,
+    where: Any,
+    hosts: Sequence[Mapping[str, Any]],
 ) -> Iterator[FlatLabel]:
-    """`where`: what else tells one machine from another."""
+    """`where`: what else tells one machine from another; `hosts`: those that are there anyway."""
     for name, label in sorted(parts["label"].items()):
         image, flavor = parts["image"].get(label.get("image", "")), parts["flavor"].get(label.get("flavor", ""))
         if image is None or flavor is None:
@@ -187,6 +193,7 @@ def _labels(
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
         label = {**lent, **label, "aliases": as_list(label["aliases"])}
         own = layout.singles["label"][name].body
+        also = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
         made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
         yield FlatLabel(
             name=name,
@@ -196,6 +203,7 @@ def _labels(
             min_ready=own.get("min-ready") or 0,
             max_nodes=-1 if (most := own.get("max-nodes")) is None else most,
             digest=_digest([made, image, flavor, where]),
+            also=tuple(sorted(also)),
         )
 
 

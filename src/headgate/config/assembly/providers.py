@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config.keys.forms import misspoken
-from headgate.config.keys.nodes import ANY_NODES, NO_UPLOADS, NODE_DRIVERS, NOT_YET, NodeDriver
+from headgate.config.keys.nodes import ANY_NODES, LISTED_MAX, NO_UPLOADS, NODE_DRIVERS, NOT_YET, NodeDriver
 from headgate.config.keys.objects import PROVIDER, SECTION
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
@@ -54,6 +54,7 @@ def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) 
     if path[0].kind == "provider":
         yield from _unattached(path, known)
         yield from _not_uploaded(path, known, driver)
+        yield from _listed_twice(path)
 
 
 def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
@@ -207,6 +208,24 @@ def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
             if isinstance(wanted, str) and wanted not in found["labels"]:
                 text = f"the node {node.get('name')} has the label {wanted}, which is not attached to the provider"
                 yield _at(Part(stanza, wanted, node, line), provider, f"{text} {provider.name}")
+
+
+def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
+    """Of machines that are listed: one that is there already, and more than there may be."""
+    seen, slots = set[tuple[Any, ...]](), 0
+    for stanza in path:
+        for node, line in entries(stanza.body.get("nodes"), stanza.body.at("nodes")):
+            if not isinstance(node, Table) or not isinstance(node.get("name"), str):
+                continue
+            same = (node["name"], node.get("host"), node.get("connection-port"), node.get("username"))
+            one = Part(stanza, node["name"], node, line)
+            if same in seen:
+                yield _at(one, path[0], f"the node {node['name']} is listed twice, with the same port and user")
+            seen.add(same)
+            slots += node["slots"] if isinstance(node.get("slots"), int) else 1
+            if slots > LISTED_MAX:
+                yield _at(one, path[0], f"the nodes of the provider {path[0].name} have more than {LISTED_MAX} slots")
+                return
 
 
 def _by_name(path: Sequence[Stanza], key: str) -> dict[str, Part]:

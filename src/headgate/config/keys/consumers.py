@@ -106,7 +106,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "max-oidc-ttl=max_oidc_ttl_s allowed-oidc-issuers exclude-unprotected-branches exclude-locked-branches"
         ),
         "config/freezing": "default-ansible-version",
-        "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project labels",
+        "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project=most_nodes resource-limits labels",
         "web": "admin-rules access-rules role-mappings anonymous-read-access authentication-realm",
     },
     "a label of a tenant": {"services/nodes": "name=labels search project partition triggering"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 from headgate.config.keys.forms import loose, words
@@ -15,6 +16,7 @@ from headgate.config.reading.check import (
     count,
     either,
     flag,
+    inner,
     many,
     mapping,
     null,
@@ -60,7 +62,12 @@ def _amounts(value: Any, spot: Spot) -> None:
             raise spot.wrong(f"says of {kind} how much there may be: a number of at least 0, not {show(most)}")
 
 
+AMOUNTS = Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema)
 _ITSELF = Key(Check("said of the label itself", _label_itself))
+SLOTS_MAX = 100
+"""Builds at a time on one machine."""
+LISTED_MAX = 500
+"""Slots of all the machines that a provider lists."""
 CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
 """How machines are reached; no other way is gone: `local` would be the executor's own machine."""
 _TEXTS = many(text)
@@ -97,7 +104,7 @@ LABEL: Keys = {
     "min-retention-time": _key(count(0), "0"),
     "snapshot-timeout": _key(count(0), "3600"),
     "snapshot-expiration": _key(count(0), "604800"),
-    "slots": _key(count(1), "1"),
+    "slots": _key(count(1), "1", "builds at a time on a machine that is not made"),
     "reuse": _key(flag, "false"),
     "aliases": _key(_TEXTS, "none"),
     "executor-zone": _key(text),
@@ -110,7 +117,7 @@ LABEL: Keys = {
 OWN: Keys = {
     "launch-timeout": _key(count(0), "none"),
     "launch-attempts": _key(count(1), "3"),
-    "resource-limits": _key(Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema), "none"),
+    "resource-limits": _key(AMOUNTS, "none"),
     "image-defaults": _key(mapping, "{}", "keys of images"),
     "flavor-defaults": _key(mapping, "{}", "keys of flavors"),
     "label-defaults": _key(mapping, "{}", "keys of labels"),
@@ -187,15 +194,39 @@ OPENSTACK = NodeDriver(
     },
     refuses=True,
 )
+_HOST_KEY_LINE = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{1,16000}={0,3}")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
+
+
+def _host_key(value: Any, spot: Spot) -> None:
+    text.see(value, spot)
+    lines = [line.strip() for line in value.splitlines() if line.strip()]
+    if not lines or not all(_HOST_KEY_LINE.fullmatch(line) for line in lines):
+        raise spot.wrong("must be public keys as ssh-keyscan prints them, TYPE BASE64, one a line and without the host")
+
+
+def _address(value: Any, spot: Spot) -> None:
+    text.see(value, spot)
+    if not _ADDRESS.fullmatch(value) or value.startswith("-"):
+        raise spot.wrong(f"must be a host name or an address, not {show(value)}")
+
+
+_ADDRESSED = Check("a host name or an address", _address, schema=text.schema)
 STATIC_NODE: Keys = {
-    "name": Key(text, note="its host name or address"),
-    "label": Key(text),
-    "aliases": _key(_TEXTS, "none"),
-    "connection-port": _key(count(1, 65535)),
-    "username": _key(text),
-    "host-key": _key(text),
+    "name": Key(_ADDRESSED, required=True, note="its host name or address"),
+    "label": Key(text, required=True),
+    "host": _key(_ADDRESSED, "the name", "where it is, if its name is no address"),
+    "aliases": _key(_TEXTS, "none", "labels that this machine has besides"),
+    "connection-type": _key(words("ssh", "winrm", "network_cli"), "that of the image"),
+    "connection-port": _key(count(1, 65535), "that of the image"),
+    "username": _key(text, "that of the image"),
+    "host-key": _key(Check("public keys, one a line", _host_key, schema=text.schema), "learned at first sight"),
+    "python-path": _key(text, "that of the image"),
+    "shell-type": _key(text, "that of the image"),
+    "slots": _key(count(1, SLOTS_MAX), "that of the label", "builds at a time"),
+    "attributes": _key(mapping, "{}", "what jobs see of it as `nodepool.node_properties`"),
 }
-STATIC = NodeDriver({**OWN, "nodes": _key(many(loose(STATIC_NODE, "a node")))}, IMAGE, FLAVOR, LABEL)
+STATIC = NodeDriver({**OWN, "nodes": _key(many(inner(STATIC_NODE, "node")))}, IMAGE, FLAVOR, LABEL, refuses=True)
 KUBERNETES = NodeDriver(
     own=OWN,
     images={**IMAGE, "connection-type": _key(words("kubectl", "ssh", "winrm", "network_cli"), "kubectl")},

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from headgate.config.keys.nodes import AMOUNTS
 from headgate.config.keys.objects import CONFIG_KINDS, NO_TOKENS, NODEPOOL_KINDS
 from headgate.config.reading.check import (
+    Check,
     Key,
     Keys,
+    Spot,
     count,
     either,
     flag,
@@ -14,6 +19,7 @@ from headgate.config.reading.check import (
     mapping,
     one_of,
     regex,
+    show,
     text,
     word,
 )
@@ -35,13 +41,28 @@ LABEL: Keys = {
     "triggering": Key(flag, "false", "only the machine that started the item"),
 }
 
+
+def _of_projects(value: Any, spot: Spot) -> None:
+    mapping.see(value, spot)
+    for name, most in value.items():
+        if isinstance(most, bool) or not isinstance(most, int) or most < -1:
+            raise spot.wrong(f"says of {name} a whole number of at least -1, not {show(most)}")
+
+
+NODES_OF_PROJECTS = Check("project: number", _of_projects, schema=mapping.schema)
+
 TENANT: Keys = {
     "name": Key(text, required=True),
     "source": Key(mapping, "{}", "connection -> config-projects, untrusted-projects"),
     "max-dependencies": Key(count(0), "no limit"),
     "max-changes-per-pipeline": Key(count(1), "no limit"),
     "max-nodes-per-job": Key(count(-1), "5", "-1: no limit"),
-    "max-nodes-per-project": Key(count(-1), "-1", "at a time, of all its builds; -1: no limit"),
+    "max-nodes-per-project": Key(
+        either(count(-1), NODES_OF_PROJECTS),
+        "-1",
+        "at a time, of all its builds; -1: no limit; or project: number, where `default` is that of all others",
+    ),
+    "resource-limits": Key(AMOUNTS, "none", "kind: number, of all machines that its builds have at a time"),
     "labels": Key(many(inner(LABEL, "label")), "none", "machines of the inventory that jobs can ask for"),
     "max-job-timeout": Key(count(-1), "10800", "seconds; -1: no limit"),
     "max-oidc-ttl": Key(count(1), "10800", "seconds"),

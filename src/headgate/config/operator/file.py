@@ -119,6 +119,7 @@ class _File:
         table(stanza, TENANT, "tenant", warnings, stanza.line)
         projects = tenant_projects(stanza, self._connections, warnings)
         self._warnings += [wrong for wrong in warnings if wrong.name != NO_EFFECT]
+        nodes_of = _nodes_of(stanza)
         drivers = {name: connection.driver for name, connection in self._connections.items()}
         return Tenant(
             name=stanza["name"],
@@ -131,7 +132,9 @@ class _File:
             max_dependencies=stanza.get("max-dependencies"),
             max_changes_per_pipeline=stanza.get("max-changes-per-pipeline"),
             max_nodes_per_job=stanza.get("max-nodes-per-job", 5),
-            max_nodes_per_project=stanza.get("max-nodes-per-project", -1),
+            max_nodes_per_project=nodes_of.pop("default", -1),
+            max_nodes_of=nodes_of,
+            resource_limits=_amounts(stanza),
             labels=_labels(stanza),
             max_job_timeout_s=stanza.get("max-job-timeout", 10_800),
             max_oidc_ttl_s=stanza.get("max-oidc-ttl", 10_800),
@@ -190,6 +193,17 @@ class _File:
                 return [Wrong(f"the project {project.project} is named twice", stanza.at("source"), MEANING)]
             known.add(project.project)
         return []
+
+
+def _nodes_of(stanza: Table) -> dict[str, int]:
+    """Return how many machines each project may have; `default`: those that are not named."""
+    said = stanza.get("max-nodes-per-project", -1)
+    return {"default": said} if isinstance(said, int) else {str(name): most for name, most in said.items()}
+
+
+def _amounts(stanza: Table) -> dict[str, float]:
+    said = stanza.get("resource-limits") or {}
+    return {str(kind): float(most) for kind, most in said.items() if most is not None}
 
 
 def _mappings(stanza: Table) -> dict[str, tuple[str, ...]]:

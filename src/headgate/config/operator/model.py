@@ -131,6 +131,10 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     max_changes_per_pipeline: int | None = None
     max_nodes_per_job: int = 5
     max_nodes_per_project: int = -1
+    max_nodes_of: dict[str, int] = {}
+    """Project -> that of its own."""
+    resource_limits: dict[str, float] = {}
+    """Kind -> how much machines of its builds may take at a time."""
     max_job_timeout_s: int = 10_800
     """-1 is no limit; so for nodes."""
     labels: dict[str, Label] = {}
@@ -181,6 +185,10 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         for project in self.projects:
             found.setdefault(project.name, []).append(project)
         return found
+
+    def most_nodes(self, project: str) -> int:
+        """Return how many machines a project's builds may have at a time; -1: any number."""
+        return self.max_nodes_of.get(project, self.max_nodes_per_project)
 
     def find(self, name: str) -> TenantProject | None:
         """By canonical or short name; None when unknown, or when two connections have the short name."""

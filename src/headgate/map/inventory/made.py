@@ -12,6 +12,8 @@ from headgate.map.tree import Dir, each, place
 
 FREE = ("ready", "building", "requested")
 """States in which a machine can be given to whoever asks, the best first."""
+ARRIVING = ("registering", "rebuilding")
+"""States of machines that are there anyway, while nobody knows whether they answer."""
 ENDING = ("used", "failed", "outdated")
 """States of machines that are taken away."""
 
@@ -26,7 +28,8 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     label: str
     """As the provider has it; the build may have asked by an alias."""
     state: str = "requested"
-    """requested | building | ready | in-use | used | failed | outdated | hold"""
+    """requested | building | ready | in-use | used | failed | outdated | hold; of what is there anyway also
+    registering, until it answers, and rebuilding, after each build"""
     said: dict[str, Any] = {}
     """What it is made of: label, image, flavor, and the other keys of the provider, also when they are gone there."""
     digest: str = ""
@@ -62,6 +65,10 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Why it is held."""
     until_ms: int = 0
     """How long it is held; 0: until somebody gives it back."""
+    fixed: bool = False
+    """Whether it is there anyway: it is neither made nor removed."""
+    slot: int | None = None
+    """Which of the builds it is that a machine has at a time, where there may be several."""
 
 
 class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,6 +82,10 @@ class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went wrong so far, in order."""
     failed: dict[str, dict[str, int]] = {}
     """Name of a node -> provider -> how often it failed there."""
+    at: str = ""
+    """The provider where it waits for room."""
+    room_ms: int = 0
+    """Since when it waits for room."""
 
 
 class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,10 +98,28 @@ class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
 
-class Installation(msgspec.Struct, frozen=True):
+class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
     """By what everything that is ours is known in accounts that others use, too."""
 
     id: str
+    terms: tuple[str, ...] = ()
+    """Of its launchers, the newest last."""
+
+
+class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where machines were made: it is looked at until nothing of ours is left there, whatever is configured by then."""
+
+    connection: str
+    region: str = ""
+    said: dict[str, Any] = {}
+    """What its driver is told, of a provider there."""
+    lacking_ms: int = 0
+    """Since when the launcher's settings have no such connection; 0: they have it."""
+    strange: tuple[str, ...] = ()
+    """Machines there that have our tag and are none of ours: another installation has the same store, or a copy."""
+    strange_ms: int = 0
+    given_up: str = ""
+    """Who does not want to hear of it any more."""
 
 
 class ProviderPlace(Dir):
@@ -128,3 +157,14 @@ class OrderPlace(Dir):
     """One machine."""
 
     record = place(NodeOrder, "What somebody wants done with it.", by="web, launcher", own=True)
+
+
+class AccountPlace(Dir):
+    """One account, in one region."""
+
+    record = place(
+        NodeAccount,
+        "Where machines were made; gone once neither a provider nor anything of ours is there.",
+        by="launcher, web",
+        own=True,
+    )

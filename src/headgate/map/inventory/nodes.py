@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.gate.returned.sealed import Sealed
 from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
-from headgate.map.inventory.made import Installation, MadePlace, OrderPlace, TenantProviders, WaitPlace
+from headgate.map.inventory.made import AccountPlace, Installation, MadePlace, OrderPlace, TenantProviders, WaitPlace
 from headgate.map.tree import Dir, each, place
 
 
@@ -102,7 +102,10 @@ class AnswerPlace(Dir):
 class Nodes(Dir):
     """Machines for builds."""
 
-    installation = place(Installation, "The tag of everything that is ours in clouds; made once.", by="launcher")
+    installation = place(
+        Installation, "The tag of everything that is ours in clouds, and the terms of our launchers.", by="launcher"
+    )
+    accounts = each(AccountPlace, key="account")
     made = each(MadePlace, key="node uuid")
     orders = each(OrderPlace, key="node uuid")
     providers = each(TenantProviders, key="tenant", under="locks/tenant/<tenant>")

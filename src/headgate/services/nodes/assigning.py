@@ -60,7 +60,7 @@ class Assigning:
             return Refusal(str(error))
         if isinstance(found, Refusal):
             return found
-        most, whose = tenant.max_nodes_per_project, (request.tenant, request.project)
+        most, whose = tenant.most_nodes(request.project), (request.tenant, request.project)
         if 0 <= most < len(request.nodes):
             return Refusal(
                 f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time"

@@ -49,6 +49,8 @@ class Standing:
     """To requests that are no more."""
     held: frozenset[str] = frozenset()
     """Requests whose machines are kept although they are no more: builds of theirs are held."""
+    order: tuple[str, ...] = ()
+    """All requests, most urgent first, with an answer or without."""
 
 
 def standing(map: Map, mirror: Mirror, now_ms: int) -> Standing:
@@ -65,12 +67,13 @@ def standing(map: Map, mirror: Mirror, now_ms: int) -> Standing:
             held = claims[claim.machine] = Held(claim, At(entry.path, entry.version))
             of.setdefault(claim.request, []).append(held)
     answers = {entry.path.rpartition("/")[2]: entry for entry in mirror.under(map.nodes.answers.path)}
-    waiting = []
+    waiting, order = [], []
 
     def place(one: tuple[Entry, NodeRequest]) -> tuple[int, int]:
         return level(one[1].precedence, one[1].asked_ms, now_ms), one[0].born
 
     for entry, request in sorted(requests.values(), key=place):
+        order.append(request.id)
         if request.id in answers:
             continue
         own = of.get(request.id, [])
@@ -78,7 +81,7 @@ def standing(map: Map, mirror: Mirror, now_ms: int) -> Standing:
         waiting.append(Waiting(request, At(entry.path, entry.version), kept, len(kept) < len(own)))
     left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
     kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
-    return Standing(frozenset(requests), tuple(waiting), claims, left, kept_for)
+    return Standing(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order))
 
 
 def _read(address: Address[R], entry: Entry) -> R | None:

@@ -3,13 +3,16 @@ and of these those that run containers, if its programs want an image."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
+from headgate.config.machines import FlatProvider
 from headgate.config.model import FrozenJob
-from headgate.map.records import ComponentRecord, ZoneLabels
+from headgate.map.records import ComponentRecord, Facts, ZoneLabels
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Open
 from headgate.services.context import Context
+from headgate.services.nodes.made.asked import zone_of_label
+from headgate.services.nodes.made.seen import providers
 
 IMAGE = "image"
 """In what is said of a request for a build: the image that the job names for its programs."""
@@ -24,17 +27,40 @@ def executors(context: Context) -> list[ComponentRecord]:
     return list(context.members(context.map.components.executor.path).values())
 
 
-def zone_of(job: FrozenJob, context: Context) -> str:
-    """Empty for none: where no executor of a zone has or had the labels, or one outside of all zones has them, too."""
+def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
+    """Return the zone whose executors are to run it; empty for none: where no executor of a zone has or had the labels,
+    or one outside of all zones has them, too.  Labels of providers say it themselves."""
     wanted = {node.label for node in job.nodeset.nodes}
     if not wanted:
         return ""
+    said = _said(wanted, providers(context.map, context.mirror).get(tenant, []))
+    if said is not None:
+        return _best(said, context)
     able = [record.data for record in executors(context) if wanted <= set(record.data.labels)]
     if any(data.unzoned for data in able):
         return ""
     if able:
         return min(data.zone for data in able)
     return min((zone for zone, labels in _remembered(context) if wanted <= labels), default="")
+
+
+def _said(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str] | None:
+    """Return the zones from which all of the labels are reached; None: no provider has them."""
+    zones = [{zone_of_label(one, label) for one in known if one.label(label) is not None} for label in wanted]
+    if not any(zones):
+        return None
+    every = {zone for of in zones for zone in of} | {""}
+    return {zone for zone in every if all(not of or of & {"", zone} for of in zones)} or every - {""}
+
+
+def _best(zones: Collection[str], context: Context) -> str:
+    """Return a zone that has executors now, if one has."""
+    there = {zone for data in (record.data for record in executors(context)) for zone in _served(data)}
+    return min(zones, key=lambda zone: (zone not in there, zone != "", zone))
+
+
+def _served(data: Facts) -> tuple[str, ...]:
+    return (data.zone, "") if data.unzoned or not data.zone else (data.zone,)
 
 
 def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:

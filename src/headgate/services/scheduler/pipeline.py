@@ -354,7 +354,7 @@ class PipelineRunner:
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
-            builds=lambda job: context.zone(zone_of(job, context)),
+            builds=lambda job: context.zone(zone_of(job, context, self.tenant)),
             merges=context.merges,
             told=await self._to_tell(asked),
             mirror=mirror,

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.adapters.nodes.clouds.static.driver import StaticHosts
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until, unless
-from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.config.operator.model import Tenant
 from headgate.gate.returned.sealed import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.map.inventory.made import MadeNode, NodeWait
+from headgate.map.inventory.made import Installation, MadeNode, NodeWait
 from headgate.map.places import Map
 from headgate.ports.cloud import NODE_TAG
 from headgate.ports.provider import Unusable
@@ -35,7 +36,7 @@ from headgate.services.nodes.made.accounts import Account
 from headgate.services.nodes.made.maker import Making
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
-from headgate.store.types import At, Backend
+from headgate.store.types import At, Backend, Put
 from headgate.testing.loop import run_virtual
 from headgate.testing.nodes.builds import Broken, ask, results, wanted
 from headgate.testing.nodes.sky import Sky, Troubles
@@ -45,7 +46,11 @@ TIME_MAX_S = 3_600.0
 """Virtual; a run that is not quiet by then hangs."""
 DEATHS_MAX = 2
 PROJECT_MAX = 4
-LABELS = ("small", "large", "east", "again")
+LABELS = ("small", "large", "east", "again", "iron")
+HOSTS: tuple[dict[str, Any], ...] = (
+    {"name": "h1", "label": "iron", "slots": 2},
+    {"name": "h2", "label": "iron", "host": "10.0.0.2", "host-key": "key of 10.0.0.2"},
+)
 TENANTS = {"t": Tenant("t", (), max_nodes_per_project=PROJECT_MAX)}
 
 
@@ -63,6 +68,7 @@ def providers(chance: random.Random) -> list[FlatProvider]:
         FlatProvider("p/one", "west", "sky", (kept, large), limits={"instances": 3.0}),
         FlatProvider("p/two", "west", "sky", (small, again), launch_timeout_s=600),
         FlatProvider("p/three", "far", "sky", (large, east, small)),
+        FlatProvider("p/rack", "rack", STATIC, (label("iron"),), hosts=HOSTS),
     ]
 
 
@@ -75,17 +81,19 @@ class Field:
     """Machine -> the build on it."""
     served: dict[str, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    skies: list[Sky] = field(default_factory=list)
+    """Where a machine must be until its build has ended."""
 
     @asynccontextmanager
     async def build(self, spec: BuildSpec) -> AsyncIterator[None]:
         """Provide its machines, for itself alone."""
         wanted = {name: node.label for node in spec.job.nodeset.nodes for name in node.name}
         hosts = {name: str(found["ansible_host"]) for name, found in spec.hosts.items()}
-        if hosts.keys() != wanted.keys() or len(set(hosts.values())) != len(hosts):
+        if hosts.keys() != wanted.keys() or len({one["headgate_machine"] for one in spec.hosts.values()}) != len(hosts):
             self.wrong.append(f"{spec.build} wanted {wanted} and has {hosts}")
         for name, host in hosts.items():
             machine = str(spec.hosts[name]["headgate_machine"])
-            other = self.busy.get(machine) or (wanted[name] != "again" and self.served.get(machine))
+            other = self.busy.get(machine) or (wanted[name] not in ("again", "iron") and self.served.get(machine))
             if other:
                 self.wrong.append(f"{host} is given to {spec.build} although {other} has or had it")
             if spec.hosts[name].get("headgate_host_key") != f"key of {host}":
@@ -100,6 +108,12 @@ class Field:
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
         async with self.build(spec):
             await unless(cancel, asyncio.sleep(self.chance.random() * 120))
+            there = {id for sky in self.skies for id in sky.instances}
+            gone = [
+                host for one in spec.hosts.values() if (host := str(one["ansible_host"])).startswith(("west", "far"))
+            ]
+            if self.skies and not there.issuperset(gone):
+                self.wrong.append(f"{gone} of {spec.build} was taken away under it")
         return BuildOutcome(build=spec.build, result="SUCCESS")
 
     async def scan(self, host: Mapping[str, Any]) -> str:
@@ -132,6 +146,10 @@ class MakingSimulation:
     deaths: int = 0
     made: int = 0
     calls: int = 0
+    wanted: dict[str, set[str]] = field(default_factory=dict)
+    """Build -> labels of its machines."""
+    cloned: bool = False
+    """Whether a copy of the store is at work beside it, with builds of its own."""
 
     def run(self) -> dict[str, str]:
         """Return build -> result.  Raise Broken, naming the seed."""
@@ -155,19 +173,40 @@ class MakingSimulation:
         return found
 
     async def _run(self, chance: random.Random) -> dict[str, str]:
-        meadow, backend, stop = Field(chance), MemoryBackend(), asyncio.Event()
+        meadow, backend = Field(chance), MemoryBackend()
         skies, map = self._skies(chance), Map()
+        await Store(backend).commit([], [map.nodes.installation.put(Installation("one"))])
         for one in providers(chance):
             record = map.nodes.providers("t").provider(one.name).record
             await Store(backend).commit([], [record.put(one)])
+        if self.cloned:
+            meadow.skies, copied = list(skies.values()), MemoryBackend()
+            for entry in list(backend.tree.under("")):
+                await copied.commit([], [Put(entry.path, entry.value)])
+            both = (self._work(one, meadow, skies, chance, [backend, copied]) for one in (backend, copied))
+            first, second = await asyncio.gather(*both)
+            return first | second
+        return await self._work(backend, meadow, skies, chance, [backend])
+
+    async def _work(
+        self,
+        backend: MemoryBackend,
+        meadow: Field,
+        skies: Mapping[str, Sky],
+        chance: random.Random,
+        every: Sequence[MemoryBackend],
+    ) -> dict[str, str]:
+        """Go on until all of one store is done."""
+        stop = asyncio.Event()
         builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(4, 9)))}
+        self.wanted |= {id: {node.label for node in one.job.nodeset.nodes} for id, one in builds.items()}
         asked = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
         kinds = ("launcher", "launcher", "executor1", "executor2")
         works = [self._process(kind, meadow, backend, skies, chance, stop) for kind in kinds]
         running = asyncio.ensure_future(run_until(stop, *works))
         try:
             await asked
-            await self._until_quiet(backend, running, skies, meadow, len(builds))
+            await self._until_quiet(backend, running, skies, meadow, every)
         finally:
             stop.set()
             asked.cancel()
@@ -207,6 +246,7 @@ class MakingSimulation:
         works = [context.mirror.run()]
         if kind == "launcher":
             accounts = {name: Account(name, sky, 2.0) for name, sky in skies.items()}
+            accounts["rack"] = Account("rack", StaticHosts(), 0.0)
 
             async def body(session: Session) -> None:
                 async with lock(store, session, context.map.nodepool.path).hold() as guard:
@@ -225,7 +265,7 @@ class MakingSimulation:
         running: asyncio.Future[None],
         skies: Mapping[str, Sky],
         meadow: Field,
-        builds: int,
+        every: Sequence[MemoryBackend],
     ) -> None:
         """Wait until all is answered, and nothing is paid for that nobody has written down.  Raise Broken."""
         loop, map = asyncio.get_running_loop(), Map()
@@ -236,13 +276,13 @@ class MakingSimulation:
             if running.done():
                 await running
             nodes = [decode(one.value, MadeNode) for one in backend.tree.under(map.nodes.made.path)]
-            known = {node.id for node in nodes}
+            known = {entry.path.rpartition("/")[2] for one in every for entry in one.tree.under(map.nodes.made.path)}
             lost = [one for sky in skies.values() for one in sky.instances.values() if one.tags[NODE_TAG] not in known]
             places = (map.nodes.requests, map.nodes.waits, map.nodes.answers)
             left = [entry.path for place in places for entry in backend.tree.under(place.path)]
             left += [entry.path for entry in backend.tree.under(map.executor.path)]
             busy = [node for node in nodes if node.state != "ready"]
-            if not left and not lost and not busy and len(nodes) <= 1:
+            if not left and not lost and not busy and sum(not node.fixed for node in nodes) <= 1:
                 return
             if loop.time() > TIME_MAX_S:
                 waits = [decode(one.value, NodeWait) for one in backend.tree.under(map.nodes.waits.path)]

@@ -24,6 +24,7 @@ from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
+from headgate.services.nodes.made.asked import zone_of_label
 from headgate.services.nodes.made.seen import Seen, seen
 from headgate.services.nodes.standing import standing
 from headgate.web.routes.machineshapes import NodeShape, RequestShape
@@ -198,15 +199,25 @@ async def nodeset_requests(state: State, tenant: FromPath[str]) -> list[RequestS
 
 def _data(request: NodeRequest, own: list[str], made: Seen) -> tuple[dict[str, Any], ...]:
     """Return what is known of each machine that it has, or would have."""
-    wait, zone = made.waits.get(request.id), request.zone or None
+    wait, zones = made.waits.get(request.id), _zones(request, made)
     failed = wait.failed if wait is not None else {}
     names = {node.node: node.id for node in made.nodes.values() if node.request == request.id}
     if not names and not failed:
-        return tuple({"uuid": uuid, "executor_zone": zone, "failed_providers": []} for uuid in own)
+        return tuple({"uuid": uuid, "executor_zone": request.zone or None, "failed_providers": []} for uuid in own)
     return tuple(
-        {"uuid": names.get(name), "executor_zone": zone, "failed_providers": sorted(failed.get(name, {}))}
+        {"uuid": names.get(name), "executor_zone": zones.get(name), "failed_providers": sorted(failed.get(name, {}))}
         for name, _ in request.nodes
     )
+
+
+def _zones(request: NodeRequest, made: Seen) -> dict[str, str]:
+    """Return the zone from which each node is reached, where it is from one."""
+    known = made.providers.get(request.tenant, [])
+    found = {
+        name: min((zone_of_label(one, label) for one in known if one.label(label) is not None), default="")
+        for name, label in request.nodes
+    }
+    return {name: zone for name, zone in found.items() if zone}
 
 
 def _explained(shape: RequestShape, position: int | None, wait: NodeWait | None) -> RequestShape:

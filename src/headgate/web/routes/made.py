@@ -15,6 +15,7 @@ from headgate.map.inventory.made import MadeNode, NodeOrder
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
+from headgate.services.nodes.made.records import names_of
 from headgate.services.nodes.made.seen import seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
@@ -24,7 +25,6 @@ from headgate.web.site import HttpRequest, Site, site_of
 MODIFY = "modify-node"
 """The permission."""
 STATES = ("hold", "used", "outdated")
-HOLD_MAX_S = 90 * 86_400
 NO_CLAIMS = "machines of the inventory are taken and given back by Headgate alone: hold or cancel the build"
 
 
@@ -35,7 +35,7 @@ class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """hold | used | outdated"""
     comment: str | None = None
     hold_expiration: int | None = None
-    """Ours: how long it is held, in seconds."""
+    """Ours: how long it is held, in seconds; null: as autoholds by default; 0, or too long: as long as may be."""
 
 
 def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> list[NodeShape]:
@@ -44,7 +44,8 @@ def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> 
     own = {one.name for one in now.providers.get(tenant, ())}
     found = [node for node in now.nodes.values() if _shows(node, tenant, own)]
     orders = now.orders
-    return [_shape(node, requests.get(node.request), orders.get(node.id)) for node in found]
+    now_ms = site.context.now_ms()
+    return [_shape(node, requests.get(node.request), orders.get(node.id), now_ms) for node in found]
 
 
 def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
@@ -52,14 +53,14 @@ def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
     return node.tenant == tenant if node.request or node.state == "hold" else node.provider in providers
 
 
-def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None) -> NodeShape:
+def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None, now_ms: int) -> NodeShape:
     host, said = node.host or {}, node.said["label"]
     about = {name: _text(node.about.get(name)) for name in ("cloud", "region", "az", *_ADDRESSES)}
     doing = f"{asked.job} of {asked.project}, build {asked.build}" if asked is not None else None
     return NodeShape(
         id=node.id,
         uuid=node.id,
-        type=(node.label, *said.get("aliases", ())),
+        type=names_of(node),
         label=node.label,
         state=node.state,
         state_time=time_text(node.since_ms) or "",
@@ -85,7 +86,17 @@ def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None) -
         lock_holder=asked.executor if asked is not None else None,
         request_id=node.request or None,
         request_time=time_text(node.asked_ms),
-        why=node.why or None,
+        slot=node.slot,
+        why=node.why or (_endless(node, now_ms) if node.state == "hold" else "") or None,
+    )
+
+
+def _endless(node: MadeNode, now_ms: int) -> str:
+    """Return a warning of one that is held without an end; empty: it has one, or its autohold has."""
+    if node.until_ms or node.request:
+        return ""
+    return (
+        f"held for {max(now_ms - node.since_ms, 0) // 3_600_000} h, and without an end: delete it once nobody needs it"
     )
 
 
@@ -105,14 +116,15 @@ async def change_node(
     site.allow(request, tenant, MODIFY)
     if data.state not in STATES:
         raise HTTPException(f"state: one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
-    held_s = data.hold_expiration or 0
-    if not 0 <= held_s <= HOLD_MAX_S:
-        raise HTTPException(f"hold_expiration: seconds, at most {HOLD_MAX_S}, or 0 for ever", status_code=400)
+    asked_s = site.hold_default_s if data.hold_expiration is None else data.hold_expiration
+    if asked_s < 0:
+        raise HTTPException("hold_expiration: a number of seconds, or null", status_code=400)
+    held_s = asked_s if 0 < asked_s <= site.hold_max_s else site.hold_max_s
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
     if node is None or not _shows(node, tenant, own):
         raise _no_such(site, tenant, uuid)
-    until_ms = site.context.now_ms() + 1000 * held_s if held_s and data.state == "hold" else 0
+    until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0
     who = site.access.bearer(request)
     order = NodeOrder(data.state, plain(data.comment or ""), until_ms, plain(who.name) if who is not None else "")
     place = site.context.map.nodes.orders(uuid).record

@@ -41,6 +41,8 @@ class Row(NamedTuple):
     """An option without which there is no connection, and what it is."""
     extra: str = ""
     """What has to be installed for it: `pip install 'headgate[EXTRA]'`."""
+    rated: bool = True
+    """Whether it asks anybody, so that `rate` bounds it."""
 
 
 class MissingLibrary(UserError):
@@ -85,13 +87,14 @@ CLOUDS: dict[str, Row] = {
     "kubernetes": Row(f"{_HERE}.kubernetes.driver", _KUBERNETES),
     "podman": Row(f"{_HERE}.podman.driver", _PODMAN, ("authorized_keys", "whose keys log in to its machines")),
     "openstack": Row(f"{_HERE}.openstack.driver", _OPENSTACK),
+    "static": Row(f"{_HERE}.static.driver", {}, rated=False),
 }
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 
 
 def settings_of(driver: str) -> dict[str, Setting]:
-    """Return the options of a driver's connections, with those that every cloud has."""
-    return {**CLOUDS[driver].settings, "rate": RATE}
+    """Return the options of a driver's connections, with those that every cloud has which is asked for anything."""
+    return {**CLOUDS[driver].settings, **({"rate": RATE} if CLOUDS[driver].rated else {})}
 
 
 def connect(driver: str, given: Given) -> Cloud:

@@ -104,6 +104,26 @@ def region_of(said: Mapping[str, Any]) -> str:
     return str(said.get("region", ""))
 
 
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What in an account is this installation's."""
+
+    system: str
+    made: Callable[[Resource], bool]
+    """Whether it was made by a launcher of this installation, of what has its tag."""
+    known: Callable[[], set[str]]
+    """The machines that are written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look at an account found."""
+
+    ours: int
+    strange: frozenset[str]
+    """What has our tag, and was made by somebody else."""
+
+
 class Hunting:
     """Looks at whole accounts: who uses how much, and what of ours nobody knows any more."""
 
@@ -133,7 +153,7 @@ class Hunting:
         """Ask anew what could not be made: somebody may have mended it."""
         self._uses = {key: found for key, found in self._uses.items() if not isinstance(found, str)}
 
-    async def look(self, connection: str, said: Mapping[str, Any], ours: str, known: Callable[[], set[str]]) -> None:
+    async def look(self, connection: str, said: Mapping[str, Any], ours: Ours) -> Found:
         """Look at all of one account; what is ours, and had no record twice, is deleted.  Raise Away, Failed."""
         account, place = self._accounts[connection], self.place(connection, said)
         loop = asyncio.get_running_loop()
@@ -141,9 +161,13 @@ class Hunting:
             place.limits = await account.ask(lambda: account.cloud.limits(said))
             place.limits_until_s = loop.time() + LIMITS_KEPT_S
         found = await account.ask(lambda: account.cloud.resources(said))
-        place.others = total(one.uses for one in found if one.tags.get(SYSTEM_TAG) != ours)
-        nodes = known()
-        lost = [one for one in found if one.tags.get(SYSTEM_TAG) == ours and one.tags.get(NODE_TAG) not in nodes]
+        tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
+        nodes = ours.known()
+        mine = [one for one in tagged if one.tags.get(NODE_TAG) in nodes or ours.made(one)]
+        strange = {_key(one) for one in tagged} - set(map(_key, mine))
+        own = set(map(_key, mine))
+        place.others = total(one.uses for one in found if _key(one) not in own)
+        lost = [one for one in mine if one.tags.get(NODE_TAG) not in nodes]
         again, place.suspects = place.suspects, frozenset(map(_key, lost))
         for one in (one for one in lost if _key(one) in again):
             log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
@@ -151,6 +175,7 @@ class Hunting:
                 await account.ask(lambda one=one: account.cloud.delete(said, one))  # type: ignore[misc]
             except (Failed, OverQuota) as error:
                 log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
+        return Found(len(mine), frozenset(strange))
 
 
 def _key(one: Resource) -> str:

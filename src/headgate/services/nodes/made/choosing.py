@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.base.ids import derived
 from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.inventory.choosing import choose
 from headgate.map.inventory.made import ENDING, FREE, MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.cloud import Amounts
-from headgate.services.nodes.made.asked import Asked, Site, add, short
+from headgate.services.nodes.made.asked import Asked, Site, short
+from headgate.services.nodes.made.limits import SHARED, Limits
+from headgate.services.nodes.made.records import order, serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,61 +53,65 @@ class Later:
     why: str
     idle: tuple[MadeNode, ...] = ()
     """Machines that take the room it waits for, and that nobody has, or somebody behind it who waits, too."""
+    at: str = ""
+    """The provider whose room it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why a plan has to wait."""
+
+    why: str
+    plan: Plan | None = None
+    """What would be done with more room."""
+    provider: FlatProvider | None = None
+    hosts: tuple[tuple[str, ...], ...] = ()
+    """Of listed machines: for each node those that serve it, free or not."""
 
 
 class Choosing:
-    """Requests must be given in order: who waits for room in a provider is not overtaken there."""
+    """Requests must be given in order: room is kept for who waits for it (`limits`)."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._free = {node.id: node for node in site.nodes if not node.request and node.state in FREE}
-        self._used: dict[str, dict[str, float]] = {}
-        self._at: dict[tuple[str, str], dict[str, float]] = {}
+        self._limits = Limits(site)
         self._waited: set[str] = set()
-        """Providers whose room somebody waits for."""
-        self._waited_at: set[tuple[str, str]] = set()
-        """Accounts, by connection and region."""
-        self._projects = Counter(site.claimed)
-        for node in site.nodes:
-            add(self._used.setdefault(node.provider, {}), node.uses)
-            add(self._at.setdefault(site.place(node), {}), node.uses)
-            if node.request:
-                self._projects[node.tenant, node.project] += 1
+        """Providers, and accounts, whose room somebody waits for."""
 
     def serve(self, request: NodeRequest, wait: NodeWait | None) -> Plan | Never | Later:
         """Return what is to be done for a request that has not all of its machines."""
         asked = Asked(self._site, request, wait)
+        most = self._site.most_of_project(request.tenant, request.project)
+        if 0 <= most < len(request.nodes):
+            return Never(f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time")
         if asked.never:
             return Never(asked.never)
-        if late := self._over(request):
-            return late
         own = {node.node: node for node in self._site.nodes if node.request == request.id}
-        reasons, idle = list[str](), list[MadeNode]()
+        lacks = list[Lack]()
         for provider, names in asked.ways(own, self._rank):
             fit = self._fit(provider, asked, names, own)
             if isinstance(fit, Plan):
-                self._take(fit, request)
-                return fit
-            reasons.append(fit.why)
-            idle += fit.idle
+                return self._taken(fit, request)
+            lacks.append(fit)
         if asked.spread:
             spread = self._spread(asked, own)
             if isinstance(spread, Plan):
-                self._take(spread, request)
-                return spread
-            reasons.append(spread.why)
-            idle += spread.idle
-        return Later("; ".join(dict.fromkeys(filter(None, reasons))), tuple(idle))
+                return self._taken(spread, request)
+            lacks.append(spread)
+        return self._wait(request, lacks, wait)
 
-    def more(self, provider: FlatProvider, label: FlatLabel) -> Make | None:
+    def more(self, provider: FlatProvider, label: FlatLabel, tenant: str) -> Make | None:
         """Return one to be kept ready, if there is room that nobody waits for."""
         uses = self._site.uses(provider, label)
-        if self._is_waited(provider) or self._site.closed(provider, label.name) or not isinstance(uses, Mapping):
+        if provider.is_static or self._site.closed(provider, label.name) or not isinstance(uses, Mapping):
             return None
-        if self._short(provider, [uses]):
+        place = "/".join(self._site.place_of(provider))
+        make = Make(provider, label, "", uses)
+        if self._waited & {provider.name, place} or self._limits.lack_of_pool(make.provider, label, tenant, uses):
             return None
-        self._count(provider, uses)
-        return Make(provider, label, "", uses)
+        self._limits.made(provider, label, tenant, uses)
+        return make
 
     # --- one provider
 
@@ -116,7 +123,7 @@ class Choosing:
         return -ready, self._usage(provider), derived(provider.name, request.id)
 
     def _usage(self, provider: FlatProvider) -> float:
-        room, used = self._room(provider), self._used.get(provider.name, {})
+        room, used = self._limits.room_of(provider), self._limits.used_by(provider)
         most = max((used.get(kind, 0.0) / room[kind] if room[kind] > 0 else math.inf for kind in room), default=0.0)
         return round(most, 1) if most < 1 else most
 
@@ -125,6 +132,8 @@ class Choosing:
         label = provider.label(name)
         if label is None:
             return []
+        if provider.is_static:
+            return order(serving(self._free.values(), provider.name, name))
         found = [
             node
             for node in self._free.values()
@@ -137,14 +146,15 @@ class Choosing:
 
     def _fit(
         self, provider: FlatProvider, asked: Asked, names: Sequence[str], own: Mapping[str, MadeNode]
-    ) -> Plan | Later:
+    ) -> Plan | Lack:
         """Return how all of `names` come from this provider, or why they do not now."""
         have = {name for name, node in own.items() if node.provider == provider.name}
         leave = tuple(node for name, node in own.items() if node.provider != provider.name and name in names)
+        lacking = [name for name in names if name not in have]
+        if provider.is_static:
+            return self._listed(provider, asked, lacking, leave)
         take, make, taken = list[tuple[MadeNode, str]](), list[Make](), set[str]()
-        for name in names:
-            if name in have:
-                continue
+        for name in lacking:
             label = provider.label(asked.labels[name])
             assert label is not None, "it is among those that have it"
             ready = next((one for one in self._matching(provider, label.name) if one.id not in taken), None)
@@ -154,39 +164,72 @@ class Choosing:
                 continue
             uses = self._site.uses(provider, label)
             if why := self._site.closed(provider, label.name):
-                return Later(why)
+                return Lack(why)
             if not isinstance(uses, Mapping):
-                return Later(f"provider {short(provider)}: {uses or 'what a machine takes there is being asked'}")
+                return Lack(f"provider {short(provider)}: {uses or 'what a machine takes there is being asked'}")
             make.append(Make(provider, label, name, uses))
-        if not make:
-            return Plan(tuple(take), (), leave)
-        if why := self._many(asked, provider, make):
+        plan = Plan(tuple(take), tuple(make), leave)
+        why = self._limits.lack(asked.request, plan.take, plan.make, plan.leave)
+        return Lack(why, plan, provider) if why else plan
+
+    def _listed(
+        self, provider: FlatProvider, asked: Asked, names: Sequence[str], leave: tuple[MadeNode, ...]
+    ) -> Plan | Lack:
+        """Return which of its listed machines are given, or why none are."""
+        free = [[one.id for one in self._matching(provider, asked.labels[name])] for name in names]
+        usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
+        hosts = tuple(tuple(one.id for one in serving(usable, provider.name, asked.labels[name])) for name in names)
+        chosen = choose(free)
+        if chosen is None:
+            return Lack(self._why_none(provider, [asked.labels[name] for name in names]), None, provider, hosts)
+        if not self._limits.leaves_hosts(provider.name, chosen):
+            kept = f"limited by the machines of provider {short(provider)}: they are kept for who waits longer"
+            return Lack(kept, None, provider, hosts)
+        plan = Plan(tuple((self._free[id], name) for id, name in zip(chosen, names, strict=True)), (), leave)
+        why = self._limits.lack(asked.request, plan.take, (), leave)
+        return Lack(why, plan, provider, hosts) if why else plan
+
+    def _why_none(self, provider: FlatProvider, labels: Sequence[str]) -> str:
+        """Return what the listed machines do that serve these labels."""
+        every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
+        several = sorted(every.values(), key=lambda one: one.id)
+        taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
+        said = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
+        said += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"
+                 for one in several if one.state == "registering" and one.why]  # fmt: skip
+        if held := sum(one.state == "hold" for one in several):
+            said.append(f"{held} are held")
+        return ", ".join(said[:5])
+
+    # --- who waits
+
+    def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None) -> Later:
+        """Keep room for it at one of the providers that could serve it: the same at each look, if it still could."""
+        why = "; ".join(dict.fromkeys(one.why for one in lacks if one.why))
+        able = [one for one in lacks if one.plan is not None or one.hosts]
+        if not able:
             return Later(why)
-        if self._is_waited(provider):
-            return Later(f"provider {short(provider)}: others wait there before it")
-        if why := self._short(provider, [one.uses for one in make]):
-            return Later(why, self._in_the_way(provider, asked.request, make, taken))
-        return Plan(tuple(take), tuple(make), leave)
+        name = wait.at if wait is not None else ""
+        best = next((one for one in able if one.provider is not None and one.provider.name == name), able[0])
+        room_ms = wait.room_ms if wait is not None and wait.room_ms else self._site.now_ms
+        plan = best.plan or Plan((), ())
+        keys = self._limits.keep(request, plan.take, plan.make, best.hosts, best.provider, room_ms)
+        at = best.provider.name if best.provider is not None else ""
+        shared = [key for key in keys if key[0] in SHARED]
+        self._waited |= {"/".join(key[1:]) for key in shared}
+        if best.provider is not None:
+            self._waited.add(best.provider.name)
+        idle = tuple(node for key in shared for node in self._in_the_way(key, request, plan))
+        return Later(why, tuple({node.id: node for node in idle}.values()), at)
 
-    def _is_waited(self, provider: FlatProvider) -> bool:
-        return provider.name in self._waited or self._site.place_of(provider) in self._waited_at
-
-    def _in_the_way(
-        self, provider: FlatProvider, request: NodeRequest, make: Sequence[Make], taken: set[str]
-    ) -> tuple[MadeNode, ...]:
-        """Return what may go so that there is room, if nothing is on its way out; others wait behind this one now."""
-        place, limits, used = self._site.place_of(provider), provider.limits, self._used.get(provider.name, {})
-        wanted: dict[str, float] = {}
-        for one in make:
-            add(wanted, one.uses)
-        own = any(used.get(kind, 0.0) + much > limits.get(kind, math.inf) for kind, much in wanted.items())
-        self._waited.add(provider.name)
-        if not own:
-            self._waited_at.add(place)
+    def _in_the_way(self, key: tuple[str, ...], request: NodeRequest, plan: Plan) -> tuple[MadeNode, ...]:
+        """Return what may go so that there is room, if nothing is on its way out."""
+        taken = {node.id for node, _ in plan.take}
         near = [
             node
             for node in self._site.nodes
-            if (node.provider == provider.name if own else self._site.place(node) == place)
+            if not node.fixed
+            and (node.provider == key[1] if key[0] == "provider" else self._site.place(node) == key[1:])
         ]
         if any(node.state in ENDING for node in near):
             return ()
@@ -196,102 +239,48 @@ class Choosing:
         idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
         held = [node for node in near if node.request in behind and node.state in FREE]
         held.sort(key=lambda node: (-line.index(node.request), node.id))
-        return tuple([*idle, *held][: len(make)])
+        return tuple([*idle, *held][: len(plan.make)])
 
-    def _spread(self, asked: Asked, own: Mapping[str, MadeNode]) -> Plan | Later:
+    # --- several providers
+
+    def _spread(self, asked: Asked, own: Mapping[str, MadeNode]) -> Plan | Lack:
         """Take each node from where it can come: no provider has all of its labels."""
-        whole, counted, free = Plan((), ()), list[Make](), dict(self._free)
+        whole, free, lacks = Plan((), ()), dict(self._free), list[Lack]()
         try:
             for name in (name for name in asked.labels if name not in own):
-                fit = self._anywhere(asked, name)
-                if isinstance(fit, Later):
-                    return fit
-                whole = Plan((*whole.take, *fit.take), (*whole.make, *fit.make))
-                for node, _ in fit.take:
-                    self._free.pop(node.id)
-                for one in fit.make:
-                    self._count(one.provider, one.uses)
-                    counted.append(one)
-            return whole
+                fits = list(self._anywhere(asked, name, whole))
+                fit = next((one for one in fits if isinstance(one, Plan)), None)
+                if fit is None:
+                    several = [one for one in fits if isinstance(one, Lack)]
+                    lacks.append(next((one for one in several if one.plan is not None), several[0]))
+                    why = "; ".join(dict.fromkeys(one.why for one in several))
+                    lacks[-1] = Lack(why, lacks[-1].plan, lacks[-1].provider, lacks[-1].hosts)
+                found = fit or lacks[-1].plan or Plan((), ())
+                whole = Plan((*whole.take, *found.take), (*whole.make, *found.make))
+                for node, _ in found.take:
+                    self._free.pop(node.id, None)
         finally:
             self._free = free
-            for one in counted:
-                self._count(one.provider, {kind: -much for kind, much in one.uses.items()})
+        if not lacks:
+            return whole
+        why = "; ".join(dict.fromkeys(one.why for one in lacks))
+        hosts = tuple(ids for one in lacks for ids in one.hosts)
+        listed = next((one.provider for one in lacks if one.hosts), None)
+        able = listed is not None or all(one.plan is not None for one in lacks)
+        return Lack(why, whole if able else None, listed, hosts)
 
-    def _anywhere(self, asked: Asked, name: str) -> Plan | Later:
-        """Return where one node comes from."""
-        reasons = list[Later]()
+    def _anywhere(self, asked: Asked, name: str, so_far: Plan) -> Iterator[Plan | Lack]:
+        """Yield where one node may come from, beside the others."""
         for provider in sorted(asked.able[name], key=lambda one: self._rank(one, asked.request)):
             fit = self._fit(provider, asked, [name], {})
             if isinstance(fit, Plan):
-                return fit
-            reasons.append(fit)
-        why = "; ".join(dict.fromkeys(one.why for one in reasons))
-        return Later(why, tuple(node for one in reasons for node in one.idle))
+                take, make = (*so_far.take, *fit.take), (*so_far.make, *fit.make)
+                why = self._limits.lack(asked.request, take, make, ())
+                fit = Lack(why, fit, provider) if why else fit
+            yield fit
 
-    # --- limits
-
-    def _over(self, request: NodeRequest) -> Later | Never | None:
-        """Return what its tenant says to so many machines of one project."""
-        most, wanted = self._site.most_of_project(request.tenant), len(request.nodes)
-        if most < 0:
-            return None
-        if wanted > most:
-            return Never(f"{wanted} nodes are wanted; project {request.project} may have {most} at a time")
-        own = sum(node.request == request.id for node in self._site.nodes)
-        used = self._projects[request.tenant, request.project] - own
-        if used + wanted > most:
-            return Later(f"project {request.project} has {used} machines, and may have {most} at a time")
-        return None
-
-    def _many(self, asked: Asked, provider: FlatProvider, make: Sequence[Make]) -> str:
-        """Return which label there would be too many of."""
-        tenant = asked.request.tenant
-        names = {one.name for one in self._site.providers.get(tenant, ())}
-        for label in {one.label.name: one.label for one in make}.values():
-            if label.max_nodes < 0:
-                continue
-            own = sum(
-                node.label == label.name
-                and (node.tenant == tenant if node.request else node.provider in names and node.state in FREE)
-                for node in self._site.nodes
-            )
-            if own + sum(one.label.name == label.name for one in make) > label.max_nodes:
-                return f"label {label.name}: {own} machines are there, and the tenant may have {label.max_nodes}"
-        return ""
-
-    def _room(self, provider: FlatProvider) -> dict[str, float]:
-        """Return what the provider may have of each kind: what its own limits, its account and others leave."""
-        most, others = self._site.account(provider)
-        used, at = self._used.get(provider.name, {}), self._at.get(self._site.place_of(provider), {})
-        room = {
-            kind: much - others.get(kind, 0.0) - (at.get(kind, 0.0) - used.get(kind, 0.0))
-            for kind, much in most.items()
-        }
-        for kind, much in provider.limits.items():
-            room[kind] = min(room.get(kind, math.inf), much)
-        return room
-
-    def _short(self, provider: FlatProvider, several: Sequence[Amounts]) -> str:
-        """Return of what there is not enough for all of these now."""
-        room, used, wanted = self._room(provider), self._used.get(provider.name, {}), dict[str, float]()
-        for uses in several:
-            add(wanted, uses)
-        lacking = [
-            f"{used.get(kind, 0.0):g} of {max(room[kind], 0.0):g} {kind} are in use"
-            for kind, much in wanted.items()
-            if much > 0 and kind in room and used.get(kind, 0.0) + much > room[kind]
-        ]
-        return f"provider {short(provider)}: {', '.join(lacking)}" if lacking else ""
-
-    def _take(self, plan: Plan, request: NodeRequest) -> None:
+    def _taken(self, plan: Plan, request: NodeRequest) -> Plan:
         for node, _ in plan.take:
             self._free.pop(node.id)
-        for one in plan.make:
-            self._count(one.provider, one.uses)
-        more = len(plan.take) + len(plan.make) - len(plan.leave)
-        self._projects[request.tenant, request.project] += more
-
-    def _count(self, provider: FlatProvider, uses: Amounts) -> None:
-        add(self._used.setdefault(provider.name, {}), uses)
-        add(self._at.setdefault(self._site.place_of(provider), {}), uses)
+        self._limits.given(request, plan.take, plan.make, plan.leave)
+        return plan

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec.structs import replace
 
-from headgate.map.inventory.made import ENDING, FREE, MadeNode
+from headgate.map.inventory.made import ARRIVING, ENDING, FREE, MadeNode
 from headgate.services.nodes.made.seen import Seen
 from headgate.services.nodes.standing import Standing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fate:
     """At one look."""
 
     seen: Seen
     now: Standing
     now_ms: int
+
+    @cached_property
+    def listed(self) -> dict[str, set[str]]:
+        """Return the machines that are there anyway."""
+        return self.seen.listed
 
     def of(self, node: MadeNode) -> MadeNode:
         """Return the machine as it is to be."""
@@ -32,8 +38,8 @@ class Fate:
         if order is not None and not node.request and node.state not in ENDING:
             return replace(node, state=order.state, comment=order.comment, until_ms=order.until_ms)
         if node.state == "hold" and not node.request and 0 < node.until_ms <= self.now_ms:
-            return replace(node, state="used")
-        if not node.request and node.state in FREE and (why := self._unwanted(node)):
+            return replace(node, state="rebuilding" if node.fixed else "used")
+        if not node.request and node.state in (*FREE, *ARRIVING) and (why := self._unwanted(node)):
             return replace(node, state="outdated", why=why)
         return node
 
@@ -50,11 +56,16 @@ class Fate:
         """Return it after its build: on its way to the next, or away."""
         after = replace(given_back(node), served=node.served + 1)
         if node.said["label"].get("reuse") and node.state == "in-use" and not self._unwanted(node):
-            return replace(after, state="building", why="it is to be used again")
+            return replace(after, state="rebuilding" if node.fixed else "building", why="it is to be used again")
         return replace(after, state="used")
 
     def _unwanted(self, node: MadeNode) -> str:
         """Return why a machine that is nobody's is taken away."""
+        if node.fixed:
+            known = self.listed.get(node.id)
+            if known is None:
+                return "no tenant lists it any more"
+            return "" if node.digest in known else "it is listed otherwise now"
         labels = self.seen.labels(node.provider, node.label)
         if not labels:
             return "no tenant has its provider and label any more"

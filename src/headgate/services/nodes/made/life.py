@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
 from headgate.gate.returned.sealed import Sealed
-from headgate.map.inventory.made import ENDING, MadeNode, NodeWait
+from headgate.map.inventory.made import ARRIVING, ENDING, MadeNode, NodeWait
 from headgate.ports.cloud import Away, Failed, Made, Making, OverQuota
 from headgate.ports.provider import HOST_KEY_VARIABLE, Unusable
 from headgate.ports.secrets import SecretError
@@ -33,12 +33,14 @@ FULL_S = 20.0
 REMOVAL_MAX_S = 120.0
 STUCK_S = 600.0
 """What has not gone after so long may never go."""
+WATCH_S = 300.0
+"""After so long it is looked again whether a machine answers that is there anyway."""
 DEFECT_S = 60.0
 """After so long a machine is tried again with which something went wrong that nobody foresaw."""
 TRIED_MAX = 12
 """Failures that are told of one request."""
-SCANNED = ("ssh", "network_cli")
-"""Connections of which keys are scanned."""
+SCANNED = ("ssh", "network_cli", "winrm")
+"""Connections that are looked at before a machine is given away; of ssh, for its keys."""
 Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
 """Return the keys of a host, one a line.  Raise Unusable."""
 Seal = Callable[[bytes], Awaitable[Sealed]]
@@ -110,6 +112,9 @@ class Life:
             self.backoff.full(node.provider, f"its cloud has no room: {str(over)[:WHY_MAX]}")
             await self._failed(node, str(over), counts=False)
         except (Failed, SecretError) as failed:
+            if node.fixed:
+                await self._waits(id, str(failed)[:WHY_MAX])
+                return WATCH_S
             self.backoff.failed(node.provider, node.label, str(failed)[:WHY_MAX])
             await self._failed(node, str(failed), counts=True)
         except Exception as error:
@@ -133,7 +138,8 @@ class Life:
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
             raise Failed(f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}")
         if not node.begun_ms:
-            await self.desk.change(node.id, lambda one: replace(one, state="building", begun_ms=now_ms))
+            begun = node.state if node.fixed else "building"
+            await self.desk.change(node.id, lambda one: replace(one, state=begun, begun_ms=now_ms))
         provider = self.provider(node.provider)
         limit_s = provider.launch_timeout_s if provider is not None else 0
         if limit_s and node.begun_ms and now_ms - node.begun_ms > 1000 * limit_s:
@@ -155,13 +161,17 @@ class Life:
                 keys = believed(host, await self.scan(host))
             except Unusable as error:
                 limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
+                if node.fixed:
+                    late = self.desk.context.now_ms() - node.since_ms > 1000 * limit_s
+                    await self._waits(node.id, why)
+                    return WATCH_S if late else POLL_S
                 if self.desk.context.now_ms() - node.since_ms > 1000 * limit_s:
                     raise Failed(f"it was not reached within {limit_s} s: {why}") from error
                 await self._waits(node.id, why)
                 return POLL_S
 
         def ready(one: MadeNode) -> MadeNode:
-            if one.state != "building":
+            if one.state not in ("building", *ARRIVING):
                 return one
             known = {**one.host, HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
             return replace(one, state="ready", host=known, why="")
@@ -169,6 +179,27 @@ class Life:
         self.backoff.well(node.provider, node.label)
         await self.desk.change(node.id, ready)
         return 0.0
+
+    async def watch(self, id: str) -> float:
+        """Look whether a machine still answers that is there anyway and is nobody's; return after how long again."""
+        found = self.desk.node(id)
+        if found is None or found[0].host is None or found[0].request or found[0].state != "ready":
+            return WATCH_S
+        node, _ = found
+        left_s = WATCH_S - (self.desk.context.now_ms() - node.since_ms) / 1000
+        if left_s > 0 or not _is_scanned(node):
+            return max(left_s, POLL_S)
+        try:
+            believed(node.host or {}, await self.scan(node.host or {}))
+        except Unusable as error:
+            why = str(error)[:WHY_MAX]
+
+            def lost(one: MadeNode) -> MadeNode:
+                same = one.state == "ready" and not one.request
+                return replace(one, state="registering", why=why) if same else one
+
+            await self.desk.change(id, lost)
+        return WATCH_S
 
     async def _remove(self, account: Account, node: MadeNode) -> float:
         """Raise Away; whatever else happens, it is tried again until nothing is left."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,23 +14,24 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.made import ENDING, FREE, Installation, MadeNode, NodeWait
+from headgate.map.inventory.made import ARRIVING, ENDING, FREE, MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Amounts, Away, Failed, OverQuota, Wanted
+from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, Wanted
 from headgate.services.context import Context
 from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.images.choice import fitted, standing_uploads, unmade
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.made.accounts import HUNT_S, Account, Hunting, region_of
+from headgate.services.nodes.made.accounts import Account, Hunting, region_of
 from headgate.services.nodes.made.asked import Site
 from headgate.services.nodes.made.choosing import Choosing, Later, Make, Never, Plan
 from headgate.services.nodes.made.desk import Desk
 from headgate.services.nodes.made.errands import Errands
 from headgate.services.nodes.made.fate import Fate, given_back
+from headgate.services.nodes.made.hunt import Hunt
 from headgate.services.nodes.made.life import STUCK_S, Backoff, Life, Scan, Seal
+from headgate.services.nodes.made.records import host_nodes, new_node
 from headgate.services.nodes.made.seen import Seen, is_made, seen
 from headgate.services.nodes.standing import Standing, Waiting, standing
 from headgate.store.types import At, Op
@@ -40,9 +40,12 @@ log = logging.getLogger("headgate.launcher")
 
 IDLE_S = 600.0
 """A machine that nobody wants, beyond those to be kept ready, is taken away after so long."""
+REGISTERED_MAX = 20
+"""Machines that are written down in one commit."""
+LOOKED_AT_A_SECOND = 2_500
+"""Machines: the more there are, the more rarely all are looked at, however much happens."""
 LOOK_S = 30.0
 """After so long it is looked again, whatever happens."""
-_WORD = re.compile(r"\{(\w+)\}")
 
 
 class Making:
@@ -61,19 +64,19 @@ class Making:
         """`images`: what uploads images that jobs build; None: nothing does."""
         self._context, self._tenants, self._accounts = context, tenants, accounts
         self._desk, self._backoff, self._hunting = Desk(context, guard), Backoff(), Hunting(accounts)
+        self._hunt = Hunt(self._desk, accounts, self._hunting)
         self._life = Life(self._desk, accounts, self._backoff, scan, seal, self._provider)
         self._errands, self._images = Errands(), images
-        self._system = ""
         self._seen = Seen({}, {}, {}, {}, {})
         self._fate = Fate(self._seen, Standing(frozenset(), (), {}, ()), 0)
 
     async def run(self) -> None:
         """Go on until cancelled.  Raise GuardLost, StoreError."""
-        self._system = await self._installation()
+        await self._hunt.begin()
         if self._images is None:
             await self._made()
         else:
-            await run_until(asyncio.Event(), self._made(), self._images.run(self._system))
+            await run_until(asyncio.Event(), self._made(), self._images.run(self._hunt.system))
 
     async def _made(self) -> None:
         map = self._context.map
@@ -85,16 +88,9 @@ class Making:
                     await self._look()
                     ends_s = [*self._backoff.ends_s(), *(one.back_s for one in self._accounts.values())]
                     await self._errands.wait(asyncio.ensure_future(part.moved(moves)), ends_s, LOOK_S)
+                    await asyncio.sleep(len(self._seen.nodes) / LOOKED_AT_A_SECOND)
         finally:
             await self._errands.end()
-
-    async def _installation(self) -> str:
-        place = self._context.map.nodes.installation
-        while True:
-            entry = await self._context.store.get(place.path)
-            if entry is not None:
-                return place.decode(entry.value).id
-            await self._desk.commit([At(place.path, None)], [place.put(Installation(fresh()))])
 
     def _provider(self, name: str) -> FlatProvider | None:
         return self._seen.every.get(name)
@@ -113,11 +109,12 @@ class Making:
         stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
         for op in stale:
             await self._desk.commit([], [op])
+        await self._register()
         self._seen = seen(self._context.map, self._context.mirror)
         self._fate = Fate(self._seen, now, self._context.now_ms())
         await self._serve(now)
         self._steps()
-        self._hunt()
+        await self._hunt.look(self._seen, self._errands)
 
     async def _follow(self, node: MadeNode, fate: Fate) -> None:
         """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
@@ -127,6 +124,21 @@ class Making:
         order = self._seen.orders.get(node.id)
         if order is not None and not wanted.request and wanted.state in (order.state, *ENDING):
             await self._desk.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
+
+    async def _register(self) -> None:
+        """Write down the machines that providers list and nobody knows yet."""
+        tags, now_ms = {SYSTEM_TAG: self._hunt.system}, self._context.now_ms()
+        every = (one for several in self._seen.providers.values() for one in several if one.is_static)
+        found = {id: node for one in every for id, node in host_nodes(one).items()}
+        fresh_ones = [
+            replace(node, tags=tags, asked_ms=now_ms, since_ms=now_ms)
+            for id, node in found.items()
+            if id not in self._seen.nodes
+        ]
+        for start in range(0, len(fresh_ones), REGISTERED_MAX):
+            few = fresh_ones[start : start + REGISTERED_MAX]
+            checks = [At(self._context.map.nodes.made(node.id).record.path, None) for node in few]
+            await self._desk.commit(checks, [self._put(node) for node in few])
 
     # --- requests
 
@@ -155,8 +167,8 @@ class Making:
                     await self._never(waiting, why)
                 case Plan() as plan:
                     await self._give(waiting, plan)
-                case Later(why, idle):
-                    await self._explain(waiting, why)
+                case Later(why, idle, at):
+                    await self._explain(waiting, why, at)
                     for node in idle:
                         await self._outdate(node, "others wait for its room")
         await self._keep_ready(choosing)
@@ -176,14 +188,19 @@ class Making:
             closed=self._closed,
             place=lambda node: (node.connection, region_of(node.said["provider"])),
             place_of=lambda one: (one.connection, region_of(one.said)),
-            most_of_project=lambda name: tenants[name].max_nodes_per_project if name in tenants else -1,
+            most_of_project=lambda name, project: tenants[name].most_nodes(project) if name in tenants else -1,
+            limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
             line=[one.request.id for one in now.waiting if not self._whole(one.request)],
+            order=now.order,
+            now_ms=self._context.now_ms(),
             expired=self._fate.expired,
             claimed=Counter((claim.tenant, claim.project) for claim in held),
             fitted=lambda request, several: fitted(request, several, self._context.map, self._context.mirror),
         )
 
     def _uses(self, provider: FlatProvider, label: FlatLabel) -> Amounts | str | None:
+        if provider.is_static:
+            return {}
         found = self._hunting.uses(provider.name, label.digest)
         if found is None and provider.connection in self._accounts and not unmade(provider, label.name):
             wanted = Wanted("", label.label, label.image, label.flavor, provider.said)
@@ -224,32 +241,9 @@ class Making:
         return self._context.map.nodes.made(node.id).record.put(node)
 
     def _new(self, make: Make, tenant: str, request: NodeRequest | None = None) -> MadeNode:
-        id, now_ms = fresh(), self._context.now_ms()
-        words = {
-            "tenant_name": tenant,
-            "request_id": request.id if request else "",
-            "job_name": request.job if request else "",
-            "job_uuid": request.build if request else "",
-            "labels": ",".join(label for _, label in request.nodes) if request else make.label.name,
-        }
-        own = {
-            name: _WORD.sub(lambda found: words.get(found[1], ""), str(text))
-            for name, text in make.label.label.get("tags", {}).items()
-        }
-        said = {"label": make.label.label, "image": make.label.image, "flavor": make.label.flavor}
-        return MadeNode(
-            id=id,
-            provider=make.provider.name,
-            connection=make.provider.connection,
-            label=make.label.name,
-            said={**said, "provider": make.provider.said},
-            digest=make.label.digest,
-            tags={**own, SYSTEM_TAG: self._system, NODE_TAG: id},
-            uses=dict(make.uses),
-            tenant=tenant,
-            asked_ms=now_ms,
-            since_ms=now_ms,
-        )
+        """Return a machine as it is written down before its cloud is asked for it."""
+        tags = {SYSTEM_TAG: self._hunt.system, TERM_TAG: self._hunt.term}
+        return new_node(make.provider, make.label, make.uses, tags, tenant, request, self._context.now_ms())
 
     async def _hand_over(self, waiting: Waiting, own: Mapping[str, MadeNode]) -> None:
         request, nodes = waiting.request, self._context.map.nodes
@@ -270,12 +264,15 @@ class Making:
         answer = self._context.map.nodes.answers(waiting.request.id).record
         await self._desk.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
 
-    async def _explain(self, waiting: Waiting, why: str) -> None:
-        """Write why it waits, where that has changed."""
+    async def _explain(self, waiting: Waiting, why: str, at: str = "") -> None:
+        """Write why it waits, and where for room, where that has changed."""
         id, now_ms = waiting.request.id, self._context.now_ms()
         place, known = self._context.map.nodes.waits(id).record, self._seen.waits.get(id)
-        if known is None or known.why != why:
-            wait = replace(known or NodeWait(id), why=why, since_ms=now_ms)
+        was = known or NodeWait(id)
+        wait = replace(was, why=why, since_ms=was.since_ms if was.why == why and known else now_ms)
+        if at:
+            wait = replace(wait, at=at, room_ms=was.room_ms or now_ms)
+        if wait != known:
             entry = self._context.mirror.get(place.path)
             as_read = At(place.path, entry.version if entry is not None else None)
             await self._desk.commit([waiting.at, as_read], [place.put(wait)])
@@ -300,7 +297,9 @@ class Making:
                 kept.update(node.id for node in free[:most])
                 for _ in range(most - len(free)):
                     able = sorted((one for one in providers if one.name in names), key=lambda one: one.name)
-                    made = next((m for one in able if (m := self._one_more(choosing, one, name)) is not None), None)
+                    made = next(
+                        (m for one in able if (m := self._one_more(choosing, one, name, tenant)) is not None), None
+                    )
                     if made is None:
                         break
                     checks = standing_uploads([made.label], self._context.map, self._context.mirror)
@@ -309,12 +308,12 @@ class Making:
         now_ms = self._context.now_ms()
         for node in self._seen.nodes.values():
             idle = not node.request and node.state == "ready" and now_ms - node.since_ms >= 1000 * IDLE_S
-            if idle and node.id not in kept:
+            if idle and not node.fixed and node.id not in kept:
                 await self._outdate(node, "nobody has wanted it for long")
 
-    def _one_more(self, choosing: Choosing, provider: FlatProvider, name: str) -> Make | None:
+    def _one_more(self, choosing: Choosing, provider: FlatProvider, name: str, tenant: str) -> Make | None:
         label = provider.label(name)
-        return choosing.more(provider, label) if label is not None else None
+        return choosing.more(provider, label, tenant) if label is not None else None
 
     def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
         """Return machines of a label that are nobody's, the best first."""
@@ -325,7 +324,7 @@ class Making:
             if not node.request
             and node.state in FREE
             and node.label == name
-            and digests.get(node.provider) == node.digest
+            and (node.fixed or digests.get(node.provider) == node.digest)
             and not self._fate.expired(node)
         ]
         return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
@@ -334,8 +333,9 @@ class Making:
 
     def _steps(self) -> None:
         """Begin the next step of every machine that has one and is due."""
-        known = {f"node {id}" for id in self._seen.nodes}
-        self._errands.forget(lambda key: key.startswith("node ") and key not in known)
+        known = {_errand(node) for node in self._seen.nodes.values()}
+        known |= {f"watch {node.id}" for node in self._seen.nodes.values() if node.fixed}
+        self._errands.forget(lambda key: key.startswith(("node ", "watch ")) and key not in known)
         now_ms = self._context.now_ms()
 
         def place(one: MadeNode) -> tuple[int, int, str]:
@@ -344,32 +344,15 @@ class Making:
             return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
 
         for node in sorted(self._seen.nodes.values(), key=place):
-            moving = node.state in ENDING or node.state in ("requested", "building")
-            if moving:
-                self._errands.begin(f"node {node.id}", node.connection, partial(self._life.step, node.id))
+            if node.state in (*ENDING, *ARRIVING, "requested", "building"):
+                self._errands.begin(_errand(node), node.connection, partial(self._life.step, node.id))
+            elif node.fixed and node.state == "ready" and not node.request:
+                self._errands.begin(f"watch {node.id}", node.connection, partial(self._life.watch, node.id))
 
-    def _hunt(self) -> None:
-        """Look at each account that machines are, or may be, made in."""
-        said = {(one.connection, region_of(one.said)): one.said for one in self._seen.every.values()}
-        for node in self._seen.nodes.values():
-            said.setdefault((node.connection, region_of(node.said["provider"])), node.said["provider"])
-        for (connection, region), provider in said.items():
-            key = f"hunt {connection} {region}"
-            if connection in self._accounts:
-                self._errands.begin(key, connection, partial(self._hunted, connection, provider))
 
-    async def _hunted(self, connection: str, said: Mapping[str, Any]) -> float:
-        try:
-            self._hunting.forget()
-            await self._hunting.look(connection, said, self._system, self._known)
-        except (Away, Failed, OverQuota) as error:
-            log.warning("connection %s: it cannot be looked at as a whole: %s", connection, error)
-        return HUNT_S
-
-    def _known(self) -> set[str]:
-        """Return the machines that are written down, now."""
-        under = self._context.mirror.under(self._context.map.nodes.made.path)
-        return {entry.path.rpartition("/")[2] for entry in under}
+def _errand(node: MadeNode) -> str:
+    """Return the name of its next step: of what is there anyway one for each state, as each may take long."""
+    return f"node {node.id} {node.state} {node.since_ms}" if node.fixed else f"node {node.id}"
 
 
 def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.made import MadeNode, NodeOrder, NodeWait
+from headgate.map.inventory.made import MadeNode, NodeAccount, NodeOrder, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
 from headgate.map.tree import Address, Undecodable, unescape
 from headgate.recipes.mirror import Mirror
 from headgate.services.nodes.images.choice import chosen
-from headgate.store.types import At
+from headgate.services.nodes.made.records import digests
+from headgate.store.types import At, Entry
 
 R = TypeVar("R")
 
@@ -29,6 +31,12 @@ class Seen:
     """Node -> as it was read."""
     waits: dict[str, NodeWait]
     orders: dict[str, NodeOrder]
+    accounts: dict[str, NodeAccount] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> dict[str, set[str]]:
+        """Return the machines that are there anyway: id -> digests, one for each way in which they are listed."""
+        return digests(one for several in self.providers.values() for one in several)
 
     def labels(self, provider: str, name: str) -> list[FlatLabel]:
         """Return a label of a provider as each tenant has it: sections of another name may be of other projects."""
@@ -49,7 +57,8 @@ def seen(map: Map, mirror: Mirror) -> Seen:
         at[node.id] = At(path, version)
     waits = {wait.request: wait for _, _, wait in _read(mirror, map.nodes.waits.path, NodeWait)}
     orders = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.orders.path, NodeOrder)}
-    return Seen(chosen(providers(map, mirror), map, mirror), nodes, at, waits, orders)
+    accounts = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.accounts.path, NodeAccount)}
+    return Seen(chosen(providers(map, mirror), map, mirror), nodes, at, waits, orders, accounts)
 
 
 def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
@@ -72,7 +81,15 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, int, 
     for entry in mirror.under(path):
         if entry.path == path:
             continue
-        try:
-            yield entry.path, entry.version, Address(entry.path, type).decode(entry.value)
-        except Undecodable:
-            continue
+        found = _decoded(entry, cast(Any, type))
+        if found is not None:
+            yield entry.path, entry.version, found
+
+
+@lru_cache(maxsize=20_000)
+def _decoded(entry: Entry, type: Any) -> Any:  # of that type
+    """Return a record; None: it cannot be read.  All are looked at again and again, and few change."""
+    try:
+        return Address(entry.path, type).decode(entry.value)
+    except Undecodable:
+        return None

@@ -1,0 +1,1 @@
+"""Machines that are there anyway, as a provider lists them."""

@@ -1,0 +1,67 @@
+"""Machines that are there anyway: what is told of one is what the configuration says of it.
+
+Nothing is made and nothing goes.  The launcher writes each machine down, and gives it away once it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.told import host
+from headgate.ports.cloud import Amounts, Failed, Made, Resource, State, Wanted
+from headgate.ports.provider import HOST_KEY_VARIABLE
+
+_OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
+"""What a machine may say in the place of its image."""
+
+
+def connect(given: Given) -> StaticHosts:
+    """Return the driver, which speaks with nobody."""
+    return StaticHosts()
+
+
+class StaticHosts:
+    """See `ports.cloud.Cloud`."""
+
+    async def uses(self, wanted: Wanted) -> Amounts:
+        """Return that a machine takes nothing of any account."""
+        return {}
+
+    async def advance(self, wanted: Wanted, state: State) -> Made:
+        """Return how the machine is reached.  Raise Failed where nobody says which one it is."""
+        said = wanted.provider.get("node")
+        if not isinstance(said, Mapping) or not said.get("name"):
+            raise Failed("its provider does not list this machine")
+        own = {key: said[key] for key in _OWN if said.get(key) is not None}
+        if "connection-type" in own and "connection-port" not in own:
+            own["connection-port"] = None
+        image = {**wanted.image, **own}
+        address = str(said.get("host") or said["name"])
+        found = host(image, address)
+        if image.get("python-path"):
+            found["ansible_python_interpreter"] = image["python-path"]
+        if said.get("host-key"):
+            keys = (line.strip() for line in str(said["host-key"]).splitlines())
+            found[HOST_KEY_VARIABLE] = "\n".join(key for key in keys if key)
+        about = {"interface_ip": address, "host_id": str(said["name"]), "node_properties": said.get("attributes") or {}}
+        return Made(str(said["name"]), {"host": address}, found, about)
+
+    async def remove(self, wanted: Wanted, state: State) -> bool:
+        """Return that nothing is left to be done: the machine stays where it is."""
+        return True
+
+    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return nothing: no account pays for it."""
+        return []
+
+    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+        """Return none: `resource-limits` are the provider's own."""
+        return {}
+
+    async def close(self) -> None:
+        """Do nothing: nothing is kept open."""

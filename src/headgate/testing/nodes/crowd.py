@@ -1,0 +1,169 @@
+"""Who waits for machines where others keep coming: small and large requests, of several projects, for machines that are
+made and for machines that are there anyway.
+
+What is checked: nobody waits for ever, and nobody waits for long while there is room.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.config.machines import STATIC, FlatLabel, FlatProvider
+from headgate.map.inventory.made import MadeNode, NodeWait
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.services.nodes.made.asked import Site
+from headgate.services.nodes.made.choosing import Choosing, Later, Plan
+from headgate.services.nodes.made.records import host_nodes, new_node
+from headgate.testing.nodes.builds import Broken
+
+STEP_S = 60
+BUILD_MAX_S = 1_800
+"""No build lasts longer."""
+COMING_S = 14_400
+"""For so long new ones come, and more than there is room for."""
+WAITING_MAX = 10
+"""No more come while so many wait."""
+WAIT_MAX_S, FREE_MAX_S = 6 * BUILD_MAX_S, 5 * BUILD_MAX_S
+"""Room may be kept empty for so long, as somebody waits for more of it."""
+PROJECT_MAX = 4
+LARGE = {"small": 4, "large": 3, "iron": 2}
+"""Label -> how many machines a large request wants."""
+
+
+def _label(name: str) -> FlatLabel:
+    return FlatLabel(name, {"name": name}, {}, {}, digest=name)
+
+
+def _providers(chance: random.Random) -> list[FlatProvider]:
+    hosts = tuple({"name": f"h{n}", "label": "iron", "slots": 2} for n in range(chance.randrange(1, 4)))
+    both = (_label("small"), _label("large"))
+    return [
+        FlatProvider("one", "west", "sky", both, limits={"instances": float(chance.randrange(3, 6))}),
+        FlatProvider("two", "west", "sky", (_label("small"),)),
+        FlatProvider("rack", "rack", STATIC, (_label("iron"),), hosts=hosts),
+    ]
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A build, from when it asks for machines until it is over."""
+
+    request: NodeRequest
+    lasts_s: int
+    wait: NodeWait | None = None
+    begun_s: int = -1
+    free_s: int = 0
+    """How long it waited although there was room."""
+
+
+@dataclass(slots=True)
+class CrowdSimulation:
+    """One run: same seed, same run."""
+
+    seed: int
+    held: int = 0
+    """Machines that somebody holds by hand, for as long as all lasts."""
+    nodes: dict[str, MadeNode] = field(default_factory=dict)
+    builds: list[Arrived] = field(default_factory=list)
+    served: int = 0
+    now_s: int = 0
+    _most: int = 0
+    _count: int = 0
+
+    def run(self) -> int:
+        """Return how many were served.  Raise Broken."""
+        chance = random.Random(self.seed)
+        providers, self._most = _providers(chance), chance.randrange(4, 8)
+        for id, node in host_nodes(providers[2]).items():
+            self.nodes[id] = replace(node, state="ready")
+        for _ in range(self.held):
+            one = new_node(providers[0], providers[0].labels[0], {"instances": 1.0}, {}, "t", None, 0)
+            self.nodes[one.id] = replace(one, state="hold")
+        while self.now_s < COMING_S or self.builds:
+            if self.now_s < COMING_S:
+                self.builds += self._come(chance)
+            elif self.held:
+                self.nodes = {id: node for id, node in self.nodes.items() if node.state != "hold"}
+            self._end()
+            self._serve(providers)
+            self.now_s += STEP_S
+        return self.served
+
+    def _come(self, chance: random.Random) -> Iterator[Arrived]:
+        """Yield more small ones than there is room for, and now and then a large one."""
+        small = sum(one.begun_s < 0 and len(one.request.nodes) == 1 for one in self.builds)
+        for _ in range(3 if small < WAITING_MAX else 0):
+            name, self._count = chance.choice(sorted(LARGE)), self._count + 1
+            many = LARGE[name] if chance.random() < 0.1 else 1
+            nodes = tuple((f"n{place}", name) for place in range(many))
+            id, project = f"r{self._count:05}", chance.choice(("red", "blue", "green"))
+            request = NodeRequest(id, "t", project, "b", "j", nodes, "host", asked_ms=self.now_s * 1000)
+            yield Arrived(request, chance.randrange(60, BUILD_MAX_S))
+
+    def _end(self) -> None:
+        for one in [b for b in self.builds if 0 <= b.begun_s <= self.now_s - b.lasts_s]:
+            self.builds.remove(one)
+            for node in [n for n in self.nodes.values() if n.request == one.request.id]:
+                if node.fixed:
+                    back = replace(node, request="", node="", project="", state="ready", since_ms=self.now_s * 1000)
+                    self.nodes[node.id] = back
+                else:
+                    del self.nodes[node.id]
+
+    def _site(self, providers: Sequence[FlatProvider]) -> Site:
+        return Site(
+            providers={"t": providers},
+            nodes=list(self.nodes.values()),
+            uses=lambda provider, _: {} if provider.is_static else {"instances": 1.0},
+            account=lambda provider: ({} if provider.is_static else {"instances": float(self._most)}, {}),
+            closed=lambda *_: "",
+            place=lambda node: (node.connection, ""),
+            place_of=lambda provider: (provider.connection, ""),
+            most_of_project=lambda *_: PROJECT_MAX,
+            line=[one.request.id for one in self.builds if one.begun_s < 0],
+            order=[one.request.id for one in self.builds],
+            now_ms=self.now_s * 1000,
+        )
+
+    def _serve(self, providers: Sequence[FlatProvider]) -> None:
+        choosing = Choosing(self._site(providers))
+        for one in [b for b in self.builds if b.begun_s < 0]:
+            found = choosing.serve(one.request, one.wait)
+            if isinstance(found, Plan):
+                self._give(one, found)
+            elif isinstance(found, Later):
+                self._wait(one, found, providers)
+            else:
+                self.builds.remove(one)
+
+    def _wait(self, one: Arrived, later: Later, providers: Sequence[FlatProvider]) -> None:
+        was = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
+        one.wait = replace(was, why=later.why, at=later.at or was.at)
+        alone = Choosing(self._site(providers)).serve(one.request, None)
+        one.free_s += STEP_S if isinstance(alone, Plan) else 0
+        waited_s, wanted = self.now_s - one.request.asked_ms // 1000, [label for _, label in one.request.nodes]
+        if waited_s > WAIT_MAX_S and not self.held:
+            raise Broken(f"seed {self.seed}: who wants {wanted} waits for {waited_s} s: {one.wait}")
+        if one.free_s > FREE_MAX_S:
+            raise Broken(f"seed {self.seed}: who wants {wanted} waits although there is room: {one.wait}")
+
+    def _give(self, one: Arrived, plan: Plan) -> None:
+        id, project, since_ms = one.request.id, one.request.project, self.now_s * 1000
+        pairs = [(new_node(make.provider, make.label, make.uses, {}, "t", one.request, 0), make.node)
+                 for make in plan.make]  # fmt: skip
+        for node, name in (*plan.take, *pairs):
+            if node.request or (node.id in self.nodes and self.nodes[node.id].request):
+                raise Broken(f"seed {self.seed}: {node.id} is given away twice")
+            self.nodes[node.id] = replace(
+                node, request=id, node=name, tenant="t", project=project, state="in-use", since_ms=since_ms
+            )
+        one.begun_s = self.now_s
+        self.served += 1
+        made = sum(not node.fixed for node in self.nodes.values())
+        of = [node.project for node in self.nodes.values() if node.request]
+        if made > self._most or max(map(of.count, of)) > PROJECT_MAX:
+            raise Broken(f"seed {self.seed}: {made} machines of {self._most}; of projects: {sorted(of)}")

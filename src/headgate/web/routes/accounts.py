@@ -1,0 +1,61 @@
+"""Accounts that machines were made in: shown, and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from litestar import get, post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath, JSONBody
+from msgspec.structs import replace
+
+from headgate.store.types import At, Op
+from headgate.web.nodeaccounts import AccountShape, node_accounts
+from headgate.web.routes.actions import Hand, plain
+from headgate.web.routes.control import OF_ALL
+from headgate.web.site import HttpRequest, site_of
+
+
+class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request about an account."""
+
+    do: Literal["forget"]
+    reason: str = ""
+
+
+@get("/api/node-accounts", opt={"permission": OF_ALL})
+async def list_accounts(state: State, request: HttpRequest) -> list[AccountShape]:
+    """Accounts that machines were made in, as long as something of ours may be there.  Ours."""
+    site = site_of(state)
+    site.allow_all(request)
+    return node_accounts(site.context)
+
+
+@post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
+async def forget_account(state: State, request: HttpRequest, id: FromPath[str], data: JSONBody[WhatOfAccount]) -> bool:
+    """Strike out what was made in an account that the launcher's settings do not have any more.  Ours."""
+    site = site_of(state)
+    site.allow_all(request)
+    context = site.context
+    record = context.map.nodes.accounts(id).record
+    entry = context.mirror.get(record.path)
+    if entry is None:
+        raise NotFoundException(f"there is no account {id!r}")
+    one, who = record.decode(entry.value), site.access.bearer(request)
+    if not one.lacking_ms:
+        text = f"the launcher's settings have the connection {one.connection}: what is there is taken away by itself"
+        raise HTTPException(text, status_code=409)
+    given_up = plain(who.name) if who is not None else "somebody"
+
+    async def work(besides: Sequence[Op]) -> None:
+        put = record.put(replace(one, given_up=given_up or "somebody"))
+        await context.store.commit([At(entry.path, entry.version)], [put, *besides])
+
+    await Hand(site, request, "forget-account", "", f"{one.connection} {one.region}".strip(), data.reason).does(work)
+    return True
+
+
+ROUTES = (list_accounts, forget_account)

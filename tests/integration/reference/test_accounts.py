@@ -1,0 +1,99 @@
+"""Accounts that machines were made in: looked at after their providers are gone, told of where nobody can look."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.base.ids import derived
+from headgate.map.inventory.made import MadeNode, NodeAccount
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, TERM_TAG, Wanted
+from headgate.store.types import Delete
+from headgate.testing.nodes.making import label
+from headgate.web.access import Access
+from tests.hostile.test_made_machines import OURS, Yard, in_a_yard, leftover, provider
+from tests.integration.reference.conftest import World, token
+
+WHERE = {"region": "west"}
+
+
+async def account(yard: Yard, connection: str = "sky", region: str = "") -> NodeAccount | None:
+    record = yard.context.map.nodes.accounts(derived(connection, region)).record
+    entry = yard.context.mirror.get(record.path)
+    return record.decode(entry.value) if entry is not None else None
+
+
+async def lost(yard: Yard, node: str, **more: str) -> str:
+    """Have the cloud make a machine that nobody writes down, and return its id."""
+    before = set(yard.sky.instances)
+    await yard.sky.advance(Wanted(node, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: node, **more}), {})
+    (id,) = set(yard.sky.instances) - before
+    return id
+
+
+@in_a_yard
+async def test_what_is_left_of_a_provider_that_was_removed_is_taken_away(yard: Yard) -> None:
+    await yard.tell("t", provider(label("small")))
+    await yard.ask("small")
+    assert await yard.answered() == "" and await account(yard) is not None
+    path = yard.context.map.nodes.providers("t").provider("p/one").record.path
+    requests = yard.context.map.nodes.requests("r").record.path
+    await yard.context.store.commit([], [Delete(path), Delete(requests)])
+    await asyncio.sleep(120)
+    assert yard.nodes() == []
+    late = await lost(yard, "late")
+    await asyncio.sleep(300)
+    assert late not in yard.sky.instances, "nobody configures the account any more, and it is looked at all the same"
+    await asyncio.sleep(1_200)
+    assert await account(yard) is None, "nothing was there for long"
+
+
+@in_a_yard
+async def test_a_machine_of_a_copy_of_the_store_is_left_alone_and_told_of(yard: Yard) -> None:
+    await yard.tell("t", provider(label("small")))
+    twin, old = await lost(yard, "twin", **{TERM_TAG: "another"}), await lost(yard, "old")
+    await asyncio.sleep(400)
+    assert twin in yard.sky.instances and old not in yard.sky.instances
+    known = await account(yard)
+    assert known is not None and known.strange == (f"instance/{twin}",) and known.strange_ms
+
+
+@in_a_yard
+async def test_where_the_connection_is_gone_it_is_told_until_somebody_gives_it_up(yard: Yard) -> None:
+    node = leftover("left")
+    await yard.have(MadeNode(**{**{f: getattr(node, f) for f in node.__struct_fields__}, "connection": "gone"}))
+    await asyncio.sleep(60)
+    known = await account(yard, "gone")
+    assert known is not None and known.lacking_ms and [one.id for one in yard.nodes()] == ["left"]
+    record = yard.context.map.nodes.accounts(derived("gone", "")).record
+    said: dict[str, Any] = {f: getattr(known, f) for f in known.__struct_fields__}
+    await yard.context.store.commit([], [record.put(NodeAccount(**{**said, "given_up": "ada"}))])
+    await asyncio.sleep(60)
+    assert yard.nodes() == [] and await account(yard, "gone") is None
+
+
+async def test_an_operator_sees_accounts_and_forgets_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, everybodys = world.running.context, token()
+    one = NodeAccount(connection="gone", region="west", said=WHERE, lacking_ms=61_000)
+    fine = NodeAccount(connection="sky", strange=("instance/i-7",), strange_ms=1_000)
+    places = {name: context.map.nodes.accounts(name).record for name in ("a1", "b2")}
+    for entry in await context.store.commit([], [places["a1"].put(one), places["b2"].put(fine)]):
+        assert entry is not None
+        await context.mirror.reached(entry.path, entry.version)
+    assert (await world.client.get("/api/node-accounts", headers=everybodys)).status_code == 403, "not of one tenant"
+    monkeypatch.setattr(Access, "permits_all", lambda self, bearer: True)
+    found = (await world.client.get("/api/node-accounts", headers=everybodys)).json()
+    assert [(x["id"], x["connection"], x["lacking"], x["strange"]) for x in found] == [
+        ("a1", "gone", True, []),
+        ("b2", "sky", False, ["instance/i-7"]),
+    ]
+    troubles = {t["project"]: t["text"] for t in (await world.get("T/status"))["troubles"]}
+    assert "headgate node forget a1" in troubles["the connection gone, region west"]
+    assert "made by another one" in troubles["the connection sky"]
+    for id, status in (("zz", 404), ("b2", 409), ("a1", 200)):
+        answer = await world.client.post(f"/api/node-accounts/{id}", json={"do": "forget"}, headers=everybodys)
+        assert answer.status_code == status, answer.text
+    entry = await context.store.get(places["a1"].path)
+    assert entry is not None and places["a1"].decode(entry.value).given_up
