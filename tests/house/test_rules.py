@@ -29,6 +29,7 @@ TASKS = {
     "adapters/judging/apart.py": "what listens to the process ends with it",
     "adapters/logs/uploading.py": "parts end with their build, uploads with the executor's work",
     "adapters/messages/board.py": "one writer at a time",
+    "adapters/nodes/clouds/openstack/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/podman/driver.py": "images that are fetched end with their driver",
     "adapters/nodes/clouds/podman/images.py": "imports end with their driver",
     "adapters/process/network/doors.py": "connections end with the door they came by",

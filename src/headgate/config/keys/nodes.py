@@ -169,6 +169,7 @@ AWS = NodeDriver(
     refuses=True,
 )
 _DISK: Keys = {"config-drive": _key(flag, "true"), "volume-size": _key(count(0))}
+OPENSTACK_FORMATS = ("qcow2", "raw", "vhd", "vhdx")
 OPENSTACK = NodeDriver(
     own={
         **OWN,
@@ -180,6 +181,7 @@ OPENSTACK = NodeDriver(
         **IMAGE,
         **_DISK,
         "image-id": _key(text),
+        "image-format": _key(words(*OPENSTACK_FORMATS), "qcow2", "of an image that jobs build"),
     },
     flavors={**FLAVOR, **_USERDATA, **_DISK, "flavor-name": _key(text)},
     labels={
@@ -193,6 +195,7 @@ OPENSTACK = NodeDriver(
         "volume-size": _key(count(0)),
     },
     refuses=True,
+    formats=OPENSTACK_FORMATS,
 )
 _HOST_KEY_LINE = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{1,16000}={0,3}")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
@@ -264,5 +267,5 @@ NO_UPLOADS = {
     "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
 }
 """Driver that will never take images that jobs build -> why, and what to do."""
-NOT_YET = ("aws", "openstack")
+NOT_YET = ("aws",)
 """Drivers to which Headgate uploads none."""

@@ -16,6 +16,8 @@ from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines
 from headgate.adapters.nodes.clouds.openstack.floating import tags_of
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
+from headgate.testing.clouds.glance import Glance
+from headgate.testing.clouds.glance import told as _told
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import Asked, Fault, Faults, Pass, Told, answers
 from headgate.testing.servers.nova import IMAGE, NETWORK, TENANT
@@ -30,11 +32,6 @@ def fault(status: int, name: str, text: str, headers: Mapping[str, str] | None =
     return answers(status, body, {"content-type": "application/json", **(headers or {})})
 
 
-def _told(status: int, said: Any = None, headers: Mapping[str, str] | None = None) -> Told:
-    body = b"" if said is None else json.dumps(said).encode()
-    return Told(status, body, {"content-type": "application/json", **(headers or {})})
-
-
 class Services:
     """What stands beside Nova; whoever asks Nova without a token of this Keystone is not let in."""
 
@@ -47,6 +44,10 @@ class Services:
         """Has the cloud a network outside?"""
         self.floating: dict[str, dict[str, Any]] = {}
         self.logins: list[Any] = []
+        self.glance = Glance()
+        debian = {"name": "debian", "status": "active", "visibility": "public"}
+        self.glance.add(**debian, created_at="2025-01-01T00:00:00Z")
+        self.glance.add(**debian, created_at="2025-12-01T00:00:00Z", id=IMAGE)
 
     async def __call__(self, asked: Asked, go_on: Pass) -> Told | None:
         """Answer for Keystone, Glance and Neutron; None: it is Nova's."""
@@ -56,11 +57,8 @@ class Services:
         token = next((value for name, value in asked.headers.items() if name.lower() == "x-auth-token"), "")
         if token not in self.valid:
             return _told(401, {"error": {"code": 401, "message": "The request you have made requires authentication."}})
-        if path == "/image/v2/images":
-            named = query.get("name") == ["debian"]
-            image = {"id": IMAGE, "name": "debian", "status": "active", "created_at": "2026-01-01T00:00:00Z"}
-            older = {**image, "id": str(uuid.uuid4()), "created_at": "2025-01-01T00:00:00Z"}
-            return _told(200, {"images": [older, image] if named else []})
+        if path.startswith("/image/v2/images"):
+            return self.glance.answer(asked, path.removeprefix("/image/v2/images"), query)
         if path.startswith("/network/v2.0/"):
             return self._network(asked, path.removeprefix("/network/v2.0/"), query)
         return None
@@ -202,6 +200,16 @@ class OpenStackGround:
         for name in await self.everything():
             if re.fullmatch(r"[0-9a-f-]{36}", name) and name not in self.services.floating:
                 await self.nova("DELETE", f"/servers/{name}")
+
+
+@asynccontextmanager
+async def glance_ground() -> AsyncIterator[OpenStackGround]:
+    """Provide what stands beside Nova, without one."""
+    services = Services("user-of-images")
+    async with Faults("http://127.0.0.1:9").serving() as faults:
+        services.url = faults.url
+        faults.behave(services)
+        yield OpenStackGround(faults, services, "")
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache, wraps
 from time import time
@@ -42,14 +42,27 @@ class Http:
         self._client: httpx.AsyncClient | None = None
 
     async def ask(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", max_s: float = ANSWER_MAX_S
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterable[bytes] = b"",
+        max_s: float = ANSWER_MAX_S,
+        silence_max_s: float = ANSWER_MAX_S,
     ) -> Answer:
-        """Return what it answers, whatever that is.  Raise Away where it does not, or asks for patience."""
+        """Return what it answers, whatever that is.  Raise Away where it does not, or asks for patience.
+
+        `silence_max_s`: how long an answer may take to begin, or to go on.
+        """
+        patience = httpx.Timeout(ANSWER_MAX_S, read=silence_max_s)
         if self._client is None:
-            self._client = client(self._verify)
+            self._client = self.made()
         host = httpx.URL(url).host
         try:
-            async with asyncio.timeout(max_s), self._client.stream(method, url, headers=headers, content=body) as told:
+            async with (
+                asyncio.timeout(max_s),
+                self._client.stream(method, url, headers=headers, content=body, timeout=patience) as told,
+            ):
                 read = bytearray()
                 async for piece in told.aiter_bytes():
                     read += piece
@@ -60,6 +73,10 @@ class Http:
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise Away(f"{host} does not answer: {said(str(error) or type(error).__name__)}") from error
         return Answer(told.status_code, bytes(read), {name.lower(): value for name, value in told.headers.items()})
+
+    def made(self) -> httpx.AsyncClient:
+        """Return what requests are made with."""
+        return client(self._verify)
 
     async def close(self) -> None:
         """Talk with nobody any more."""

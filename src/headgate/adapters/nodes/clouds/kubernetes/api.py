@@ -172,11 +172,3 @@ class _Door(Http):
             proxy=self._cluster.proxy or None,
             event_hooks={"request": [name]} if called else {},
         )
-
-    async def ask(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", max_s: float = ANSWER_MAX_S
-    ) -> Any:
-        """As any other, over these."""
-        if self._client is None:
-            self._client = self.made()
-        return await super().ask(method, url, headers, body, max_s)

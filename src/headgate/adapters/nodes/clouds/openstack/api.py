@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -15,6 +16,8 @@ from headgate.adapters.nodes.clouds.asking import Answer, Http, Shared, patience
 from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.ports.cloud import Away, Failed, OverQuota
 
+SEND_MAX_S, STORE_MAX_S = 6 * 3600.0, 1800.0
+"""For a file: until it is sent and stored, and for Glance to say nothing while it stores it."""
 EARLY_S = 300.0
 """Before a token ends it is replaced."""
 PAGES_MAX = 500
@@ -101,13 +104,7 @@ class OpenStack:
         """Return what is answered.  Raise Refused, OverQuota, Away, NoService."""
         for again in (True, False):
             session = await self._log_in()
-            if service not in session.endpoints:
-                raise NoService(f"{self.place.name} has no service {service} in region {self._region or 'any'}")
-            base = session.endpoints[service]
-            if service == "network" and not base.endswith("/v2.0"):
-                base += "/v2.0"
-            if service == "image" and not base.endswith("/v2"):
-                base += "/v2"
+            base = self._base(session, service)
             headers = {"x-auth-token": session.token, "accept": "application/json"}
             if service == "compute":
                 headers["openstack-api-version"] = MICROVERSION
@@ -116,11 +113,41 @@ class OpenStack:
             url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
             body = msgspec.json.encode(said) if said is not None else b""
             answer = await self._http.ask(method, url, headers, body)
-            if answer.status == 401 and self._session == session:
-                self._session = None
-            if answer.status != 401 or not again:
+            if not self._is_void(session, answer) or not again:
                 return self._read(answer, service)
         raise AssertionError("the second answer is one")
+
+    async def send(self, path: str, size: int, pieces: Callable[[], AsyncGenerator[bytes, None]]) -> None:
+        """Send a file to Glance, a piece at a time; `pieces`: from its beginning.  Raise as `call` does.
+
+        It says how long the file is: web servers in front of Glance often take nothing that does not.
+        """
+        for again in (True, False):
+            session = await self._log_in()
+            headers = {
+                "x-auth-token": session.token,
+                "accept": "application/json",
+                "content-type": "application/octet-stream",
+                "content-length": str(size),
+            }
+            url = f"{self._base(session, 'image')}{path}"
+            async with aclosing(pieces()) as body:
+                answer = await self._http.ask("PUT", url, headers, body, SEND_MAX_S, STORE_MAX_S)
+            if not self._is_void(session, answer) or not again:
+                self._read(answer, "image")
+                return
+
+    def _base(self, session: Session, service: str) -> str:
+        if service not in session.endpoints:
+            raise NoService(f"{self.place.name} has no service {service} in region {self._region or 'any'}")
+        base, version = session.endpoints[service], {"network": "/v2.0", "image": "/v2"}.get(service, "")
+        return base if base.endswith(version) else base + version
+
+    def _is_void(self, session: Session, answer: Answer) -> bool:
+        """Return whether the token is not accepted any more; then it is forgotten."""
+        if answer.status == 401 and self._session == session:
+            self._session = None
+        return answer.status == 401
 
     def _read(self, answer: Answer, service: str) -> Any:
         whose = f"{self.place.name} ({service})"
@@ -135,6 +162,8 @@ class OpenStack:
             raise Away(words, patience_s(answer.headers))
         if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
             raise OverQuota(words)
+        if service == "image" and 400 <= answer.status < 500 and answer.status not in (401, 408):
+            raise Refused(answer.status, words)  # its errors may be pages; 413: too large
         if answer.status == 413:
             raise Away(words, patience_s(answer.headers))
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
@@ -173,7 +202,7 @@ def _message(body: bytes) -> str:
     inner = next(iter(told.values()), "") if isinstance(told, dict) else ""
     if isinstance(inner, dict):
         inner = f"{inner.get('type', '')} {inner.get('message', '')}".strip()
-    return said(str(inner))
+    return said(str(inner).replace("<br />", " "))
 
 
 def dead(name: str, standing: str, fault: Mapping[str, Any] | None) -> Exception:

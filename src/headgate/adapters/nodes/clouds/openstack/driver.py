@@ -14,6 +14,7 @@ from headgate.adapters.nodes.clouds.asking import Http, understood
 from headgate.adapters.nodes.clouds.openstack import floating
 from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, Refused, dead
 from headgate.adapters.nodes.clouds.openstack.config import Place, place
+from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
 from headgate.adapters.nodes.clouds.registry import Given
 from headgate.adapters.nodes.clouds.told import addresses, host, key, number, texts
 from headgate.ports.cloud import NODE_TAG, Amounts, Away, Failed, Made, Making, OverQuota, Resource, State, Wanted
@@ -39,6 +40,7 @@ class Machines:
         self.name, self._place, self._now_s = name, place, now_s
         self._http = Http(place.verify)
         self._regions: dict[str, OpenStack] = {}
+        self.images = GlanceImages(self._at, now_s)
 
     def _at(self, provider: Mapping[str, Any]) -> OpenStack:
         region = str(provider.get("region") or "")
@@ -246,6 +248,7 @@ class Machines:
         return found
 
     async def close(self) -> None:
+        await self.images.close()
         await self._http.close()
 
 

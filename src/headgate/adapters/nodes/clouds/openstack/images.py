@@ -1,0 +1,260 @@
+"""Images of Glance that jobs build: made under properties of ours, sent a piece at a time, held to their digest."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.nodes.clouds.asking import understood
+from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, Refused
+from headgate.adapters.nodes.clouds.openstack.disks import check
+from headgate.base.tasks import end
+from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, OverQuota, Resource, State
+from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+
+IMAGE = "image"
+PIECE_BYTES = 2**20
+TEXT_MAX = 255
+SENDS_MAX = 3
+"""How often a file is sent before that is a failed attempt: a cut connection costs the whole of it."""
+SAVING_MAX_S = 3600.0
+"""For Glance to store what nobody is sending any more."""
+USUAL = ("sha512", "sha256", "md5")
+"""Digests that are taken while the file is sent: Glance's own by default, ours, and that of old Glances."""
+OWN = frozenset(
+    {
+        *("id", "name", "status", "visibility", "protected", "os_hidden", "checksum", "os_hash_algo", "os_hash_value"),
+        *("size", "virtual_size", "container_format", "disk_format", "min_disk", "min_ram", "owner", "tags"),
+        *("created_at", "updated_at", "self", "file", "schema", "direct_url", "locations", "stores"),
+    }
+)
+"""What Glance says of each image itself: no property has such a name."""
+_COPIED = ("base_image_ref", "instance_uuid")
+"""On what Nova made of a server: it has the properties of the server's image, and is not that image."""
+_BUSY = ("saving", "uploading", "importing")
+At = Callable[[Mapping[str, Any]], OpenStack]
+Work = Coroutine[Any, Any, dict[str, str]]
+
+
+class GlanceImages:
+    """See `ports.images.ImageCloud`."""
+
+    def __init__(self, at: At, now_s: Callable[[], float] = time.time) -> None:
+        """`at`: returns the project in the region of a provider."""
+        self._at, self._now_s = at, now_s
+        self._working: dict[str, asyncio.Task[dict[str, str]]] = {}
+        """Upload -> the digests of its file, once it is sent or read."""
+
+    @property
+    def under_way(self) -> list[asyncio.Task[dict[str, str]]]:
+        """Return what is being sent, or has not been taken up."""
+        return list(self._working.values())
+
+    async def close(self) -> None:
+        """Send nothing more."""
+        await end(*self._working.values())
+
+    @understood
+    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+        """Make the image, then send the file, then compare digests: each is a step."""
+        task = self._working.get(wanted.upload)
+        if task is not None and not task.done():
+            return Sending(state, "its file is on the way to Glance")
+        try:
+            if task is not None:
+                del self._working[wanted.upload]
+                state = {**state, **task.result()}
+            return await self._step(self._at(wanted.provider), wanted, state, file)
+        except NoService as error:
+            raise Failed(str(error)) from error
+
+    async def _step(self, cloud: OpenStack, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+        mine = await self._mine(cloud, wanted, state)
+        for extra in mine[1:]:
+            await _delete(cloud, str(extra["id"]))
+        if not mine and IMAGE in state:
+            raise Failed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
+        if not mine:
+            told = await cloud.call("POST", "image", "/images", _described(wanted))
+            return Sending({**state, IMAGE: str(told["id"])}, "its file is needed", lacks_file=True)
+        image, standing = mine[0], str(mine[0]["status"])
+        state = {**state, IMAGE: str(image["id"])}
+        if standing == "active":
+            return await self._compared(cloud, wanted, state, image, file)
+        if standing in _BUSY:
+            return await self._saving(cloud, state)
+        if standing != "queued":
+            await _delete(cloud, state[IMAGE])
+            raise Failed(f"{cloud.place.name} says: the image is {standing}")
+        if file is None:
+            return Sending(state, "its file is needed", lacks_file=True)
+        times = int(state.get("sends", 0))
+        if times >= SENDS_MAX:
+            raise Failed(f"{cloud.place.name} did not take the file, sent {times} times")
+        await asyncio.to_thread(check, file, wanted.format)
+        state = {**{k: v for k, v in state.items() if k not in ("since", *USUAL)}, "sends": str(times + 1)}
+        self._begin(wanted, self._sent(cloud, wanted, state[IMAGE], file))
+        return Sending(state, "its file is on the way to Glance")
+
+    def _begin(self, wanted: WantedImage, work: Work) -> None:
+        self._working[wanted.upload] = asyncio.ensure_future(work)
+
+    async def _sent(self, cloud: OpenStack, wanted: WantedImage, image: str, file: Path) -> dict[str, str]:
+        taken: dict[str, str] = {}
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            digests = {name: hashlib.new(name, usedforsecurity=False) for name in USUAL}
+            with file.open("rb") as opened:
+                while piece := await asyncio.to_thread(_read, opened.read, digests):
+                    yield piece
+            taken.update({name: digest.hexdigest() for name, digest in digests.items()})
+
+        try:
+            await cloud.send(f"/images/{image}/file", os.path.getsize(file), pieces)
+        except Refused as error:
+            if error.status == 409:  # an earlier one, whose connection was cut, is still being stored
+                raise Away(str(error)) from error
+            raise
+        except OSError as error:
+            raise Failed(f"the file cannot be read: {error.strerror}") from error
+        if taken.get("sha256") != wanted.sha256:
+            await _delete(cloud, image)
+            raise Failed("the file is not any more what its build returned")
+        return taken
+
+    async def _saving(self, cloud: OpenStack, state: State) -> Sending:
+        now_s = self._now_s()
+        since_s = float(state.get("since", now_s))
+        if now_s - since_s > SAVING_MAX_S:
+            await _delete(cloud, state[IMAGE])
+            raise Failed(f"{cloud.place.name} has not stored the image within {SAVING_MAX_S / 60:.0f} minutes")
+        return Sending({**state, "since": str(since_s)}, "Glance stores it")
+
+    async def _compared(
+        self, cloud: OpenStack, wanted: WantedImage, state: State, image: Mapping[str, Any], file: Path | None
+    ) -> Sending | Sent:
+        name, value = str(image.get("os_hash_algo") or ""), str(image.get("os_hash_value") or "")
+        if not value or name not in hashlib.algorithms_available:
+            name, value = "md5", str(image.get("checksum") or "")
+        if not value:
+            await _delete(cloud, state[IMAGE])
+            raise Failed(f"{cloud.place.name} does not say which digest the image has")
+        if name not in state and file is None:
+            return Sending(state, "its file is needed, to be compared", lacks_file=True)
+        if name not in state and file is not None:
+            self._begin(wanted, _digests(file, name))
+            return Sending(state, "its file is compared with the image")
+        if state[name] != value:
+            await _delete(cloud, state[IMAGE])
+            raise Failed(f"{cloud.place.name} has another image than was sent: its {name} is {value:.128}")
+        return Sent(state[IMAGE], {IMAGE: state[IMAGE]})
+
+    async def _mine(self, cloud: OpenStack, wanted: WantedImage, state: State) -> list[dict[str, Any]]:
+        """Return the images of an upload, the one that stays first.  More than one are there where a call whose
+        answer was lost was under way when it was repeated."""
+        found = [one for one in await _ours(cloud, {UPLOAD_TAG: wanted.upload}) if _is_of(one, wanted)]
+        ranks = {"active": 0, "saving": 1, "queued": 2}
+        return sorted(
+            found,
+            key=lambda one: (
+                one["id"] != state.get(IMAGE),
+                ranks.get(one["status"], 3),
+                str(one.get("created_at", "")),
+                one["id"],
+            ),
+        )
+
+    @understood
+    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+        """Delete it, however far it is."""
+        task = self._working.pop(wanted.upload, None)
+        if task is not None:
+            await end(task)
+        cloud = self._at(wanted.provider)
+        try:
+            left = await self._mine(cloud, wanted, state)
+            for one in left:
+                await _delete(cloud, str(one["id"]))
+        except NoService as error:
+            raise Failed(str(error)) from error
+        return not left
+
+    @understood
+    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return the images of the project that have tags of Headgate."""
+        try:
+            found = await _ours(self._at(provider), {})
+        except (Failed, OverQuota, NoService) as error:
+            raise Away(str(error)) from error
+        return [Resource(str(one["id"]), IMAGE, _tags(one), {}) for one in found if SYSTEM_TAG in one]
+
+    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Delete it."""
+        try:
+            await _delete(self._at(provider), resource.id)
+        except NoService as error:
+            raise Away(str(error)) from error
+
+
+def _described(wanted: WantedImage) -> dict[str, Any]:
+    """Return what Glance is told of an image.  Raise Failed for a tag that would say another thing."""
+    wrong = sorted(OWN & set(wanted.tags))
+    if wrong:
+        raise Failed(f"tags of the image {wanted.name}: {', '.join(wrong)} is what Glance itself says of an image")
+    return {
+        **{name[:TEXT_MAX]: value[:TEXT_MAX] for name, value in wanted.tags.items()},
+        "name": f"{wanted.name}-{wanted.upload}"[:TEXT_MAX],
+        "disk_format": wanted.format,
+        "container_format": "bare",
+        "visibility": "private",
+    }
+
+
+async def _ours(cloud: OpenStack, said: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return images that only this project sees: what others share or publish may say anything of itself."""
+    found = await cloud.every("image", "/images", "images", {"visibility": "private", **said})
+    return [one for one in found if one["status"] not in ("deleted", "pending_delete") and not _is_copy(one)]
+
+
+def _is_copy(image: Mapping[str, Any]) -> bool:
+    return image.get("image_type") == "snapshot" or any(name in image for name in _COPIED)
+
+
+def _is_of(image: Mapping[str, Any], wanted: WantedImage) -> bool:
+    return all(image.get(name) == wanted.tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG))
+
+
+def _tags(image: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in image.items() if name not in OWN and isinstance(value, str)}
+
+
+async def _delete(cloud: OpenStack, image: str) -> None:
+    try:
+        await cloud.call("DELETE", "image", f"/images/{image}")
+    except Refused as error:
+        if error.status not in (404, 410):
+            raise
+
+
+def _read(read: Callable[[int], bytes], digests: Mapping[str, Any]) -> bytes:
+    piece = read(PIECE_BYTES)
+    for digest in digests.values():
+        digest.update(piece)
+    return piece
+
+
+async def _digests(file: Path, name: str) -> dict[str, str]:
+    def read() -> dict[str, str]:
+        with file.open("rb") as opened:
+            return {name: hashlib.file_digest(opened, partial(hashlib.new, name, usedforsecurity=False)).hexdigest()}
+
+    try:
+        return await asyncio.to_thread(read)
+    except OSError as error:
+        raise Failed(f"the file cannot be read: {error.strerror}") from error

@@ -1,0 +1,164 @@
+"""A Glance of the calls that are made of it: images with properties, whose data are sent once and then stay.
+
+It answers as version 2 of the Image API is documented: a record is `queued` until its data come, `saving` while they
+are stored, then `active`, with digests; data that are refused or cut off leave it `queued`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.testing.servers.faults import Asked, Told
+
+FORMATS = {"ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "ploop", "iso"}
+READ_ONLY = {
+    *("status", "checksum", "os_hash_algo", "os_hash_value", "size", "virtual_size", "created_at", "updated_at"),
+    *("self", "file", "schema", "direct_url", "owner"),
+}
+_PAGE = 2
+
+
+def told(status: int, said: Any = None, headers: Mapping[str, str] | None = None) -> Told:
+    """Return an answer in JSON."""
+    body = b"" if said is None else json.dumps(said).encode()
+    return Told(status, body, {"content-type": "application/json", **(headers or {})})
+
+
+def refusal(status: int, text: str) -> Told:
+    """Return an error as Glance puts it for whoever accepts JSON."""
+    return told(status, {"message": f"{text}<br /><br />\n\n\n", "code": f"{status} Error", "title": "Error"})
+
+
+def disk(content: bytes = b"", backing: int = 0, features: int = 0) -> bytes:
+    """Return what begins as a qcow2 file does: `backing`: where the name of the file is that it lies over."""
+    return (
+        struct.pack(">4sIQ", b"QFI\xfb", 3, backing).ljust(72, b"\0")
+        + struct.pack(">Q", features).ljust(32, b"\0")
+        + content
+    )
+
+
+class Glance:
+    """The images that one project sees."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, dict[str, Any]] = {}
+        self.size_max = 2**26
+        """Bytes of an image, `image_size_cap`."""
+        self.slow = 0
+        """How often an image is seen `saving` after its data have come; then whoever sent them has no answer, as
+        where a load balancer gives up."""
+        self.changes = b""
+        """What the store adds to what is sent: it is broken."""
+        self._made = 0
+        self._storing: dict[str, tuple[int, bytes]] = {}
+
+    def add(self, **said: Any) -> str:
+        """Have an image, as anybody makes one; return its id."""
+        self._made += 1
+        image = {
+            "id": str(uuid.uuid4()),
+            "status": "queued",
+            "visibility": "shared",
+            "protected": False,
+            "os_hidden": False,
+            "tags": [],
+            "checksum": None,
+            "os_hash_algo": None,
+            "os_hash_value": None,
+            "size": None,
+            "created_at": f"2026-01-01T00:{self._made // 60:02}:{self._made % 60:02}Z",
+            **said,
+        }
+        self.images[image["id"]] = image
+        return str(image["id"])
+
+    def answer(self, asked: Asked, path: str, query: Mapping[str, list[str]]) -> Told:
+        """Answer a call of an image; `path`: below `/v2/images`."""
+        self._time_goes_on()
+        parts = [part for part in path.split("/") if part]
+        if not parts and asked.method == "GET":
+            return self._listed(query)
+        if not parts and asked.method == "POST":
+            return self._create(json.loads(asked.body))
+        image = self.images.get(parts[0]) if parts else None
+        if image is None:
+            return refusal(404, f"No image found with ID {parts[0] if parts else ''}")
+        if parts[1:] == ["file"] and asked.method == "PUT":
+            return self._put(image, asked)
+        if parts[1:]:
+            return refusal(404, "The resource could not be found.")
+        if asked.method == "DELETE":
+            if image["protected"]:
+                return refusal(403, f"Image {image['id']} is protected and cannot be deleted.")
+            del self.images[image["id"]]
+            return told(204)
+        return told(200, image)
+
+    def _time_goes_on(self) -> None:
+        for id, (looks, data) in list(self._storing.items()):
+            self._storing[id] = looks - 1, data
+            if looks <= 1:
+                del self._storing[id]
+                self._store(id, data)
+
+    def _listed(self, query: Mapping[str, list[str]]) -> Told:
+        marker = query.get("marker", [""])[0]
+        wanted = {name: values[0] for name, values in query.items() if name not in ("marker", "limit")}
+        newest = sorted(self.images.values(), key=lambda one: (one["created_at"], one["id"]), reverse=True)
+        found = [one for one in newest if all(one.get(name) == value for name, value in wanted.items())]
+        ids = [one["id"] for one in found]
+        if marker and marker not in ids:
+            return refusal(400, "Invalid marker: it is not there any more")
+        page = found[ids.index(marker) + 1 if marker else 0 :]
+        more = {"next": f"/v2/images?marker={page[_PAGE - 1]['id']}"} if len(page) > _PAGE else {}
+        return told(200, {"images": page[:_PAGE], "first": "/v2/images", "schema": "/v2/schemas/images", **more})
+
+    def _create(self, said: Any) -> Told:
+        if read_only := READ_ONLY & set(said):
+            return refusal(403, f"Attribute '{min(read_only)}' is read-only.")
+        if any(name.startswith("os_glance") for name in said):
+            return refusal(403, "Attribute 'os_glance' is reserved.")
+        if said.get("disk_format") not in FORMATS or said.get("container_format") not in ("bare", "ovf", "docker"):
+            return refusal(400, f"Invalid disk_format {said.get('disk_format')!r}")
+        plain = {"protected", "os_hidden", "tags", "min_disk", "min_ram"}
+        if any(not isinstance(value, str) for name, value in said.items() if name not in plain):
+            return refusal(400, "Provided object does not match schema 'image': a property is not of type 'string'")
+        if any(len(text) > 255 for text in (*said, said.get("name", ""))):
+            return refusal(400, "Provided object does not match schema 'image': it is too long")
+        if said.get("visibility", "shared") == "public":
+            return refusal(403, "You are not authorized to complete publicize_image action.")
+        if said.get("id") in self.images:
+            return refusal(409, f"Image ID {said['id']} already exists!")
+        return told(201, self.images[self.add(**said)])
+
+    def _put(self, image: dict[str, Any], asked: Asked) -> Told:
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        if headers.get("content-type") != "application/octet-stream":
+            return refusal(415, "Unsupported content type.")
+        if image["status"] != "queued":
+            return refusal(409, f"Image status transition from {image['status']} to saving is not allowed")
+        if len(asked.body) > self.size_max:
+            return refusal(413, f"The size of the data is more than {self.size_max} bytes, which exceeds the limit")
+        if self.slow:
+            image["status"] = "saving"
+            self._storing[image["id"]] = self.slow, asked.body
+            return Told(504, b"<html><body><h1>504 Gateway Time-out</h1></body></html>", {"content-type": "text/html"})
+        self._store(image["id"], asked.body)
+        return told(204)
+
+    def _store(self, id: str, data: bytes) -> None:
+        if id in self.images:
+            data += self.changes
+            self.images[id] |= {
+                "status": "active",
+                "size": len(data),
+                "checksum": hashlib.md5(data, usedforsecurity=False).hexdigest(),
+                "os_hash_algo": "sha512",
+                "os_hash_value": hashlib.sha512(data).hexdigest(),
+            }

@@ -1,0 +1,105 @@
+"""Images in Glance that lie: files that name others, tags that say another thing, images that look like ours."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
+from headgate.ports.cloud import SYSTEM_TAG, Failed
+from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
+from headgate.testing.clouds.glance import Glance, disk
+from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
+
+TAGS = {SYSTEM_TAG: "ours", UPLOAD_TAG: "one"}
+
+
+@pytest.fixture
+async def ground() -> AsyncIterator[OpenStackGround]:
+    async with glance_ground() as found:
+        yield found
+
+
+@pytest.fixture
+def glance(ground: OpenStackGround) -> Glance:
+    return ground.services.glance
+
+
+@pytest.fixture
+async def images(ground: OpenStackGround) -> AsyncIterator[GlanceImages]:
+    driver = ground.driver()
+    yield driver.images
+    await driver.close()
+
+
+def wanted(content: bytes = b"", format: str = "qcow2", **tags: str) -> WantedImage:
+    digest = hashlib.sha256(content).hexdigest()
+    return WantedImage("one", "debian", format, digest, {}, {"region": "RegionOne"}, {**TAGS, **tags})
+
+
+@pytest.mark.parametrize(
+    ("content", "format", "told"),
+    [
+        (disk(backing=112) + b"/etc/shadow", "qcow2", "backing file"),
+        (disk(features=4), "qcow2", "data in another file"),
+        (b"QFI\xfb", "qcow2", "no whole qcow2"),
+        (disk(), "raw", "is qcow2, and its build returned that its format is raw"),
+        (b"vhdxfile", "raw", "is vhdx"),
+        (bytes(512) + b"conectix".ljust(512, b"\0"), "raw", "is vhd"),
+        (b"# Disk DescriptorFile", "vhd", "no vhd"),
+        (b"", "vhdx", "no vhdx"),
+    ],
+)
+async def test_a_disk_that_is_another_or_names_a_file_of_the_cloud_is_not_sent(
+    ground: OpenStackGround, images: GlanceImages, tmp_path: Path, content: bytes, format: str, told: str
+) -> None:
+    file, one = tmp_path / "image", wanted(content, format)
+    file.write_bytes(content)
+    first = await images.send(one, {}, None)
+    with pytest.raises(Failed, match=told):
+        await images.send(one, first.state, file)
+    assert ground.faults.count(lambda asked: asked.method == "PUT") == 0
+
+
+async def test_a_tag_says_nothing_that_glance_says_itself(images: GlanceImages, glance: Glance) -> None:
+    for name, value in (("visibility", "public"), ("status", "active"), ("owner", "them"), ("id", "x")):
+        with pytest.raises(Failed, match=f"{name} is what Glance itself says"):
+            await images.send(wanted(**{name: value}), {}, None)
+    assert not [one for one in glance.images.values() if one.get(SYSTEM_TAG)]
+
+
+async def test_what_others_publish_and_snapshots_of_machines_are_not_taken_for_ours(
+    images: GlanceImages, glance: Glance
+) -> None:
+    """Nova gives a snapshot the properties of the image that its server was made of."""
+    theirs = [
+        glance.add(status="active", visibility="public", **TAGS),
+        glance.add(status="active", visibility="shared", **TAGS),
+        glance.add(status="active", visibility="private", image_type="snapshot", **TAGS),
+        glance.add(status="active", visibility="private", base_image_ref="x", **TAGS),
+        glance.add(status="active", visibility="private", **{**TAGS, SYSTEM_TAG: "theirs"}),
+    ]
+    step = await images.send(wanted(), {}, None)
+    assert isinstance(step, Sending) and step.state["image"] not in theirs
+    [listed] = [one for one in await images.listed({"region": "RegionOne"}) if one.tags[SYSTEM_TAG] == "ours"]
+    assert listed.id == step.state["image"]
+    assert not await images.withdraw(wanted(), {}) and await images.withdraw(wanted(), {})
+    assert set(theirs) <= set(glance.images)
+
+
+async def test_a_file_that_changes_while_it_waits_is_no_image(
+    images: GlanceImages, glance: Glance, tmp_path: Path
+) -> None:
+    file, one = tmp_path / "image", wanted(disk(b"debian"))
+    file.write_bytes(disk(b"another"))
+    state = (await images.send(one, {}, None)).state
+    state = (await images.send(one, state, file)).state
+    [task] = images.under_way
+    with pytest.raises(Failed, match="not any more what its build returned"):
+        await task
+    with pytest.raises(Failed, match="not any more what its build returned"):
+        await images.send(one, state, file)
+    assert not [there for there in glance.images.values() if there.get(SYSTEM_TAG)]
