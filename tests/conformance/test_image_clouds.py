@@ -1,0 +1,240 @@
+"""What every driver that takes images does, whatever the cloud: here with a crash between any two requests."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
+from headgate.adapters.nodes.clouds.podman.engine import Done, Engine
+from headgate.adapters.nodes.clouds.podman.images import PodmanImages
+from headgate.ports.cloud import SYSTEM_TAG, Resource
+from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
+from headgate.testing.clouds.glance import disk
+from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.faults import Asked, Pass, Told
+
+Images = GlanceImages | PodmanImages
+THEIRS = {SYSTEM_TAG: "theirs", UPLOAD_TAG: "their-upload"}
+
+
+@dataclass
+class Halt:
+    """The process is gone once this request is done, before its answer is seen."""
+
+    number: int = 0
+    """0: it lives on."""
+    calls: int = 0
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answered(self) -> None:
+        self.calls += 1
+        if self.calls == self.number:
+            self.done.set()
+            await self.go.wait()
+
+
+class Ground(Protocol):
+    """One account that takes images, with an image of somebody else in it."""
+
+    format: str
+    content: bytes
+    """Of an image."""
+
+    def driving(self, halt: Halt) -> Images:
+        """Return a driver that knows nothing yet."""
+        ...
+
+    async def everything(self) -> dict[str, tuple[Mapping[str, str], str]]:
+        """Return what there is of ours, as the cloud knows it: id -> its tags and the sha256 of its content."""
+        ...
+
+    async def theirs(self) -> bool:
+        """Return whether the image of somebody else is there."""
+        ...
+
+
+class GlanceGround:
+    format, content = "qcow2", disk(b"debian")
+
+    def __init__(self, ground: OpenStackGround) -> None:
+        self._ground, self._glance = ground, ground.services.glance
+        self._theirs = self._glance.add(status="active", visibility="private", **THEIRS)
+
+    def driving(self, halt: Halt) -> Images:
+        async def counted(asked: Asked, go_on: Pass) -> Told | None:
+            told = await go_on()
+            await halt.answered()
+            return told
+
+        self._ground.faults.mend()
+        self._ground.faults.always(counted)
+        return self._ground.driver().images
+
+    async def everything(self) -> dict[str, tuple[Mapping[str, str], str]]:
+        known = {hashlib.sha512(self.content).hexdigest(): hashlib.sha256(self.content).hexdigest()}
+        ours = {id: one for id, one in self._glance.images.items() if one.get(SYSTEM_TAG) == "ours"}
+        return {id: (one, known.get(one["os_hash_value"], "")) for id, one in ours.items()}
+
+    async def theirs(self) -> bool:
+        return self._theirs in self._glance.images
+
+
+class PodmanGround:
+    format = "tar"
+
+    def __init__(self, words: list[str], place: Path) -> None:
+        self._words = words
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("etc/motd"))
+        self.content = packed.getvalue()
+        (place / "theirs.tar").write_bytes(self.content)
+        changes = [f"--change=LABEL {tag}={value}" for tag, value in THEIRS.items()]
+        subprocess.run([*words, "import", "-q", *changes, str(place / "theirs.tar"), "localhost/theirs"], check=True)
+
+    def driving(self, halt: Halt) -> Images:
+        class Halting(Engine):
+            async def run(self, *words: str, told: bytes = b"", max_s: float = DEADLINE_S) -> Done:
+                done = await super().run(*words, told=told, max_s=max_s)
+                await halt.answered()
+                return done
+
+        return PodmanImages(Halting(self._words))
+
+    async def everything(self) -> dict[str, tuple[Mapping[str, str], str]]:
+        found = await Engine(self._words).listed("images", f"--filter=label={SYSTEM_TAG}=ours")
+        several = await Engine(self._words).listed("image", "inspect", *(one["Id"] for one in found)) if found else []
+        return {one["Id"]: (one["Labels"], one["RootFS"]["Layers"][0].removeprefix("sha256:")) for one in several}
+
+    async def theirs(self) -> bool:
+        return (await Engine(self._words).run("image", "exists", "localhost/theirs")).status == 0
+
+
+@asynccontextmanager
+async def _podman(place: Path) -> AsyncIterator[Ground]:
+    if os.geteuid() != 0 or shutil.which("podman") is None:
+        pytest.skip("needs root and podman")
+    words = ["podman", "--root", str(place / "store"), "--runroot", str(place / "run"), "--storage-driver", "vfs"]
+    words += ["--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+    try:
+        yield PodmanGround(words, place)
+    finally:
+        await Engine(words).run("rmi", "-a", "-f")
+
+
+@asynccontextmanager
+async def _openstack(place: Path) -> AsyncIterator[Ground]:
+    async with glance_ground() as found:
+        yield GlanceGround(found)
+
+
+@pytest.fixture(params=[_openstack, _podman])
+async def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+    async with request.param(tmp_path_factory.mktemp("g")) as found:  # podman takes short paths alone
+        yield found
+
+
+@dataclass
+class Upload:
+    """What a store keeps of one, and the file."""
+
+    wanted: WantedImage
+    file: Path
+    state: dict[str, str] = field(default_factory=dict)
+    doing: str = "sending"
+
+    async def send(self, images: Images) -> str:
+        """Go on until it is there; return what machines are made of."""
+        async with asyncio.timeout(DEADLINE_S):
+            while isinstance(step := await images.send(self.wanted, dict(self.state), self.file), Sending):
+                self.state = dict(step.state)
+                if images.under_way:
+                    await asyncio.wait(images.under_way)
+        self.state = dict(step.state)
+        return step.external_id
+
+    async def withdraw(self, images: Images) -> None:
+        self.doing = "withdrawing"
+        async with asyncio.timeout(DEADLINE_S):
+            while not await images.withdraw(self.wanted, dict(self.state)):
+                pass
+
+    async def live(self, images: Images) -> None:
+        await self.send(images)
+        await self.withdraw(images)
+        self.doing = "gone"
+
+
+def upload(ground: Ground, place: Path) -> Upload:
+    file = place / "image"
+    file.write_bytes(ground.content)
+    id = str(uuid.uuid4())
+    tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, "team": "a b=c"}
+    digest = hashlib.sha256(ground.content).hexdigest()
+    return Upload(WantedImage(id, "debian", ground.format, digest, {}, {"region": "RegionOne"}, tags), file)
+
+
+async def _until_a_crash(ground: Ground, one: Upload, number: int) -> None:
+    halt = Halt(number)
+    images = ground.driving(halt)
+    living, broken = asyncio.ensure_future(one.live(images)), asyncio.ensure_future(halt.done.wait())
+    await asyncio.wait([living, broken], return_when=asyncio.FIRST_COMPLETED)
+    for task in (living, broken):
+        task.cancel()
+    await asyncio.gather(living, broken, return_exceptions=True)
+    await images.close()
+    halt.go.set()
+
+
+async def test_whoever_comes_after_a_crash_between_any_two_requests_finds_one_image(
+    ground: Ground, tmp_path: Path
+) -> None:
+    """The request is done, its answer is not seen, and the state is the one before it, or is lost as well."""
+    number, found = 0, set[str]()
+    while "gone" not in found:
+        number += 1
+        one = upload(ground, tmp_path)
+        await _until_a_crash(ground, one, number)
+        found.add(one.doing)
+        if number % 2:
+            one.state = {}
+        images = ground.driving(Halt())
+        if one.doing == "sending":
+            await one.send(images)
+            ((tags, digest),) = (await ground.everything()).values()
+            assert digest == one.wanted.sha256 and one.wanted.tags.items() <= tags.items(), number
+        await one.withdraw(images)
+        await images.close()
+        assert await ground.everything() == {}, number
+    assert found == {"sending", "withdrawing", "gone"} and await ground.theirs()
+
+
+async def test_what_nobody_needs_is_found_by_its_tags_and_discarded_twice(ground: Ground, tmp_path: Path) -> None:
+    one, images = upload(ground, tmp_path), ground.driving(Halt())
+    first = await images.send(one.wanted, {}, None)
+    assert isinstance(first, Sending) and first.lacks_file
+    id = await one.send(images)
+    listed: list[Resource] = await images.listed(one.wanted.provider)
+    (ours,) = [found for found in listed if found.tags.get(UPLOAD_TAG) == one.wanted.upload]
+    assert ours.id == id and ours.tags == one.wanted.tags
+    assert {found.tags.get(SYSTEM_TAG) for found in listed} == {"ours", "theirs"}
+    for _ in range(2):
+        await images.discard(one.wanted.provider, ours)
+    await images.close()
+    assert await ground.everything() == {} and await ground.theirs()
