@@ -47,6 +47,7 @@ def hook(context: click.Context) -> None:
 @click.option(
     "--people", metavar="ACCOUNT", help="Let people approve under their own names; Headgate pushes as ACCOUNT."
 )
+@click.option("--pages", is_flag=True, help="Let ACCOUNT approve for people who are logged in to the pages.")
 @click.option("--config", metavar="FILE", help="The settings file, which says where the pages are.")
 @click.option("--page", metavar="URL", help="The tenant's page, as https://HOST/t/TENANT, where no settings name it.")
 @click.option(
@@ -58,7 +59,12 @@ def hook(context: click.Context) -> None:
 )
 @click.argument("repositories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 def install(
-    people: str | None, config: str | None, page: str | None, poking: Path | None, repositories: tuple[Path, ...]
+    people: str | None,
+    pages: bool,
+    config: str | None,
+    page: str | None,
+    poking: Path | None,
+    repositories: tuple[Path, ...],
 ) -> None:
     """Install the hooks in REPOSITORIES, which are bare ones on this machine.
 
@@ -67,17 +73,21 @@ def install(
 
     With --people `update` also binds the names in refs/approvals and refs/vetoes to who pushes, and writes down who
     proposed what, which `post-receive` forgets once that is gone: requirements that ask for people by name need both,
-    and `approvals = bound` in the connection's settings.
+    and `approvals = bound` in the connection's settings. With --pages ACCOUNT may approve in the name of those
+    who are logged in to the pages, as `people` in the connection's settings says.
 
     With --poke a push to a server that is polled is seen at once. It is tried once for each repository.
     """
+    if pages and not people:
+        raise UserError("--pages needs --people ACCOUNT: without it nobody knows who approves")
     known = _settings(config) if page is None else None
     telling = poke_of(poking) if poking is not None else ""
     for repository in repositories:
         at = _git_dir(repository)
         updating = install_hook(at, "update", _text("update"))
         if people:
-            _bind(at, people)
+            _write_down(at, "headgate.account", people)
+            _write_down(at, "headgate.pages", "true" if pages else "false")
         click.echo(f"installed {updating}")
         where = _Where(page.rstrip("/"), "") if page else _where(known, at)
         if telling:
@@ -160,13 +170,11 @@ def _git_dir(repository: Path) -> Path:
     return at
 
 
-def _bind(at: Path, account: str) -> None:
+def _write_down(at: Path, name: str, value: str) -> None:
     """Raise UserError."""
-    done = subprocess.run(
-        ["git", "--git-dir", at, "config", "headgate.account", account], capture_output=True, text=True
-    )
+    done = subprocess.run(["git", "--git-dir", at, "config", name, value], capture_output=True, text=True)
     if done.returncode:
-        raise UserError(f"{at}: the account cannot be written down: {done.stderr.strip()}")
+        raise UserError(f"{at}: {name} cannot be written down: {done.stderr.strip()}")
 
 
 def install_update(repository: Path) -> Path:

@@ -26,6 +26,7 @@ from headgate.map.records import Formats
 from headgate.recipes import codec
 from headgate.services.formats import refuse
 from headgate.store.types import Backend, StoreError
+from headgate.web.review.desk import Speaker
 from headgate.web.shapes import ConnectionShape
 
 SCRIPT_TIMEOUT_S = 60
@@ -200,6 +201,18 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
         )
         for name, found in settings.connections.items()
     }
+
+
+def speakers_of(settings: Settings) -> dict[str, Speaker]:
+    """Return how people approve on the pages, by connection of plain git.  Raise UserError for an unknown [auth]."""
+    found = dict[str, Speaker]()
+    for name, section in settings.connections.items():
+        people = section.get("people", "")
+        if people and people not in settings.authenticators:
+            raise UserError(f"{settings.path}: [connection {name}] people = {people}: there is no [auth {people}]")
+        if driver_of(section) == "git":
+            found[name] = Speaker(people, section.get("approvals") == "bound")
+    return found
 
 
 async def open_store(settings: Settings) -> Backend:

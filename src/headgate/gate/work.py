@@ -18,6 +18,7 @@ from headgate.gate.onebuild import CancelBuild, RerunBuild
 from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import checked
 from headgate.gate.returned.values import Unfit
+from headgate.gate.review import ReviewResult, ReviewWork
 from headgate.gate.trees import Trees
 
 
@@ -237,8 +238,8 @@ class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"
     """There is something to tell of, but the forge takes no word of it."""
 
 
-MergerWork = MergeRequest | CatRequest | LandRequest | ReportRequest
-MergerAnswer = MergeAnswer | CatAnswer | LandAnswer | ReportAnswer
+MergerWork = MergeRequest | CatRequest | LandRequest | ReportRequest | ReviewWork
+MergerAnswer = MergeAnswer | CatAnswer | LandAnswer | ReportAnswer | ReviewResult
 
 
 class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -108,11 +108,13 @@ class RequestQueue(Dir):
     """Requests for work, and their answers where somebody waits for them."""
 
     requests = place(
-        Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker", node="keyed"
+        Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker, web", node="keyed"
     )
     locks = place(Raw, "Held by the worker while it works; gone when it dies.", by="worker", node="ephemeral keyed")
-    results = place(Raw, "The result is complete; the submitter watches this.", by="worker, scheduler", node="keyed")
-    waiters = place(Raw, "The submitter still wants the result.", by="scheduler", node="ephemeral keyed")
+    results = place(
+        Raw, "The result is complete; the submitter watches this.", by="worker, scheduler, web", node="keyed"
+    )
+    waiters = place(Raw, "The submitter still wants the result.", by="scheduler, web", node="ephemeral keyed")
 
     @cached_property
     def places(self) -> RequestPlaces:
@@ -148,11 +150,11 @@ class BuildRequests(RequestQueue):
 class MergerRequests(RequestQueue):
     """Git work for mergers: merging, reading files, landing, reporting."""
 
-    params = place(union(MergerWork), "What to do.", by="scheduler, merger", node="keyed sharded")
+    params = place(union(MergerWork), "What to do.", by="scheduler, merger, web", node="keyed sharded")
     result_data = place(
         union(MergerAnswer),
         "The result somebody waits for.",
-        by="merger, scheduler",
+        by="merger, scheduler, web",
         node="keyed sharded",
         name="result-data",
     )

@@ -139,11 +139,11 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     return [*(Courier(context, name, reporter).run for name, reporter in takers.items()), *forges]
 
 
-def _known(at: Mapping[str, GitConnection], drivers: Mapping[str, str]) -> dict[str, Connection]:
+def _known(at: Mapping[str, GitConnection], drivers: Mapping[str, str], *, bound: bool) -> dict[str, Connection]:
     """Return the connections as a tenant file names them."""
     hosts = {name: at[name].canonical_hostname if name in at else "" for name in drivers}
     others = {name: Connection(name, hosts[name], driver) for name, driver in drivers.items()}
-    return {"local": Connection("local", "git.example"), **others}
+    return {"local": Connection("local", "git.example", bound=bound), **others}
 
 
 def _asking(context: Context, scheduler: Scheduler) -> Asking:
@@ -166,6 +166,8 @@ async def gate(
     watched: Mapping[str, tuple[str, Watched]] | None = None,
     forges: Mapping[str, tuple[str, Connected]] | None = None,
     clouds: Mapping[str, str] | None = None,
+    *,
+    bound: bool = False,
 ) -> AsyncIterator[Gate]:
     """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
     is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
@@ -179,7 +181,7 @@ async def gate(
     context.forges = {name: one.forge for name, (_, one) in (forges or {}).items()}
     engine = GitEngine(root / "git", at)
     drivers = {name: driver for of in (reporting, watched, forges) for name, (driver, _) in (of or {}).items()}
-    known = _known(at, {**drivers, **(clouds or {})})
+    known = _known(at, {**drivers, **(clouds or {})}, bound=bound)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
     watching: dict[str, Watch] = {"local": GitForge(at["local"], engine, {}), **context.forges}
     also = {name: one for name, (_, one) in (watched or {}).items()}

@@ -23,8 +23,11 @@ Connection = ASGIConnection[Any, Any, Any, Any]  # no user, no auth, no state of
 ROOT_ROLES = {"admin": True, "read": False}
 """Built in -> whether it may do everything."""
 UNAPPROVED = "enqueue-unapproved"
-"""The one permission that nobody has who administers a tenant, unless a role names it: without it the requirements of
-pipelines that land cannot be gone round."""
+"""Without it the requirements of pipelines that land cannot be gone round."""
+APPROVE, COMMENT = "approve", "comment"
+"""Of changes of plain git, on the pages."""
+NAMED_ALONE = (UNAPPROVED, APPROVE)
+"""Permissions that nobody has who administers a tenant, unless a role names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +217,11 @@ class Access:
         """`asked`: project and ref, for permissions with conditions."""
         if bearer.everything:
             return True
-        if self._overrides(bearer, tenant.name) and permission != UNAPPROVED:
+        if self._overrides(bearer, tenant.name) and permission not in NAMED_ALONE:
             return True
         if tenant.role_mappings:
             return self._mapped(bearer, tenant.role_mappings, tenant.name, permission, asked)
-        if permission == UNAPPROVED:
+        if permission in NAMED_ALONE:
             return False
         named = (*tenant.admin_rules, *(tenant.access_rules if permission == "read" else ()))
         return any(self._holds(rule, bearer, tenant.name) for rule in named)
@@ -245,7 +248,7 @@ class Access:
 
     def _grants(self, role: str, permission: str, asked: Mapping[str, str]) -> bool:
         if role in ROOT_ROLES:
-            return permission == "read" or (ROOT_ROLES[role] and permission != UNAPPROVED)
+            return permission == "read" or (ROOT_ROLES[role] and permission not in NAMED_ALONE)
         found = self.rules().roles.get(role)
         said = found.permissions.get(permission) if found else None
         if not isinstance(said, Mapping):

@@ -41,7 +41,9 @@ from headgate.web.routes import (
     quarantine,
     queues,
     reports,
+    review,
     share,
+    speech,
     testresults,
     vitals,
 )
@@ -49,7 +51,8 @@ from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
     vitals, about, live, past, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
-    actions, approvals, accounts, quarantine, reports, keys, hooks, logs, testresults, queues, login, pages,
+    actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults, queues, login,
+    pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
 """Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""

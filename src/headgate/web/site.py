@@ -40,6 +40,7 @@ from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
 from headgate.web.places import Places
 from headgate.web.remote import RemoteLogs
+from headgate.web.review.desk import Desk, Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
 from headgate.web.spending import Spent
 from headgate.web.status import Configured, Status
@@ -120,12 +121,15 @@ class Site:
         default_factory=dict
     )
     """When they were asked for, and what changes cost lately."""
+    speakers: Mapping[str, Speaker] = field(default_factory=dict)
+    """By connection."""
     large_deliveries: int = 0
     """Of forges, that are being read."""
     logs: BuildLogs = field(init=False)
     status: Status = field(init=False)
     audience: Audience = field(init=False)
     documents: Documents = field(init=False)
+    desk: Desk = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
     _spent: dict[str, Spent] = field(default_factory=dict)
@@ -137,6 +141,7 @@ class Site:
         self.status = Status(self.context, self.tenants)
         self._estimates = Estimates(self.history, self.context.now_ms)
         self.documents = Documents(self.context.now_ms)
+        self.desk = Desk(self.context, lambda: self.joined())
         mirror = self.context.mirror
         self.audience = Audience(self.shot, self._still, mirror.moved, self.context.now_ms)
 

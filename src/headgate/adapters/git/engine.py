@@ -24,9 +24,11 @@ from headgate.adapters.git.objects.opened import bound_packs
 from headgate.adapters.git.refstate import noted, peeled, ref_state
 from headgate.adapters.git.remote.refs import HEADS, Remote
 from headgate.adapters.git.replay import Lost, expected, replay
+from headgate.adapters.git.review.reviewer import Reviewer
 from headgate.adapters.git.worktree import work_tree
 from headgate.config.branches import content_of
 from headgate.gate.refs import section
+from headgate.gate.review import PatchRequest, RemarksRequest, ReviewRequest, SayRequest
 from headgate.gate.trees import Trees
 from headgate.gate.work import (
     CatAnswer,
@@ -74,6 +76,7 @@ class GitEngine:
         self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
         """Those that were used last, in order."""
         self._merging = asyncio.Semaphore(MERGES_MAX)
+        self._reviewer = Reviewer(self.mirror)
         bound_packs()
         self._looked: OrderedDict[tuple[int, str], tuple[RepoState, asyncio.Future[dict[str, str]]]] = OrderedDict()
         """By state (which is kept, so that its identity is its own) and project: the heads it does not name."""
@@ -108,6 +111,8 @@ class GitEngine:
                 return await self._land(work)
             case ReportRequest():
                 return await self._report(work)
+            case ReviewRequest() | PatchRequest() | RemarksRequest() | SayRequest():
+                return await self._reviewer.do(work)
             case _:
                 assert_never(work)
 

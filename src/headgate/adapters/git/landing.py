@@ -194,6 +194,28 @@ async def report(mirror: MirrorRepository, work: ReportRequest, commit: str, hea
     await _in_time(mirror, once)
 
 
+async def say(
+    mirror: MirrorRepository,
+    notes_ref: str,
+    noted: Callable[[str], Awaitable[str]],
+    words: Mapping[str, str],
+    held: Mapping[str, str],
+) -> None:
+    """Move refs (ref -> commit; empty: it goes), and write notes, in one step, while the refs of `held` are where they
+    are to be.  Raise GitError, OSError."""
+
+    async def once() -> None:
+        refs = await mirror.remote.refs(notes_ref, *words, *held)
+        if any(refs.get(ref) != commit for ref, commit in held.items()):
+            raise Impossible(("push",), 1, "another patchset was proposed meanwhile, or it was withdrawn; look again")
+        steps = [_Step(ref, refs.get(ref, ""), to) for ref, to in words.items()]
+        notes = refs.get(notes_ref, "")
+        steps.append(_Step(notes_ref, notes, await noted(notes)))
+        await _push(mirror, [steps], [_Step(ref, commit, commit) for ref, commit in held.items()])
+
+    await _in_time(mirror, once)
+
+
 async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
     """Refs go that are still where they were seen; what moved meanwhile stays.  Why the remote does not let them go;
     empty: it does.  Raises GitError, OSError."""

@@ -49,7 +49,7 @@ async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -
     await _bring(mirror, notes)
 
     def found() -> dict[str, str]:
-        tree = _tree(mirror, notes)
+        tree = tree_of(mirror, notes)
         return {commit: note for commit in commits if (note := _read(tree, commit))}
 
     return await asyncio.to_thread(found)
@@ -60,7 +60,8 @@ async def _bring(mirror: MirrorRepository, notes: str) -> None:
         raise NotesMoved(("fetch",), 1, f"{NOTES} of {mirror.remote.url} moved while they were read")
 
 
-def _tree(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
+def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
+    """Return the tree of the notes; None: there are none.  Raise Impossible."""
     return mirror.tree(notes) if notes else None
 
 
@@ -77,21 +78,21 @@ def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
 
 
 def _annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str) -> str:
-    old = _tree(mirror, notes)
+    old = tree_of(mirror, notes)
     before = _read(old, commit)
     after = _with_section(before, pipeline, text)
     if after == before:
         return notes
     repository = mirror.repository
-    tree = _with_note(repository, old, commit, repository.create_blob(after.encode(errors="replace")))
+    tree = with_note(repository, old, commit, repository.create_blob(after.encode(errors="replace")))
     return mirror.write(str(tree), (notes,) if notes else (), int(time.time()), b"Notes added by Headgate\n")
 
 
-def _with_note(
+def with_note(
     repository: pygit2.Repository, tree: pygit2.Tree | None, rest: str, blob: pygit2.Oid, *, top: bool = True
 ) -> pygit2.Oid:
-    """The tree with this note alone for its commit, below one directory or as deep as there are some already: what
-    is written for a note stays small however many there are."""
+    """Return the tree with this note alone for its commit, below one directory or as deep as there are some already:
+    what is written for a note stays small however many there are."""
     builder = repository.TreeBuilder() if tree is None else repository.TreeBuilder(tree)
     if tree is not None and rest in tree:
         builder.remove(rest)
@@ -99,7 +100,7 @@ def _with_note(
     below = tree[name] if tree is not None and name in tree else None
     within = below if isinstance(below, pygit2.Tree) else None
     if within is not None or top:
-        deeper = _with_note(repository, within, rest[2:], blob, top=False)
+        deeper = with_note(repository, within, rest[2:], blob, top=False)
         builder.insert(name, deeper, pygit2.enums.FileMode.TREE)
     else:
         builder.insert(rest, blob, pygit2.enums.FileMode.BLOB)

@@ -2,6 +2,7 @@
 # Refuses refs below refs/for, refs/approved and refs/recheck that Headgate cannot take, or that would keep others from proposing.
 # Where `git config headgate.account` names whom Headgate pushes as, people approve and veto under their own names alone
 # (refs/approvals/<who>/<branch>/<topic>, refs/vetoes/…), and refs/proposers says who pushed a proposal.
+# Where `git config headgate.pages` is true, Headgate also approves for people who are logged in to its pages.
 # As `hooks/update` of a bare repository it is run for each ref of a push, with its name, its old and its new object.
 ref=$1 new=$3
 LC_ALL=C
@@ -21,6 +22,10 @@ me=${GL_USER:-${REMOTE_USER:-${HEADGATE_USER:-$(id -un)}}}
 account=$(git config headgate.account) || account=
 
 case $ref in
+    refs/notes/headgate | refs/notes/headgate-review)
+        [ -z "$account" ] || [ "$me" = "$account" ] || no "what people are told and say is kept there; $account alone writes it"
+        exit 0
+        ;;
     refs/for/* | refs/approved/* | refs/recheck/* | refs/approvals/* | refs/vetoes/* | refs/proposers/*) ;;
     *) exit 0 ;;
 esac
@@ -39,7 +44,9 @@ case $kind in
         [ -n "$account" ] || no "this server does not know who is who; approve with refs/approved/<branch>/<topic>"
         push="push to refs/$kind/$me/<branch>/<topic>"
         who=${name%%/*} name=${name#*/}
-        [ "$who" = "$me" ] || { [ -n "$gone" ] && [ "$me" = "$account" ]; } || no "you are $me here, not $who; $push"
+        pages=
+        [ "$kind" != approvals ] || pages=$(git config --bool headgate.pages) || pages=
+        [ "$who" = "$me" ] || { [ "$me" = "$account" ] && [ "$gone$pages" != "" ] && [ "$gone$pages" != false ]; } || no "you are $me here, not $who; $push"
         ;;
 esac
 [ -z "$gone" ] || exit 0

@@ -32,7 +32,7 @@ from headgate.base.tasks import run_until
 from headgate.cli.forges import connected
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.jobs import runner_settings
-from headgate.cli.process import connection_shapes, known_connections, plain, poked, tenant_text
+from headgate.cli.process import connection_shapes, known_connections, plain, poked, speakers_of, tenant_text
 from headgate.cli.running.beginning import begun
 from headgate.cli.running.directories import LOG_MODES, writable
 from headgate.cli.running.earlier import reader
@@ -336,6 +336,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
         root=settings.get("web", "root").rstrip("/"),
         at_root=settings.get("web", "tenant"),
+        speakers=speakers_of(settings),
         beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))

@@ -129,6 +129,8 @@ PERMISSIONS: Keys = {
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,
     "enqueue-unapproved": _REQUEST,
+    "approve": _REQUEST,
+    "comment": _REQUEST,
 }
 ROLE: Keys = {"name": Key(text, required=True), "permissions": Key(inner(PERMISSIONS, "role's permissions"), "{}")}
 API_ROOT: Keys = {

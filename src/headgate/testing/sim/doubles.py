@@ -176,6 +176,8 @@ class SimGit:
                 )
             case ReportRequest():
                 return ReportAnswer(True)
+            case _:
+                raise AssertionError("nobody reviews in a simulated world")
 
     def _merge(self, work: MergeRequest) -> MergeAnswer:
         for harm in (self.world.harms.get(item.commit) for item in work.chain):

@@ -3,6 +3,8 @@ and a moment."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +47,10 @@ class Fleet:
         except jwt.PyJWTError:
             return False
         return bool(claims["sub"] == build)
+
+    async def key(self, purpose: str) -> bytes:
+        """Return a key that only the fleet knows, and for this purpose alone.  Raise StoreError."""
+        return hmac.new((await self._known()).encode(), purpose.encode(), hashlib.sha256).digest()
 
     async def _known(self) -> str:
         """The secret; whoever needs it first makes it."""

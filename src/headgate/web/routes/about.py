@@ -14,7 +14,7 @@ from litestar.routes import HTTPRoute
 from headgate import __version__
 from headgate.adapters.identity.tokens import OPENID
 from headgate.config.tenants import Tenant
-from headgate.web.access import UNAPPROVED, Realm
+from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
 from headgate.web.description import CompleteYaml, paths_of
 from headgate.web.errors import wants_html
 from headgate.web.routes.autohold import AUTOHOLD
@@ -22,7 +22,7 @@ from headgate.web.routes.orders import STATE
 from headgate.web.routes.pages import page
 from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
 
-PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED)
+PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED, APPROVE, COMMENT)
 """Those that anything here asks for."""
 
 
@@ -118,7 +118,7 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
     """Raise 403 for who may nothing."""
     if not (may or reads):
         raise site.access.refused(403, "the bearer of this token may nothing here")
-    admin = {p for p in PERMISSIONS if p not in ("read", UNAPPROVED)} <= set(may)
+    admin = {p for p in PERMISSIONS if p not in ("read", *NAMED_ALONE)} <= set(may)
     names = [*(["read"] if reads else []), *may]
     return {"zuul": {"admin": admin, "permissions": dict.fromkeys(names, True), "scope": [scope]}}
 

@@ -1,10 +1,11 @@
 // When will it land: where a change is, what keeps it, what it needs, and what came of it so far.
 import { about, api, el, facts, fetched, instant, main, nav, ofIt, outside, state, table, tenant, took, trouble, when, word, link } from "./page.js";
+import { Review } from "./review.js";
 
 nav("changes", "Change");
 const asked = new URLSearchParams(location.search), EVERY_MS = 10000;
-const base = `/t/${encodeURIComponent(tenant)}`, body = el("div");
-main.append(body);
+const base = `/t/${encodeURIComponent(tenant)}`, body = el("div"), files = el("section", { "aria-label": "Review" });
+main.append(body, files);
 
 const soon = (place) => (place.remaining_time === null ? "nobody knows yet" : place.remaining_time === 0 ? "any moment" : `in about ${took(place.remaining_time)}`);
 const SAID = { open: "is proposed", landed: "has landed", closed: "is closed" };
@@ -42,7 +43,7 @@ function shown(change, sets) {
     el("h2", {}, "Message"), el("pre", {}, change.message)];
 }
 
-let drawn = "";
+let drawn = "", reviewed = "";
 async function draw() {
   const query = new URLSearchParams({ project: asked.get("project") ?? "", change: asked.get("change") ?? "" });
   const change = await fetched(`${api}/change?${query}`);
@@ -53,6 +54,12 @@ async function draw() {
   const open = [...body.querySelectorAll("details")].map((one) => one.open);
   body.replaceChildren(...shown(change, sets));
   body.querySelectorAll("details").forEach((one, n) => { one.open = open[n] ?? false; });
+  const { ref } = change, is = `${ref.patchset} ${change.state}`;
+  if (is !== reviewed && ref.patchset && /^[0-9a-f]{40}$/.test(ref.patchset) && ref.ref.startsWith("refs/for/")) {
+    if (reviewed && files.querySelector("form.say")) return;  // who writes is not interrupted
+    reviewed = is;
+    new Review(files, { project: ref.project_canonical, change: `${ref.branch}/${ref.change}` }, { ...ref, state: change.state }).begin();
+  }
 }
 
 async function again() {

@@ -1,0 +1,130 @@
+"""The files and commits of a change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+
+import pygit2
+
+from headgate.adapters.git.command import EMPTY_TREE, Impossible, Limits, TooLong, git
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.objects.commits import text
+from headgate.gate.review import FILES_A_PAGE, ReviewCommit, ReviewFile
+
+COMMITS_MAX = 100
+"""Of a change, that are shown."""
+MESSAGE_MAX_CHARS = 4_000
+LISTED_MAX = 4
+"""Comparisons of trees that are remembered for their next page."""
+LIMITS = Limits(timeout_s=30.0, out_max_bytes=32 * 2**20, memory_max_bytes=2**30)
+"""Of a comparison: some 200,000 files."""
+SUBMODULE = "160000"
+
+
+class Listed:
+    """Lists of files that differ between two commits; what was asked for last is remembered."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, str], list[ReviewFile]] = OrderedDict()
+
+    async def page(
+        self, mirror: MirrorRepository, before: str, after: str, number: int
+    ) -> tuple[tuple[ReviewFile, ...], int]:
+        """Return a page of the files, and how many there are.  Raise GitError, OSError."""
+        key = (str(mirror.path), before, after)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = await _compared(mirror, before, after)
+            if len(self._known) > LISTED_MAX:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        start = number * FILES_A_PAGE
+        page = found[start : start + FILES_A_PAGE]
+        return tuple(await asyncio.to_thread(_sized, mirror.repository, page)), len(found)
+
+
+async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[ReviewFile]:
+    args = ("diff-tree", "-r", "-z", "-M", "--raw", "--full-index", "--end-of-options", before or EMPTY_TREE, after)
+    if not before:
+        mirror.write_empty_tree()
+    try:
+        _, out = await git(*args, at=mirror.path, limits=LIMITS)
+    except TooLong as error:
+        raise Impossible(args, -1, f"it changes more files than can be listed here; look with git: {error}") from error
+    return await asyncio.to_thread(lambda: list(_files(out.split("\0"))))
+
+
+def _files(words: Sequence[str]) -> Iterator[ReviewFile]:
+    """Of `git diff-tree -z --raw`."""
+    rest = iter(words)
+    for head in rest:
+        if not head.startswith(":"):
+            continue
+        old_mode, new_mode, old, new, status = head[1:].split(" ")
+        path, old_path = next(rest), ""
+        if status[0] in "RC":
+            path, old_path = next(rest), path
+        yield ReviewFile(path, status[0], old, new, old_mode, new_mode, old_path)
+
+
+def _sized(repository: pygit2.Repository, files: Sequence[ReviewFile]) -> Iterator[ReviewFile]:
+    return iter([_with_sizes(repository, one) for one in files])
+
+
+def _with_sizes(repository: pygit2.Repository, file: ReviewFile) -> ReviewFile:
+    sizes = [_size(repository, *side) for side in ((file.old, file.old_mode), (file.new, file.new_mode))]
+    return ReviewFile(file.path, file.status, file.old, file.new, file.old_mode, file.new_mode, file.old_path, *sizes)
+
+
+def _size(repository: pygit2.Repository, id: str, mode: str) -> int:
+    if mode == SUBMODULE or not id.strip("0"):
+        return 0
+    try:
+        return int(repository.odb.read_header(id)[1])
+    except (KeyError, pygit2.GitError, ValueError):
+        return 0
+
+
+async def commits_of(
+    mirror: MirrorRepository, head: str, commit: str, below: Collection[str]
+) -> tuple[str, tuple[ReviewCommit, ...], bool]:
+    """Return what a change is compared with, its own commits, newest first, and whether there are more of them.  Raise
+    GitError, OSError."""
+    code, out = await git("merge-base", head, commit, at=mirror.path, ok=(0, 1), limits=LIMITS)
+    base = out.split()[0] if code == 0 and out.split() else ""
+    wanted = [f"^{base}"] if base else []
+    walk = ("rev-list", "--topo-order", f"--max-count={COMMITS_MAX + 1}", commit, *wanted)
+    _, out = await git(*walk, at=mirror.path, limits=LIMITS)
+    ids, beneath = out.split(), set(below) - {commit}
+    lowest = next((number for number, id in enumerate(ids) if id in beneath), None)
+    if lowest is not None:
+        base = ids[lowest]
+        _, out = await git(*walk, f"^{base}", at=mirror.path, limits=LIMITS)
+        ids = out.split()
+    shown = await asyncio.to_thread(lambda: tuple(_commit(mirror, id) for id in ids[:COMMITS_MAX]))
+    return base, shown, len(ids) > COMMITS_MAX
+
+
+async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[ReviewCommit, ...]]:
+    """Return what one commit is compared with, and itself.  Raise GitError."""
+    shown = await asyncio.to_thread(_commit, mirror, commit)
+    return (shown.parents[0] if shown.parents else ""), (shown,)
+
+
+def _commit(mirror: MirrorRepository, id: str) -> ReviewCommit:
+    """Raise Impossible."""
+    parts = mirror.parts(id)
+    message = text(parts.original, parts.original.message)
+    author = text(parts.original, parts.original.author)
+    who, _, when = author.rpartition("> ")
+    seconds = when.split(" ")[0]
+    return ReviewCommit(
+        id,
+        f"{who}>" if who else author,
+        int(seconds) if seconds.isdigit() and len(seconds) < 12 else 0,
+        (message.splitlines() or [""])[0][:MESSAGE_MAX_CHARS],
+        message[:MESSAGE_MAX_CHARS],
+        parts.parents[:10],
+    )

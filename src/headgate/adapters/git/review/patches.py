@@ -1,0 +1,171 @@
+"""How two files differ: git compares them once, and parts of what it says are read from a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from headgate.adapters.git.command import GitError, Impossible, Limits, TooLong, git
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.gate.review import Line, PatchAnswer
+
+LINES_A_PART, PART_MAX_BYTES, LINE_MAX_BYTES = 1_000, 200_000, 1_000
+"""Whichever comes first ends a part; of a longer line the beginning is shown."""
+PATCH_MAX_BYTES = 128 * 2**20
+FILE_MAX_BYTES = 64 * 2**20
+"""Larger files are not compared."""
+KEPT_MAX_BYTES = 256 * 2**20
+"""Of all differences that are kept beside one repository."""
+LIMITS = Limits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
+INDEXES_MAX = 50
+PARTS_MAX = 100_000
+PLACE = "headgate-review"
+"""The directory of differences, within the bare repository."""
+_HUNK = re.compile(rb"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+ENDS = f"the difference is larger than {PATCH_MAX_BYTES // 2**20} MB; look at the rest with git"
+
+
+class Mark(NamedTuple):
+    """Where a part begins."""
+
+    offset: int
+    old: int
+    """The number of the next line before, and after."""
+    new: int
+
+
+class Patches:
+    """Of all repositories."""
+
+    def __init__(self) -> None:
+        self._marks: OrderedDict[Path, list[Mark]] = OrderedDict()
+        """File -> where its parts begin, as far as anybody has read."""
+        self._making: dict[Path, asyncio.Lock] = {}
+
+    async def part(self, mirror: MirrorRepository, old: str, new: str, number: int) -> PatchAnswer:
+        """Return one part of how two objects differ.  Raise GitError, OSError."""
+        if not 0 <= number <= PARTS_MAX:
+            raise Impossible(("diff",), 1, f"there is no part {number}")
+        path = mirror.path / PLACE / f"{old}-{new}"
+        lock = self._making.setdefault(path, asyncio.Lock())
+        try:
+            async with lock:
+                whole = await self._made(mirror, path, old, new)
+            return await asyncio.to_thread(self._read, path, number, whole)
+        finally:
+            if not lock.locked():
+                self._making.pop(path, None)
+
+    async def _made(self, mirror: MirrorRepository, path: Path, old: str, new: str) -> bool:
+        """Return whether the file has all of the difference; it is there then.  Raise GitError, OSError."""
+        cut = path.with_name(f"{path.name}.cut")
+        if path.exists():
+            return not cut.exists()
+        sides = await asyncio.to_thread(_sides, mirror, old, new)
+        path.parent.mkdir(exist_ok=True)
+        made = path.with_name(f"{path.name}.new-{os.getpid()}")
+        whole = True
+        args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "-U3", f"--output={made}", *sides)
+        try:
+            await git(*args, at=mirror.path, limits=LIMITS)
+        except TooLong as error:
+            made.unlink(missing_ok=True)
+            raise Impossible(args, -1, "it takes too long to compare these files; look with git") from error
+        except GitError:
+            if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
+                made.unlink(missing_ok=True)
+                raise
+            whole = False
+            cut.touch()
+        await asyncio.to_thread(_bounded, path.parent)
+        made.rename(path)
+        return whole
+
+    def _read(self, path: Path, number: int, whole: bool) -> PatchAnswer:
+        with open(path, "rb") as file:
+            marks = self._marks.get(path)
+            if marks is None:
+                marks = _begun(file)
+                if marks is None:
+                    binary = path.stat().st_size > 0
+                    return PatchAnswer(True, binary=binary)
+                self._marks[path] = marks
+                if len(self._marks) > INDEXES_MAX:
+                    self._marks.popitem(last=False)
+            self._marks.move_to_end(path)
+            while len(marks) <= number:
+                after = list(_lines(file, marks[-1]))[-1][1]  # only what nobody has read yet
+                if after.offset == marks[-1].offset or after.offset >= path.stat().st_size:
+                    return PatchAnswer(True)
+                marks.append(after)
+            read = list(_lines(file, marks[number]))
+            after, lines = read[-1][1], [line for line, _ in read]
+            more = after.offset < path.stat().st_size
+            if more and len(marks) == number + 1:
+                marks.append(after)
+            return PatchAnswer(True, lines=tuple(lines), more=more, ends="" if whole or more else ENDS)
+
+
+def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:
+    """Return the objects to compare; an empty one stands for what is not there.  Raise Impossible."""
+    repository, sides = mirror.repository, list[str]()
+    for id in (old, new):
+        if not id.strip("0"):
+            sides.append(str(repository.create_blob(b"")))
+            continue
+        try:
+            _, size = repository.odb.read_header(id)
+        except (KeyError, ValueError) as error:
+            raise Impossible(("diff",), 1, f"the object {id} is not there") from error
+        if size > FILE_MAX_BYTES:
+            why = f"a file of {size} bytes is not compared here, at most {FILE_MAX_BYTES}; look with git"
+            raise Impossible(("diff",), 1, why)
+        sides.append(id)
+    return sides[0], sides[1]
+
+
+def _bounded(place: Path) -> None:
+    """Remove the oldest differences until there is room for one more."""
+    found = sorted((one.stat().st_mtime_ns, one.stat().st_size, one) for one in place.iterdir() if one.is_file())
+    left = sum(size for _, size, _ in found)
+    for _, size, one in found:
+        if left <= KEPT_MAX_BYTES - PATCH_MAX_BYTES:
+            return
+        if ".new-" not in one.name:
+            one.unlink(missing_ok=True)
+            left -= size
+
+
+def _begun(file: IO[bytes]) -> list[Mark] | None:
+    """Return where the first hunk begins; None: there is none."""
+    while line := file.readline(LINE_MAX_BYTES):
+        if line.startswith(b"@@ "):
+            return [Mark(file.tell() - len(line), 0, 0)]
+    return None
+
+
+def _lines(file: IO[bytes], at: Mark) -> Iterator[tuple[Line, Mark]]:
+    """Yield the lines of one part, each with where the next one begins."""
+    file.seek(at.offset)
+    offset, old, new, count = at.offset, at.old, at.new, 0
+    while count < LINES_A_PART and offset - at.offset < PART_MAX_BYTES and (raw := file.readline(LINE_MAX_BYTES)):
+        count += 1
+        size = len(raw)
+        shown = raw
+        while not shown.endswith(b"\n") and (rest := file.readline(2**16)):
+            size += len(rest)
+            shown = raw if not rest.endswith(b"\n") else raw + b"\n"
+        offset += size
+        if (hunk := _HUNK.match(raw)) is not None:
+            old, new = int(hunk[1]), int(hunk[2])
+        kind = raw[:1].decode("ascii", "replace")
+        cut = max(0, size - len(shown))
+        body = (raw.rstrip(b"\n") if kind in "@\\" else raw[1:].removesuffix(b"\n")).decode(errors="backslashreplace")
+        sides = (old if kind in " -" else 0, new if kind in " +" else 0)
+        old, new = old + (kind in " -"), new + (kind in " +")
+        yield Line(kind, *sides, body, cut), Mark(offset, old, new)

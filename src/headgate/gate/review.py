@@ -1,0 +1,150 @@
+"""What the pages ask of mergers for people who review a change, and the answers.  Pure data; answers are bounded."""
+
+from __future__ import annotations
+
+import msgspec
+
+FILES_A_PAGE = 500
+"""Changed files in one answer."""
+
+
+class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):
+    """Say which commits and files a change consists of."""
+
+    project: str
+    connection: str
+    branch: str
+    ref: str
+    commit: str
+    below: tuple[str, ...] = ()
+    """Commits of changes that it is built on: what they bring is theirs."""
+    one: str = ""
+    """A commit of the change whose files alone are wanted; empty: those of all."""
+    page: int = 0
+
+
+class ReviewCommit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One commit of a change."""
+
+    id: str
+    author: str
+    at_s: int
+    subject: str
+    message: str = ""
+    parents: tuple[str, ...] = ()
+
+
+class ReviewFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file that differs."""
+
+    path: str
+    status: str
+    """A added | D deleted | M modified | R renamed | C copied | T of another type"""
+    old: str
+    """Its object before; zeros: there was none."""
+    new: str
+    old_mode: str
+    new_mode: str
+    old_path: str = ""
+    """Where that is another one."""
+    old_bytes: int = 0
+    new_bytes: int = 0
+
+
+class ReviewAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):
+    """One page of the files, and the commits with the first of them."""
+
+    ok: bool
+    error: str = ""
+    base: str = ""
+    """The commit that the change is compared with."""
+    commits: tuple[ReviewCommit, ...] = ()
+    """Newest first."""
+    more_commits: bool = False
+    files: tuple[ReviewFile, ...] = ()
+    total: int = 0
+    """Files that differ."""
+    landed: bool = False
+    """Its branch has it: shown is its last commit alone."""
+
+
+class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
+    """Say how two files differ, one part after the other."""
+
+    project: str
+    connection: str
+    ref: str
+    commit: str
+    """Whoever has it has both files."""
+    old: str
+    new: str
+    part: int = 0
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a difference."""
+
+    kind: str
+    """+ added | - removed | a space: in both | @ the head of a hunk | \\ a remark of git"""
+    old: int
+    """Its number before; 0: it was not there."""
+    new: int
+    text: str
+    cut: int = 0
+    """How many bytes are not shown."""
+
+
+class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
+    """One part of a difference."""
+
+    ok: bool
+    error: str = ""
+    binary: bool = False
+    lines: tuple[Line, ...] = ()
+    more: bool = False
+    """Another part follows."""
+    ends: str = ""
+    """Why it ends before its end, for people."""
+
+
+class RemarksRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
+    """Read what was said of these commits."""
+
+    project: str
+    connection: str
+    commits: tuple[str, ...]
+
+
+class RemarksAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
+    """Lines of notes as they stand; nobody has looked who wrote them."""
+
+    ok: bool
+    error: str = ""
+    lines: dict[str, tuple[str, ...]] = {}
+    """commit -> lines"""
+    unread: tuple[str, ...] = ()
+    """Commits whose note is too large to be read."""
+
+
+class SayRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
+    """Add a line to the note of a proposed commit and move refs in one step, while the change is of this commit."""
+
+    project: str
+    connection: str
+    ref: str
+    commit: str
+    line: str = ""
+    """Empty: there is nothing to be added."""
+    words: dict[str, str] = {}
+    """ref -> what it is to name; empty: it is to go."""
+
+
+class SayAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
+    """`error`: why nothing was said, in words that may be the git server's."""
+
+    ok: bool
+    error: str = ""
+
+
+ReviewWork = ReviewRequest | PatchRequest | RemarksRequest | SayRequest
+ReviewResult = ReviewAnswer | PatchAnswer | RemarksAnswer | SayAnswer

@@ -1,0 +1,164 @@
+"""Asking mergers for whoever looks at a change: what was answered is kept, and nobody makes more work than they may."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from litestar.exceptions import HTTPException
+
+from headgate.gate.review import PatchRequest, RemarksRequest, ReviewWork, SayRequest
+from headgate.gate.work import MergerAnswer
+from headgate.map.tree import union
+from headgate.recipes.codec import decode
+from headgate.services.context import Context
+from headgate.store.store import Session
+from headgate.store.types import SessionLost, StoreError
+from headgate.web.peers.fleet import Fleet
+
+A = TypeVar("A")
+
+PRECEDENCE = 400
+"""Behind all that the gate asks for."""
+AT_ONCE, WAITING_MAX = 3, 50
+"""Requests of one web to mergers, and who waits for one of them to end."""
+ANSWER_WAIT_MAX_S = 60.0
+KEPT_MAX_BYTES, ANSWER_MIN_BYTES = 32 * 2**20, 1_000
+"""Of all answers that are kept; a small one counts as so much."""
+FRESH_S = {True: 600.0, False: 5.0}
+"""How long an answer holds, and a failure."""
+MOVING_S = 10.0
+"""How long what may change holds: the commits of a change that may have landed, and remarks."""
+STRANGERS, KNOWN = (60.0, 5.0), (200.0, 10.0)
+"""Requests to mergers at once, and per second: of everybody who is nobody in particular, and of each who is known."""
+ASKERS_MAX = 1_000
+BUSY = "so much is being looked at just now that this has to wait; ask again"
+
+
+class Speaker(NamedTuple):
+    """How people approve on the pages for one connection."""
+
+    auth: str
+    """The section [auth NAME] whose names are those of the git server; empty: nobody does."""
+    bound: bool
+    """Its server binds names to who pushes."""
+
+
+class _Kept(NamedTuple):
+    answer: MergerAnswer
+    until_s: float
+    size: int
+
+
+@dataclass(slots=True)
+class Desk:
+    """Of one web."""
+
+    context: Context
+    joined: Callable[[], Session | None]
+    clock: Callable[[], float] = time.monotonic
+    fleet: Fleet = field(init=False)
+    _kept: OrderedDict[bytes, _Kept] = field(default_factory=OrderedDict)
+    _size: int = 0
+    _asking: dict[bytes, asyncio.Future[MergerAnswer]] = field(default_factory=dict)
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _waiting: int = 0
+    _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
+    """Who asks -> how many requests they have left, and when that was."""
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.context)
+
+    async def secret(self) -> bytes:
+        """Return what remarks are signed with.  Raise StoreError."""
+        return await self.fleet.key("remarks")
+
+    async def answer(self, who: str, work: ReviewWork, kind: type[A]) -> A:
+        """Return what a merger answers, or answered lately.  `who` pays for it; empty: a stranger.  Raise 503."""
+        key = msgspec.json.encode(work)
+        kept = self._kept.get(key)
+        if kept is not None and kept.until_s > self.clock():
+            self._kept.move_to_end(key)
+            return self._of(kept.answer, kind)
+        asking = self._asking.get(key)
+        if asking is None:
+            self._pay(who)
+            asking = self._asking[key] = asyncio.ensure_future(self._asked(work))
+            asking.add_done_callback(lambda done: self._done(key, work, done))
+        return self._of(await asyncio.shield(asking), kind)
+
+    async def say(self, who: str, work: SayRequest, kind: type[A]) -> A:
+        """Return what came of it; what was known of the remarks of its project is forgotten.  Raise 503."""
+        self._pay(who)
+        try:
+            return self._of(await self._asked(work), kind)
+        finally:
+            self.forget(work.project)
+
+    def forget(self, project: str) -> None:
+        """Have the remarks of a project read anew."""
+        for key in [key for key in self._kept if b'"type":"remarks"' in key and _of_project(key, project)]:
+            self._size -= self._kept.pop(key).size
+
+    @staticmethod
+    def _of(answer: MergerAnswer, kind: type[A]) -> A:
+        if isinstance(answer, kind):
+            return answer
+        why = getattr(answer, "error", "") or "a merger of another version answered"
+        raise HTTPException(f"this cannot be looked at: {why}", status_code=502)
+
+    def _pay(self, who: str) -> None:
+        """Raise 503 once somebody has asked too much."""
+        burst, rate = KNOWN if who else STRANGERS
+        now_s = self.clock()
+        left, at_s = self._left.get(who, (burst, now_s))
+        left = min(burst, left + rate * (now_s - at_s)) - 1.0
+        if left < 0 or self._waiting >= WAITING_MAX:
+            raise HTTPException(BUSY, status_code=503, headers={"Retry-After": "2"})
+        self._left[who] = left, now_s
+        self._left.move_to_end(who)
+        if len(self._left) > ASKERS_MAX:
+            self._left.popitem(last=False)
+
+    async def _asked(self, work: ReviewWork) -> MergerAnswer:
+        session = self.joined()
+        if session is None:
+            raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(ANSWER_WAIT_MAX_S), self._places:
+                meta = {"project": work.project, "for": "review"}
+                body = msgspec.json.encode(work)
+                told = await self.context.merges.call(session, body, precedence=PRECEDENCE, meta=meta)
+            answer: MergerAnswer = decode(told, union(MergerAnswer))
+            return answer
+        except TimeoutError as error:
+            raise HTTPException("no merger answered in time; ask again later", status_code=503) from error
+        except (StoreError, SessionLost) as error:
+            raise HTTPException(f"the store cannot be used just now: {error}", status_code=503) from error
+        finally:
+            self._waiting -= 1
+
+    def _done(self, key: bytes, work: ReviewWork, done: asyncio.Future[MergerAnswer]) -> None:
+        self._asking.pop(key, None)
+        if done.cancelled() or done.exception() is not None:
+            return
+        answer = done.result()
+        holds_s = FRESH_S[answer.ok]
+        if answer.ok and not isinstance(work, PatchRequest):
+            holds_s = MOVING_S if isinstance(work, RemarksRequest) else 6 * MOVING_S
+        size = max(ANSWER_MIN_BYTES, len(msgspec.json.encode(answer)))
+        before = self._kept.pop(key, None)
+        self._size += size - (before.size if before is not None else 0)
+        self._kept[key] = _Kept(answer, self.clock() + holds_s, size)
+        while self._size > KEPT_MAX_BYTES:
+            self._size -= self._kept.popitem(last=False)[1].size
+
+
+def _of_project(key: bytes, project: str) -> bool:
+    return bool(msgspec.json.decode(key).get("project") == project)

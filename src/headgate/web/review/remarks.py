@@ -1,0 +1,115 @@
+"""Remarks: lines that this fleet signs, so that whoever may push notes says nothing in another's name."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+TEXT_MAX_CHARS = 10_000
+PATH_MAX_CHARS = 4_096
+SIDES = ("old", "new")
+WORDS = ("approved", "withdrawn")
+
+
+class Remark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line of a note in `refs/notes/headgate-review`."""
+
+    id: str
+    change: str
+    """Its key: the line means nothing elsewhere."""
+    commit: str
+    who: str
+    realm: str = ""
+    """The section [auth NAME] that knows them."""
+    at_ms: int = 0
+    text: str = ""
+    file: str = ""
+    """Empty: of the whole change."""
+    side: str = ""
+    """old | new"""
+    line: int = 0
+    """0: of the whole file."""
+    reply: str = ""
+    """The id of the remark that it answers."""
+    resolved: bool | None = None
+    """What it says of the remark that it answers."""
+    word: str = ""
+    """approved | withdrawn: what was done with the approval of this commit."""
+    sig: str = ""
+    """HMAC-SHA-256 of all else, in hexadecimal digits."""
+
+
+def signed(secret: bytes, remark: Remark) -> Remark:
+    """Return it with the signature of the fleet."""
+    return replace(remark, sig=_signature(secret, remark))
+
+
+def _signature(secret: bytes, remark: Remark) -> str:
+    return hmac.new(secret, msgspec.json.encode(replace(remark, sig="")), hashlib.sha256).hexdigest()
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A remark as it is shown."""
+
+    id: str
+    who: str
+    verified: bool
+    """Whether this Headgate wrote it for whom it names; else anybody may have who may push the notes."""
+    commit: str
+    at: int
+    """Milliseconds since the epoch."""
+    text: str
+    file: str
+    side: str
+    line: int
+    reply: str
+    resolved: bool | None
+    word: str
+
+
+def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple[list[Told], int]:
+    """Return what lines say of a commit of a change, oldest first, and how many are no remarks of it.
+
+    Of lines of one id the signed one counts: nobody takes a name away from what is said under it."""
+    found, odd = dict[str, Told](), 0
+    for text in lines:
+        try:
+            one = msgspec.json.decode(text, type=Remark)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            odd += 1
+            continue
+        if (one.change, one.commit) != (change, commit) or not one.id or not _fits(one):
+            odd += 1
+            continue
+        told = _told(one, verified=hmac.compare_digest(one.sig.encode(), _signature(secret, one).encode()))
+        known = found.get(one.id)
+        if known is None or (told.verified and not known.verified):
+            found[one.id] = told
+    return sorted(found.values(), key=lambda one: (one.at, one.id)), odd
+
+
+def _fits(one: Remark) -> bool:
+    sizes = len(one.text) <= TEXT_MAX_CHARS and len(one.file) <= PATH_MAX_CHARS and len(one.who) <= 255
+    words = one.side in ("", *SIDES) and one.word in ("", *WORDS)
+    return sizes and words and 0 <= one.line < 2**31 and 0 <= one.at_ms < 2**53
+
+
+def _told(one: Remark, *, verified: bool) -> Told:
+    return Told(
+        id=one.id,
+        who=one.who,
+        verified=verified,
+        commit=one.commit,
+        at=one.at_ms,
+        text=one.text,
+        file=one.file,
+        side=one.side,
+        line=one.line,
+        reply=one.reply,
+        resolved=one.resolved,
+        word=one.word if verified else "",
+    )

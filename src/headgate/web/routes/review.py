@@ -1,0 +1,212 @@
+"""Reviewing changes of plain git: what they change, and what people said of it."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+
+from headgate.gate.review import (
+    FILES_A_PAGE,
+    Line,
+    PatchAnswer,
+    PatchRequest,
+    RemarksAnswer,
+    RemarksRequest,
+    ReviewAnswer,
+    ReviewCommit,
+    ReviewFile,
+    ReviewRequest,
+)
+from headgate.ports.history import HistoryUnavailable, Question, named
+from headgate.web.access import APPROVE, COMMENT
+from headgate.web.description import NUMBER, Query
+from headgate.web.review.asked import Approving, Asked, approving, asked_about, nobody
+from headgate.web.review.remarks import Told, read
+from headgate.web.routes.past import number
+from headgate.web.site import HttpRequest, site_of
+
+EARLIER_MAX = 9
+"""Patchsets before the one that is proposed whose remarks are shown."""
+REMARKS_MAX = 1_000
+"""In one answer."""
+WHICH = (
+    Query("project", "Its name."),
+    Query("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`."),
+    Query("commit", "One commit of the change alone; all of them by default."),
+)
+
+
+class FileShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One file that differs."""
+
+    number: int
+    """Among all of them, from 0; `patch` asks by it."""
+    path: str
+    old_path: str
+    status: str
+    """A added | D deleted | M modified | R renamed | C copied | T of another type"""
+    old_mode: str
+    new_mode: str
+    old_bytes: int
+    new_bytes: int
+    old: str
+    """Its object before, and after; of a submodule the commit."""
+    new: str
+
+
+class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change consists of."""
+
+    commit: str
+    """The patchset."""
+    base: str
+    """What it is compared with; empty: with nothing."""
+    landed: bool
+    """It has landed: shown is its last commit alone."""
+    commits: tuple[ReviewCommit, ...]
+    """Newest first, with the first page; a hundred at most."""
+    more_commits: bool
+    files: tuple[FileShape, ...]
+    """Five hundred at most; `page` asks for the next ones."""
+    total: int
+    """Files that differ."""
+    approving: Approving
+    may_comment: bool
+    may_recheck: bool
+
+
+class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of how a file differs."""
+
+    binary: bool
+    lines: tuple[Line, ...]
+    """[kind, line before, line after, text, bytes that are not shown]"""
+    more: bool
+    ends: str
+
+
+class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said of a change, oldest first."""
+
+    remarks: tuple[Told, ...]
+    more: int
+    """How many later ones are not shown."""
+    unread: tuple[str, ...]
+    """Patchsets of which too much is said to be read."""
+    odd: int
+    """Lines of the notes that are no remarks of this change."""
+
+
+async def _review(asked: Asked, one: str, page: int) -> ReviewAnswer:
+    change = asked.change
+    known = asked.site.status.standings(asked.tenant).now()
+    below = tuple(known[key].change.commit for key in change.bases if key in known)
+    where = {"project": change.project, "connection": change.connection, "branch": change.branch}
+    work = ReviewRequest(**where, ref=change.ref, commit=change.commit, below=below, one=one, page=page)
+    answer = await asked.site.desk.answer(asked.who, work, ReviewAnswer)
+    if not answer.ok:
+        raise HTTPException(f"{change.key} cannot be shown: {answer.error}", status_code=409)
+    return answer
+
+
+@get(
+    "/api/tenant/{tenant:str}/review",
+    opt={"query": (*WHICH, Query("page", "Of its files, five hundred each, from 0.", NUMBER))},
+)
+async def review(state: State, request: HttpRequest, tenant: FromPath[str]) -> ReviewShape:
+    """The commits and files of a change of plain git.  Ours."""
+    query = request.query_params
+    asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
+    page = number(request, "page", 0)
+    answer = await _review(asked, query.get("commit", ""), page)
+    return ReviewShape(
+        commit=asked.change.commit,
+        base=answer.base,
+        landed=answer.landed,
+        commits=answer.commits,
+        more_commits=answer.more_commits,
+        files=tuple(_file(page * FILES_A_PAGE + n, one) for n, one in enumerate(answer.files)),
+        total=answer.total,
+        approving=approving(asked),
+        may_comment=not nobody(asked) and (asked.may(COMMENT) or asked.may(APPROVE)),
+        may_recheck=asked.may("enqueue"),
+    )
+
+
+def _file(number: int, file: ReviewFile) -> FileShape:
+    return FileShape(
+        number=number,
+        path=file.path,
+        old_path=file.old_path,
+        status=file.status,
+        old_mode=file.old_mode,
+        new_mode=file.new_mode,
+        old_bytes=file.old_bytes,
+        new_bytes=file.new_bytes,
+        old=file.old,
+        new=file.new,
+    )
+
+
+@get(
+    "/api/tenant/{tenant:str}/patch",
+    opt={
+        "query": (
+            *WHICH,
+            Query("file", "The number of the file.", NUMBER),
+            Query("part", "From 0; a part has a thousand lines at most.", NUMBER),
+        )
+    },
+)
+async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> PatchShape:
+    """How one file of a change differs.  Ours."""
+    query = request.query_params
+    asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
+    which, part = number(request, "file", 0), number(request, "part", 0)
+    listed = (await _review(asked, query.get("commit", ""), which // FILES_A_PAGE)).files
+    if which % FILES_A_PAGE >= len(listed):
+        raise NotFoundException(f"the change has no file {which}")
+    file, change = listed[which % FILES_A_PAGE], asked.change
+    if "160000" in (file.old_mode, file.new_mode) or file.old == file.new:
+        return PatchShape(binary=False, lines=(), more=False, ends="")
+    work = PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
+    answer = await asked.site.desk.answer(asked.who, work, PatchAnswer)
+    if not answer.ok:
+        raise HTTPException(answer.error, status_code=409)
+    return PatchShape(binary=answer.binary, lines=answer.lines, more=answer.more, ends=answer.ends)
+
+
+@get("/api/tenant/{tenant:str}/remarks", opt={"query": (*WHICH[:2], Query("skip", schema=NUMBER))})
+async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> RemarksShape:
+    """What people said of a change of plain git and of its last patchsets.  Ours."""
+    query = request.query_params
+    site = site_of(state)
+    asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    change, secret = asked.change, await site.desk.secret()
+    work = RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(asked)))
+    answer = await site.desk.answer(asked.who, work, RemarksAnswer)
+    if not answer.ok:
+        raise HTTPException(f"what was said of {change.key} cannot be read: {answer.error}", status_code=409)
+    read_ones = [read(secret, change.key, commit, lines) for commit, lines in answer.lines.items()]
+    found = sorted((one for told, _ in read_ones for one in told), key=lambda one: (one.at, one.id))
+    shown = found[number(request, "skip", 0) :][:REMARKS_MAX]
+    more = max(0, len(found) - number(request, "skip", 0) - len(shown))
+    return RemarksShape(remarks=tuple(shown), more=more, unread=answer.unread, odd=sum(odd for _, odd in read_ones))
+
+
+async def _earlier(asked: Asked) -> tuple[str, ...]:
+    """Return the patchsets of the change that were tested before, latest first; none where that is not known."""
+    change = asked.change
+    question = Question({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
+    try:
+        past = await asked.site.history.buildsets(asked.tenant, question)
+    except HistoryUnavailable:
+        return ()
+    commits = (ref.patchset for one in past for ref in one.refs if ref.change == named(change.name))
+    return tuple(dict.fromkeys(one for one in commits if one and one != change.commit))[:EARLIER_MAX]
+
+
+ROUTES = (review, patch, remarks)

@@ -1,0 +1,182 @@
+"""Speaking of changes of plain git from a page: remarks, approvals under one's own name, another test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from litestar import post
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath, JSONBody
+
+from headgate.base.ids import fresh
+from headgate.gate.review import SayAnswer, SayRequest
+from headgate.store.types import Op
+from headgate.web.access import APPROVE, COMMENT
+from headgate.web.review.asked import Asked, approving, asked_about, nobody
+from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, Remark, Told, read, signed
+from headgate.web.routes.actions import Hand
+from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
+
+
+class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a remark."""
+
+    project: str
+    change: str
+    patchset: str
+    """The whole commit."""
+    text: str = ""
+    file: str = ""
+    side: str = ""
+    """old | new"""
+    line: int = 0
+    reply: str = ""
+    """The id of the remark that it answers."""
+    resolved: bool | None = None
+    """Of a reply: whether that is settled now."""
+
+
+@post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
+async def remark(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForRemark]) -> Told:
+    """Say something of a proposed commit, under one's own name: it is kept in its repository.  Ours."""
+    site = site_of(state)
+    asked = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
+    _proposed(asked, data.patchset)
+    if wrong := _unfit(data):
+        raise HTTPException(wrong, status_code=400)
+    said = msgspec.structs.asdict(data)
+    about = {name: said[name] for name in ("text", "file", "side", "line", "reply", "resolved")}
+    written, line = await _line(asked, about)
+    await _push(asked, line, {})
+    (told,), _ = read(await site.desk.secret(), asked.change.key, written.commit, [line])
+    return told
+
+
+def _unfit(data: ForRemark) -> str:
+    """Return what is wrong with a remark; empty: nothing."""
+    if not data.text.strip() and data.resolved is None:
+        return "text: say something"
+    if len(data.text) > TEXT_MAX_CHARS or len(data.file) > PATH_MAX_CHARS:
+        return f"text: at most {TEXT_MAX_CHARS} characters, and {PATH_MAX_CHARS} of file"
+    if data.side not in ("", *SIDES) or not 0 <= data.line < 2**31:
+        return "side: old or new; line: a number"
+    if data.resolved is not None and not data.reply:
+        return "resolved: it is said in a reply"
+    return ""
+
+
+class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of approve and recheck."""
+
+    project: str
+    change: str
+    patchset: str
+    """The whole commit: another one is not approved."""
+    withdraw: bool = False
+    """Of approve: take it back."""
+    reason: str = ""
+
+
+@post("/api/tenant/{tenant:str}/approve", status_code=200, opt={"permission": APPROVE})
+async def approve(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForApproval]) -> bool:
+    """Approve exactly this commit of a change of plain git under one's own name, or take that back.  What it is worth
+    the requirements of the pipelines say, as of any other approval.  Ours."""
+    site = site_of(state)
+    asked = _speaking(site, request, tenant, data.project, data.change, APPROVE)
+    told = approving(asked)
+    if not told.may:
+        raise site.access.refused(403, f"{told.why}; by a push: {told.command}")
+    _proposed(asked, data.patchset)
+    word = {"word": "withdrawn" if data.withdraw else "approved", "text": data.reason[:TEXT_MAX_CHARS]}
+    to = "" if data.withdraw else data.patchset
+    words = dict.fromkeys(_approvals(asked, told.who), to)
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], besides)
+        await _push(asked, (await _line(asked, word))[1], words)
+
+    verb = "unapprove" if data.withdraw else "approve"
+    subject, details = f"{asked.name} of {asked.project}", {"commit": data.patchset, "as": told.who}
+    await Hand(site, request, verb, tenant, subject, data.reason, details).does(work)
+    return True
+
+
+@post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
+async def recheck(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForApproval]) -> bool:
+    """Have a change of plain git tested again, as by a push to `refs/recheck`.  Ours."""
+    site = site_of(state)
+    asked = asked_about(site, request, tenant, data.project, data.change)
+    site.allow(request, tenant, "enqueue", project=asked.project)
+    _proposed(asked, data.patchset)
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], besides)
+        await _push(asked, "", {f"refs/recheck/{asked.name}": data.patchset})
+
+    subject, details = f"{asked.name} of {asked.project}", {"commit": data.patchset}
+    await Hand(site, request, "recheck", tenant, subject, data.reason, details).does(work)
+    return True
+
+
+def _speaking(site: Site, request: HttpRequest, tenant: str, project: str, change: str, *permissions: str) -> Asked:
+    """Return the change, of which a person says something who has one of these permissions.  Raise 401, 403 …"""
+    must_be_json(request)
+    bearer = site.access.bearer(request)
+    if bearer is None:
+        raise site.access.refused(401, NEEDED)
+    asked = asked_about(site, request, tenant, project, change)._replace(bearer=bearer)
+    if not any(asked.may(one) for one in permissions):
+        raise site.access.refused(403, f"you may not {permissions[0]} in tenant {tenant}")
+    if why := nobody(asked):
+        raise site.access.refused(403, why)
+    return asked
+
+
+def _proposed(asked: Asked, patchset: str) -> None:
+    """Raise 409 for another commit than the one that is proposed now."""
+    change = asked.change
+    standing = asked.site.status.standings(asked.tenant).now().get(change.key)
+    if standing is None or not standing.open or change.commit != patchset:
+        why = f"{change.key} is proposed as {change.commit[:12]} now" if standing and standing.open else "it is closed"
+        raise HTTPException(f"{why}; look at it again", status_code=409)
+
+
+def _approvals(asked: Asked, who: str) -> list[str]:
+    """Return the refs that approve: one under the name where the server binds names, and the one without a name where
+    that is asked for, or nothing else is known."""
+    layout, change = asked.site.tenant(asked.tenant).layouts.landed, asked.change
+    wanted = any(change.connection in one.require_approved for one in layout.pipelines.values())
+    named = [f"refs/approvals/{who}/{asked.name}"] if asked.speaker.bound else []
+    return [*named, *([f"refs/approved/{asked.name}"] if wanted or not named else [])]
+
+
+async def _line(asked: Asked, about: Mapping[str, Any]) -> tuple[Remark, str]:
+    """Return a remark of who asks, signed, and as it stands in a note."""
+    site, change, bearer = asked.site, asked.change, asked.bearer
+    assert bearer is not None, "who speaks is somebody"
+    made = Remark(
+        id=fresh(),
+        change=change.key,
+        commit=change.commit,
+        who=bearer.name[:255],
+        realm=bearer.authenticator,
+        at_ms=site.context.now_ms(),
+        **about,
+    )
+    found = signed(await site.desk.secret(), made)
+    return found, msgspec.json.encode(found).decode()
+
+
+async def _push(asked: Asked, line: str, words: Mapping[str, str]) -> None:
+    """Raise 409 with what the git server says."""
+    change = asked.change
+    work = SayRequest(change.project, change.connection, change.ref, change.commit, line, dict(words))
+    answer = await asked.site.desk.say(asked.who, work, SayAnswer)
+    if not answer.ok:
+        raise HTTPException(f"the git server does not take it: {answer.error}", status_code=409)
+
+
+ROUTES = (remark, approve, recheck)

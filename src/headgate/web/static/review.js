@@ -1,0 +1,241 @@
+// What a change of plain git changes, file by file, what people say of it, and approving it.
+import { api, el, fetched, sent, table, trouble } from "./page.js";
+import { button, may } from "./acts.js";
+import { odd } from "./odd.js";
+import { rows } from "./patch.js";
+
+const STATUS = { A: "added", D: "deleted", M: "changed", R: "renamed", C: "copied", T: "of another type" };
+const MODES = { "100644": "file", "100755": "executable file", "120000": "link", "160000": "submodule", "000000": "nothing" };
+const OPEN_AT_FIRST = 15, OPEN_BYTES = 200000, EVERY_MS = 15000;
+const wideEnough = matchMedia("(min-width: 75rem)");
+const KEPT = "headgate-side-by-side";
+const at = (ms) => el("time", { datetime: new Date(ms).toISOString() }, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(ms)));
+const bytes = (n) => (n < 10000 ? `${n.toLocaleString()} B` : n < 10 ** 7 ? `${Math.round(n / 1000).toLocaleString()} kB` : `${Math.round(n / 10 ** 6).toLocaleString()} MB`);
+
+export class Review {
+  constructor(place, names, ref) {
+    this.place = place;
+    this.names = names;
+    this.ref = ref;
+    this.remarks = [];
+    this.files = new Map();
+    this.one = "";
+    this.wide = localStorage.getItem(KEPT) === "yes";
+    this.list = el("div", { class: "files" });
+    this.head = el("div");
+    this.talk = el("div", { class: "talk" });
+    this.status = el("p", { class: "note", role: "status" }, "Reading what it changes…");
+  }
+
+  query(more) { return new URLSearchParams({ ...this.names, ...(this.one ? { commit: this.one } : {}), ...more }); }
+
+  async begin() {
+    this.place.replaceChildren(el("h2", {}, "What it changes"), this.status, this.head, this.list, el("h2", {}, "What people say"), this.talk);
+    wideEnough.addEventListener("change", () => this.redraw());
+    await this.load();
+    await this.hear();
+    this.listen();
+  }
+
+  async listen() {
+    await new Promise((done) => { setTimeout(done, EVERY_MS); });
+    if (!this.place.isConnected) return;
+    if (!document.hidden && !this.place.querySelector("form.say")) await this.hear();
+    this.listen();
+  }
+
+  async load() {
+    this.status.hidden = false;
+    this.list.replaceChildren();
+    this.files.clear();
+    try { this.told = await fetched(`${api}/review?${this.query({})}`); } catch (error) { this.status.textContent = error.message; return; }
+    if (!this.one) this.commits = this.told.commits;
+    this.status.hidden = true;
+    this.head.replaceChildren(...this.top());
+    this.add(this.told.files);
+  }
+
+  top() {
+    const { told } = this, chosen = this.one, shown = this.commits ?? [];
+    const pick = el("select", { id: "which-commit", onchange: () => { this.one = pick.value; this.load(); } }, el("option", { value: "" }, told.landed ? "The last commit" : shown.length === 1 ? "The commit" : `All ${shown.length}${told.more_commits ? " or more" : ""} commits`),
+      shown.length > 1 ? shown.map((one) => el("option", { value: one.id, selected: one.id === chosen }, `${one.id.slice(0, 8)} ${one.subject}`.slice(0, 100))) : []);
+    const side = el("input", { type: "checkbox", checked: this.wide, onchange: () => { this.wide = side.checked; localStorage.setItem(KEPT, side.checked ? "yes" : "no"); this.redraw(); } });
+    const all = el("button", { type: "button", onclick: () => this.unfold() }, "Unfold all");
+    return [
+      told.landed ? el("p", { class: "note" }, "It has landed: this is its last commit alone.") : "",
+      this.acts(),
+      shown.length ? el("details", {}, el("summary", {}, shown.length === 1 ? "1 commit" : `${shown.length}${told.more_commits ? " or more" : ""} commits`), table(["Commit", "Subject", "Author", "When"], shown.map((one) => [el("code", {}, one.id.slice(0, 8)), el("span", {}, odd(one.subject), one.parents.length > 1 ? el("span", { class: "small" }, " a merge") : ""), el("span", {}, odd(one.author)), one.at_s ? at(one.at_s * 1000) : ""]))) : "",
+      el("div", { class: "tools" }, el("label", { for: "which-commit" }, "Show "), pick, wideEnough.matches ? el("label", {}, side, " Side by side") : "", told.total ? all : "", el("span", { class: "small" }, `${told.total.toLocaleString()} ${told.total === 1 ? "file differs" : "files differ"}${told.base ? ` from ${told.base.slice(0, 8)}` : ""}`)),
+    ].filter(Boolean);
+  }
+
+  acts() {
+    const { told, ref } = this, { approving } = told, mine = this.approved(approving.who), what = ref.subject || ref.id;
+    const send = (verb, more) => ({ reason }) => sent("POST", `${api}/${verb}`, { ...this.names, patchset: told.commit, reason, ...more });
+    const done = () => this.hear().then(() => this.head.replaceChildren(...this.top()));
+    const exactly = `Exactly this commit: ${told.commit}. The next patchset is not approved.`;
+    const bar = el("div", { class: "acts" });
+    if (told.landed || ref.state !== "open") return bar;
+    if (approving.may) bar.append(
+      button({ permission: "approve", label: "Approve", title: `Approve ${what} as ${approving.who}?`, verb: "Approve it", what: `${exactly} It is tested in each pipeline that waits for this approval, and may land from there. What it is worth the pipelines say; some do not count who proposed it.`, send: send("approve", {}), done }),
+      ...(mine ? [button({ permission: "approve", label: "Take the approval back", title: `Take back your approval of ${what}?`, verb: "Take it back", what: "Where a pipeline needs it, the change leaves that queue, and what is behind it is tested anew without it.", send: send("approve", { withdraw: true }), done })] : []));
+    else may("approve").then((granted) => { if (granted) bar.append(el("p", { class: "note" }, `You cannot approve it on this page: ${approving.why}. By a push:`, " ", el("code", {}, approving.command))); });
+    if (told.may_recheck) bar.append(button({ permission: "enqueue", label: "Test again", title: `Test ${what} again?`, verb: "Test it again", what: "It is taken up as when it was proposed, and as when it was approved if it is. Where it is being tested already, nothing happens. Nothing else is tested anew.", send: send("recheck", {}), done }));
+    bar.append(el("details", { class: "command" }, el("summary", {}, "Approve by a push"), el("pre", {}, approving.command)));
+    return bar;
+  }
+
+  approved(who) { return this.remarks.filter((one) => one.word && one.verified && one.who === who && one.commit === this.told.commit).at(-1)?.word === "approved"; }
+
+  // --- files
+
+  add(files) {
+    let room = OPEN_BYTES, count = this.files.size;
+    for (const file of files) {
+      const view = this.file(file);
+      this.files.set(file.number, view);
+      this.list.append(view.node);
+      room -= file.old_bytes + file.new_bytes;
+      if (count++ < OPEN_AT_FIRST && room > 0) view.node.open = true;
+    }
+    const left = this.told.total - this.files.size;
+    if (left > 0) {
+      const more = el("button", { type: "button", onclick: async () => {
+        more.disabled = true;
+        try { const next = await fetched(`${api}/review?${this.query({ page: Math.round(this.files.size / 500) })}`); more.remove(); this.add(next.files); } catch (error) { more.textContent = error.message; }
+      } }, `Show more files: ${left.toLocaleString()} are left`);
+      this.list.append(more);
+    }
+    if (!this.told.total) this.list.append(el("p", { class: "empty" }, "It changes no file."));
+  }
+
+  unfold() { for (const { node } of [...this.files.values()].slice(0, 50)) node.open = true; }
+
+  file(file) {
+    const moved = file.old_path ? [...odd(file.old_path), " → "] : [];
+    const mode = file.old_mode !== file.new_mode ? file.status === "A" ? MODES[file.new_mode] !== "file" ? `a new ${MODES[file.new_mode] ?? file.new_mode}` : "" : file.status === "D" ? "" : `${MODES[file.old_mode] ?? file.old_mode} (${file.old_mode}) → ${MODES[file.new_mode] ?? file.new_mode} (${file.new_mode})` : "";
+    const size = file.status === "A" ? bytes(file.new_bytes) : file.status === "D" ? bytes(file.old_bytes) : file.old_bytes === file.new_bytes ? bytes(file.new_bytes) : `${bytes(file.old_bytes)} → ${bytes(file.new_bytes)}`;
+    const talk = el("span", { class: "small" }), body = el("div", { class: "patch", tabindex: "0", role: "group", "aria-label": "Differences" });
+    const node = el("details", { class: "file card" }, el("summary", {}, el("span", { class: `result ${file.status === "A" ? "good" : file.status === "D" ? "bad" : "busy"}` }, STATUS[file.status] ?? file.status), " ", el("code", {}, moved, odd(file.path)), " ", el("span", { class: "small" }, [mode, file.old_mode === "160000" || file.new_mode === "160000" ? "" : size].filter(Boolean).join("; ")), " ", talk), body);
+    const view = { file, node, body, talk, parts: [], more: false, begun: false };
+    node.addEventListener("toggle", () => { if (node.open && !view.begun) { view.begun = true; this.part(view); } });
+    return view;
+  }
+
+  async part(view) {
+    const { file, body } = view;
+    if (file.old_mode === "160000" || file.new_mode === "160000") { body.replaceChildren(el("p", { class: "note" }, `A submodule: ${file.old.slice(0, 12)} → ${file.new.slice(0, 12)}`)); return; }
+    const waits = el("p", { class: "note", role: "status" }, "Reading…");
+    body.append(waits);
+    try {
+      const part = await fetched(`${api}/patch?${this.query({ file: file.number, part: view.parts.length })}`);
+      view.parts.push(part);
+      view.more = part.more;
+      this.draw(view, view.parts.length - 1);
+    } catch (error) { body.append(el("p", { class: "note bad", role: "alert" }, error.message)); }
+    waits.remove();
+  }
+
+  draw(view, from = 0) {
+    const { body, file } = view, wide = this.wide && wideEnough.matches;
+    if (!from) body.replaceChildren();
+    body.querySelector(":scope > button")?.remove();
+    view.parts.slice(from).forEach((part) => {
+      const spot = (side, number) => (this.told.may_comment ? el("button", { type: "button", "aria-label": `Say something of line ${number} ${side === "old" ? "before" : "after"}`, onclick: (event) => this.write(event.currentTarget.closest(".line, .two").parentNode.matches(".two") ? event.currentTarget.closest(".two") : event.currentTarget.closest(".line"), { file: file.path, side, line: number }) }, String(number)) : String(number));
+      if (part.binary) body.append(el("p", { class: "note" }, "Not text: what differs is not shown."));
+      else if (!part.lines.length) body.append(el("p", { class: "note" }, "Its contents are the same."));
+      else body.append(el("div", { class: wide ? "lines wide" : "lines" }, rows(part.lines, wide, spot)));
+      if (part.ends) body.append(el("p", { class: "note" }, part.ends));
+    });
+    if (view.more) body.append(el("button", { type: "button", onclick: (event) => { event.currentTarget.disabled = true; this.part(view); } }, "Show more of this file"));
+    this.place_remarks(view);
+  }
+
+  redraw() {
+    this.head.replaceChildren(...this.top());
+    for (const view of this.files.values()) if (view.parts.length) this.draw(view);
+  }
+
+  // --- remarks
+
+  async hear() {
+    try {
+      const { remarks, more, unread } = await fetched(`${api}/remarks?${new URLSearchParams(this.names)}`);
+      const now = JSON.stringify(remarks);
+      if (now === this.heard) return;
+      this.heard = now;
+      this.remarks = remarks;
+      for (const view of this.files.values()) this.place_remarks(view);
+      this.all(more, unread);
+    } catch (error) { this.talk.replaceChildren(el("p", { class: "note bad" }, error.message)); }
+  }
+
+  threads(of) {
+    const answers = new Map();
+    for (const one of this.remarks) if (one.reply) answers.set(one.reply, [...(answers.get(one.reply) ?? []), one]);
+    return this.remarks.filter((one) => !one.reply && of(one)).map((one) => [one, ...(answers.get(one.id) ?? [])]);
+  }
+
+  settled(thread) { return thread.filter((one) => one.verified && one.resolved !== null).at(-1)?.resolved === true; }
+
+  place_remarks(view) {
+    const threads = this.threads((one) => one.file === view.file.path && one.commit === this.told.commit);
+    view.talk.textContent = threads.length ? `${threads.length} ${threads.length === 1 ? "remark" : "remarks"}` : "";
+    view.body.querySelectorAll(".thread").forEach((one) => one.remove());
+    for (const thread of threads) {
+      const [{ side, line }] = thread;
+      const row = line ? view.body.querySelector(`.lines > [data-${side === "old" ? "old" : "new"}="${Number(line)}"]`) : null;
+      if (row) row.after(this.thread(thread));
+    }
+  }
+
+  thread(thread, where = "") {
+    const settled = this.settled(thread), [first] = thread;
+    const node = el("div", { class: `thread card${settled ? " settled" : ""}` }, where ? el("p", { class: "small" }, where) : "", thread.map((one) => this.remark(one)));
+    if (this.told?.may_comment && first.commit === this.told.commit) node.append(el("div", { class: "acts" },
+      el("button", { type: "button", class: "act", onclick: (event) => this.write(event.currentTarget.parentNode, { reply: first.id }) }, "Answer"),
+      el("button", { type: "button", class: "act", onclick: (event) => this.say({ reply: first.id, resolved: !settled }, event.currentTarget) }, settled ? "Not settled" : "Settled")));
+    return node;
+  }
+
+  remark(one) {
+    const said = one.word ? el("p", {}, el("span", { class: `result ${one.word === "approved" ? "good" : "mute"}` }, one.word === "approved" ? "approved this commit" : "took the approval back"), one.text ? ": " : "", odd(one.text)) : one.text ? el("p", { class: "said" }, odd(one.text)) : "";
+    return el("div", { class: "remark" }, el("p", { class: "small" }, el("b", {}, odd(one.who)), one.verified ? "" : el("span", { class: "result bad", title: "Nothing proves who wrote this." }, " unverified"), " ", at(one.at), this.told && one.commit !== this.told.commit ? ` of the patchset ${one.commit.slice(0, 8)}` : "", one.resolved === true ? " settled it" : one.resolved === false ? " says it is not settled" : ""), said);
+  }
+
+  all(more, unread) {
+    const threads = this.threads(() => true).map((thread) => {
+      const [{ file, line, side }] = thread;
+      return this.thread(thread, file ? el("span", {}, odd(file), line ? `, line ${line}${side === "old" ? " before" : ""}` : "") : "");
+    });
+    const write = this.told?.may_comment ? el("button", { type: "button", onclick: () => this.write(write, {}) }, "Say something") : null;
+    this.talk.replaceChildren(...[threads.length ? threads : el("p", { class: "empty" }, "Nothing yet."), more ? el("p", { class: "note" }, `${more.toLocaleString()} later remarks are not shown.`) : "", unread.length ? el("p", { class: "note bad" }, `So much is said of ${unread.map((one) => one.slice(0, 8)).join(", ")} that it is not read.`) : "", write ?? ""].flat().filter(Boolean));
+  }
+
+  write(after, about) {
+    this.place.querySelector("form.say")?.remove();
+    const text = el("textarea", { rows: 4, required: true, maxlength: 10000, "aria-label": about.line ? `Your remark on line ${about.line}` : "Your remark" });
+    const wrong = el("p", { class: "note bad", role: "alert" }), go = el("button", { class: "go" }, "Say it");
+    const form = el("form", { class: "say card" }, text, wrong, el("div", { class: "tools" }, go, el("button", { type: "button", onclick: () => form.remove() }, "Leave it")));
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      wrong.textContent = "";
+      if (await this.say({ ...about, text: text.value }, go, wrong)) form.remove();
+    });
+    form.addEventListener("keydown", (event) => { if (event.key === "Escape") form.remove(); });
+    after.after(form);
+    text.focus();
+  }
+
+  async say(about, knob, wrong) {
+    knob.disabled = true;
+    try {
+      await sent("POST", `${api}/remark`, { ...this.names, patchset: this.told.commit, ...about });
+      await this.hear();
+      return true;
+    } catch (error) {
+      if (wrong) wrong.textContent = error.message; else trouble(error);
+      return false;
+    } finally { knob.disabled = false; }
+  }
+}
