@@ -84,6 +84,7 @@ TASKS = {
     "testing/nodes/making.py": "what a simulation runs ends with it",
     "web/viewers/audience.py": "who shows a tenant ends with the last who looks on",
     "web/viewers/documents.py": "one compression, shared by all who ask",
+    "web/review/desk.py": "one question to a merger, shared by all who ask",
     "web/routes/changes.py": "one question to the history, shared by all who ask",
     "web/serve.py": "the server ends with its caller",
     "queue/leasing.py": "a lease is worked under for as long as there is something to do",

@@ -8,6 +8,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   clients: JSON.parse(process.env.CLIENTS),
   claims: { openid: ["sub"], profile: ["name", "preferred_username"], groups: ["groups"] },
   scopes: ["openid", "profile", "groups"],
+  responseTypes: ["code", "id_token token"],
   clientBasedCORS: () => true,
   cookies: { keys: ["of the tests"] },
   findAccount: (_, sub) => ({ accountId: sub, claims: () => claims(sub) }),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headgate.adapters.forges.registry import FORGES, Setting
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
-from headgate.cli.identity.options import AUTH
+from headgate.cli.identity.options import AUTH, PEOPLE
 from headgate.cli.images import IMAGES
 from headgate.cli.launcheroptions import LAUNCHER
 from headgate.cli.logoptions import LOGS
@@ -85,12 +85,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "`bound`: the server's rules bind the names below `refs/approvals` and `refs/vetoes` to who pushes "
             "(`headgate hook install --people`). Requirements that ask for people by name are refused without it.",
         ),
-        "people": Option(
-            "text",
-            "",
-            "git: the `[auth NAME]` whose names of people are those of the git server: who logs in with it, and has "
-            "the permission `approve`, approves on the pages under that name. Default: approvals are pushed.",
-        ),
+        "people": PEOPLE,
         "poll_delay": Option("seconds", "30", "How often remote repositories are looked at; local ones are watched."),
         "sshkey": Option(
             "path", "", "git: the private key that ssh logs in with. Default: those of who runs Headgate."

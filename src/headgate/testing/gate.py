@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -139,11 +139,18 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     return [*(Courier(context, name, reporter).run for name, reporter in takers.items()), *forges]
 
 
-def _known(at: Mapping[str, GitConnection], drivers: Mapping[str, str], *, bound: bool) -> dict[str, Connection]:
+def _known(
+    at: Mapping[str, GitConnection],
+    others: Sequence[Mapping[str, tuple[str, object]] | None],
+    clouds: Mapping[str, str],
+    *,
+    bound: bool,
+) -> dict[str, Connection]:
     """Return the connections as a tenant file names them."""
+    drivers = {name: driver for of in others for name, (driver, _) in (of or {}).items()} | dict(clouds)
     hosts = {name: at[name].canonical_hostname if name in at else "" for name in drivers}
-    others = {name: Connection(name, hosts[name], driver) for name, driver in drivers.items()}
-    return {"local": Connection("local", "git.example", bound=bound), **others}
+    found = {name: Connection(name, hosts[name], driver) for name, driver in drivers.items()}
+    return {"local": Connection("local", "git.example", bound=bound), **found}
 
 
 def _asking(context: Context, scheduler: Scheduler) -> Asking:
@@ -166,7 +173,6 @@ async def gate(
     watched: Mapping[str, tuple[str, Watched]] | None = None,
     forges: Mapping[str, tuple[str, Connected]] | None = None,
     clouds: Mapping[str, str] | None = None,
-    *,
     bound: bool = False,
 ) -> AsyncIterator[Gate]:
     """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
@@ -180,8 +186,7 @@ async def gate(
     at |= {name: one.git for name, (_, one) in (forges or {}).items()}
     context.forges = {name: one.forge for name, (_, one) in (forges or {}).items()}
     engine = GitEngine(root / "git", at)
-    drivers = {name: driver for of in (reporting, watched, forges) for name, (driver, _) in (of or {}).items()}
-    known = _known(at, {**drivers, **(clouds or {})}, bound=bound)
+    known = _known(at, (reporting, watched, forges), clouds or {}, bound=bound)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
     watching: dict[str, Watch] = {"local": GitForge(at["local"], engine, {}), **context.forges}
     also = {name: one for name, (_, one) in (watched or {}).items()}

@@ -42,7 +42,7 @@ def answer(
     more: Mapping[str, Any] | None = None,  # JSON
 ) -> Response[Any]:
     """Return the answer of this status; `error` is one word for programs, by default what the status is called."""
-    told = {"Vary": "Accept, Authorization, Cookie", **(headers or {})}
+    told = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):
         page = _HTML.format(title=escape(f"{status} {name}"), text=escape(text))

@@ -24,3 +24,11 @@ AUTH: dict[str, Option] = {
         "flag", "false", "Whether a claim `zuul.admin: [tenants]` makes its bearer an administrator there."
     ),
 }
+
+PEOPLE = Option(
+    "text",
+    "",
+    "git: the `[auth NAME]` whose names of people are those of the git server: who logs in with it, and has "
+    "the permission `approve`, approves on the pages under that name. Default: approvals are pushed.",
+)
+"""Of a connection of plain git."""

@@ -122,8 +122,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "role": {"web": "name=roles permissions"},
     "role, permissions": {
         "web": (
-            "read promote set-tenant-state autohold modify-node enqueue dequeue enqueue-unapproved build-image "
-            "upload-image delete-image-build-artifact delete-image-upload validate-image-upload"
+            "read promote set-tenant-state autohold modify-node enqueue dequeue enqueue-unapproved approve comment "
+            "build-image upload-image delete-image-build-artifact delete-image-upload validate-image-upload"
         ),
     },
     "api-root": {"web": "authentication-realm access-rules anonymous-read-access role-mappings"},
