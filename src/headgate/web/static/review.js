@@ -19,6 +19,7 @@ export class Review {
     this.ref = ref;
     this.remarks = [];
     this.files = new Map();
+    this.before = Promise.resolve();
     this.one = "";
     this.wide = localStorage.getItem(KEPT) === "yes";
     this.list = el("div", { class: "files" });
@@ -128,12 +129,22 @@ export class Review {
     const waits = el("p", { class: "note", role: "status" }, "Reading…");
     body.append(waits);
     try {
-      const part = await fetched(`${api}/patch?${this.query({ file: file.number, part: view.parts.length })}`);
+      const part = await this.next(() => fetched(`${api}/patch?${this.query({ file: file.number, part: view.parts.length })}`));
       view.parts.push(part);
       view.more = part.more;
       this.draw(view, view.parts.length - 1);
-    } catch (error) { body.append(el("p", { class: "note bad", role: "alert" }, error.message)); }
+    } catch (error) {
+      const wrong = el("p", { class: "note bad", role: "alert" }, error.message, " ", el("button", { type: "button", onclick: () => { wrong.remove(); this.part(view); } }, "Try again"));
+      body.append(wrong);
+    }
     waits.remove();
+  }
+
+  // One file after the other: a server bounds what one browser asks at once.
+  next(ask) {
+    const asked = this.before.then(() => ask().catch((error) => { if (error.status) throw error; return ask(); }));
+    this.before = asked.catch(() => null);
+    return asked;
   }
 
   draw(view, from = 0) {
