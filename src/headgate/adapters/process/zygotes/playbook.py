@@ -100,6 +100,8 @@ def stale(place: str, config: str) -> str:
 
 
 def _left(place: str, config: str) -> str:
+    if shared := shared_memory():
+        return f"it would share memory with its copies: {shared}"
     with tempfile.TemporaryDirectory() as other:
         path = Path(other, "ansible.cfg")
         path.write_text(config.replace(NOWHERE, other))
@@ -108,8 +110,6 @@ def _left(place: str, config: str) -> str:
         for holder, text in _texts():
             if place in text and text != place and holder != _FOR_PEOPLE:
                 return f"Ansible keeps {text[:_SHOWN_MAX]!r} of settings that are no longer its own, in {holder}"
-        if shared := shared_memory():
-            return f"it would share memory with its copies: {shared}"
         _forget_temporary_files(run=True)
     return ""
 
@@ -221,7 +221,12 @@ def _locks(*, anew: bool = False) -> Any:
         module = importlib.import_module("ansible.executor.action_write_locks")
     except ImportError:
         return {}
-    return (importlib.reload(module) if anew else module).action_write_locks
+    found: dict[str | None, Any] = module.action_write_locks
+    if anew:
+        del vars(module)["action_write_locks"]  # it makes them only where there are none
+        found.update(importlib.reload(module).action_write_locks)
+        vars(module)["action_write_locks"] = found  # others may know it by now
+    return found
 
 
 def _unlike_others() -> None:
