@@ -193,7 +193,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     failure_output: tuple[str, ...] = ()
     """RE2 patterns; a line of output that matches means failure already."""
     image: str = ""
-    """That its programs run in, by its name in a registry."""
+    """That its programs run in, and that is a host of its playbooks, by its name in a registry."""
     image_file: str = ""
     """Of the proposed tree: what their image is built of."""
     image_build_name: str = ""
@@ -216,10 +216,10 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def in_image(self) -> str:
-        """Return what is to be the image of its programs, for people; empty: none is named, or nothing would run in
-        it."""
+        """Return what is to be its image, for people; empty: none is named, or nothing would run in it."""
         books = (*self.pre_run, *self.run, *self.post_run)
-        return (self.image or self.image_file) if any(book.in_image for book in books) else ""
+        wanted = any(book.in_image or book.path.endswith(ANSIBLE) for book in books)
+        return (self.image or self.image_file) if wanted else ""
 
     @property
     def told(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Kinds of machines on which the promises are tried: this one, in the sandbox, and one that is reached over ssh, as
-another user."""
+"""Kinds of machines on which the promises are tried: this one, in the sandbox, one that is reached over ssh, as another
+user, and a container."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import pytest
 
 from headgate.testing.servers.sshd import Lab, program
 from tests.integration.builds.bench import Bench
+from tests.integration.builds.imaged import Images, images
 
 from .account import Account, account
 from .stage import Stage
 
+__all__ = ["images"]
+KINDS = ("local", "ssh", "container")
 SSHD_MISSING = "needs Debian's package openssh-server"
 
 
@@ -50,9 +53,15 @@ def far(tmp_path: Path, user_of_nodes: Account | None) -> Iterator[Stage]:
         yield Stage(tmp_path, lab, port, user_of_nodes)
 
 
-@pytest.fixture(params=["local", "ssh"])
+@pytest.fixture
+def contained(tmp_path: Path, images: Images) -> Stage:
+    """With a container as its machine."""
+    return Stage(tmp_path, images=images)
+
+
+@pytest.fixture(params=KINDS)
 def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
     if request.param == "local":
         return Stage(tmp_path)
-    found: Stage = request.getfixturevalue("far")
+    found: Stage = request.getfixturevalue({"ssh": "far", "container": "contained"}[request.param])
     return found

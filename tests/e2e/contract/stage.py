@@ -15,6 +15,7 @@ from headgate.ports.secrets import Secrets
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.sshd import Lab
 from tests.integration.builds.bench import Bench
+from tests.integration.builds.imaged import Images
 
 from .account import Account
 
@@ -22,11 +23,15 @@ NODES = Nodeset(nodes=(Node(("one",), "any"),), groups=(NodeGroup("web", ("one",
 
 
 class Stage:
-    """With a `lab` the machine is reached over ssh, as its `user` or, without one, as this; else it is this one."""
+    """With a `lab` the machine is reached over ssh, as its `user` or, without one, as this; with `images` it is a
+    container; else it is this one."""
 
-    def __init__(self, root: Path, lab: Lab | None = None, port: int = 0, user: Account | None = None) -> None:
-        self.root, self.lab, self.user = root, lab, user
-        self.hosts = {"one": {"ansible_connection": "local"}}
+    def __init__(
+        self, root: Path, lab: Lab | None = None, port: int = 0, user: Account | None = None,
+        images: Images | None = None,
+    ) -> None:  # fmt: skip
+        self.root, self.lab, self.user, self.images = root, lab, user, images
+        self.hosts: dict[str, dict[str, Any]] = {} if images else {"one": {"ansible_connection": "local"}}
         if lab is not None:
             self.hosts = {"one": {**lab.properties(port), HOST_KEY_VARIABLE: lab.host_key}}
         if user is not None:
@@ -45,12 +50,27 @@ class Stage:
 
     @property
     def is_far(self) -> bool:
+        """Return whether the machine is reached over ssh."""
         return self.lab is not None
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether the machine is the executor itself."""
+        return self.lab is None and self.images is None
+
+    def nodes(self, **spec: Any) -> dict[str, Any]:
+        """Return what a build on the machine is started with."""
+        hosts = {"hosts": self.hosts} if self.hosts else {}
+        image = {"image": self.images.system} if self.images else {}
+        return {"nodeset": NODES, "spec": {**hosts, **spec}, **image}
 
     def opened(self, keys: Secrets | None = None, **settings: Any) -> Bench:
         place = self.root / ("keys" if keys else "other" if settings else "plain")
         place.mkdir()
-        self.bench = Bench(place, "bwrap", keys=keys, **settings)
+        if self.images is not None:
+            self.bench = Bench(place, "container", keys=keys, images=self.images.supply, **settings)
+        else:
+            self.bench = Bench(place, "bwrap", keys=keys, **settings)
         return self.bench
 
     def book(self, name: str, text: str, *, trusted: bool = False, **more: Any) -> Playbook:
@@ -62,9 +82,8 @@ class Stage:
 
     async def build(self, *, spec: dict[str, Any] | None = None, **job: Any) -> BuildOutcome:
         """Of a job that succeeds."""
-        nodes = {"nodeset": NODES, "spec": {"hosts": self.hosts, **(spec or {})}}
         async with asyncio.timeout(DEADLINE_S):
-            outcome = await self.bench.start(**nodes, **job)
+            outcome = await self.bench.start(**self.nodes(**(spec or {})), **job)
         assert outcome.result == "SUCCESS", f"{outcome.error}\n{self.log}"
         return outcome
 

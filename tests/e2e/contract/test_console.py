@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headgate.testing.deadline import DEADLINE_S
 
-from .stage import NODES, Stage
+from .stage import Stage
 
 TALKS = """
 - hosts: all
@@ -43,7 +43,7 @@ async def test_output_of_a_machine_is_read_while_commands_run_and_by_nobody_else
     far = tmp_path if stage.user is None else stage.home
     run = stage.book("talks.yaml", TALKS.replace("GO", str(far) if stage.is_far else ""))
     async with asyncio.timeout(DEADLINE_S):
-        building = stage.bench.start(run=(run,), nodeset=NODES, spec={"hosts": stage.hosts})
+        building = stage.bench.start(run=(run,), **stage.nodes())
         for item in ("first", "second"):
             await stage.bench.says(f"one | begun with {item}: grün \\xff \x1b[31mred\x1b[m gone")
             await stage.bench.says("one | " + "x" * 50_000)

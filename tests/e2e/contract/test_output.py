@@ -108,7 +108,7 @@ BECOMES = """
 
 async def test_become_works_on_a_machine_and_says_why_it_does_not_here(stage: Stage) -> None:
     run = stage.book("become.yaml", BECOMES)
-    if stage.is_far:
+    if not stage.is_here:
         stage.as_this_user()
         await stage.build(run=(run,))
         assert "one | nobody" in stage.log

@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.adapters.ansible.environments import Environment, beside
 from headgate.adapters.keys.clear import Clear, write_private
+from headgate.adapters.process.containers.node import CONNECTION
 from headgate.adapters.process.context.facts import Facts
 from headgate.adapters.process.context.places import Context
 from headgate.adapters.process.context.values import (
@@ -84,6 +85,11 @@ class Playbooks:
     def installed(self) -> tuple[Path, ...]:
         """Return the directories that Ansible is in, apart from Headgate's own."""
         return (self._environment.place,) if self._environment else ()
+
+    @property
+    def contained(self) -> bool:
+        """Return whether the container of the build is one of the hosts."""
+        return any(found.get("ansible_connection") == CONNECTION for found in self._hosts.values())
 
     def unevaluated(self, stage: Stage) -> bool:
         """Are there templates among the job's variables, of which this playbook may have the values only?"""
@@ -228,6 +234,7 @@ def _config(stage: Stage, known: Path) -> str:
         f"inventory = {stage.inventory}\nroles_path = {':'.join(str(role) for role in stage.roles or (stage.own,))}\n"
         f"library = {PLUGINS / 'modules'}\naction_plugins = {PLUGINS / 'action'}\n"
         f"callback_plugins = {PLUGINS / 'callback'}\nstdout_callback = headgate\n"
+        f"connection_plugins = {PLUGINS / 'connection'}\n"
         f"local_tmp = {tmp}/local\nremote_tmp = {tmp}/remote\nasync_dir = {tmp}/async\n"
         f"fact_caching = jsonfile\nfact_caching_connection = {stage.facts}\nfact_caching_timeout = 0\n"
         "host_key_checking = False\nretry_files_enabled = False\nnocows = True\nnocolor = True\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.process.bounds import machine
+from headgate.adapters.process.containers.node import CONNECTION
 from headgate.adapters.process.context.values import LOCALHOST
 from headgate.adapters.process.network.doors import Target
 from headgate.config.model import FrozenJob
@@ -25,7 +26,7 @@ UNREACHABLE = "zuul_unreachable"
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
 _PORTS = {"winrm": 5986, "psrp": 5986}
 """Kind of connection -> where it leads unless that is said; others are ssh."""
-_BESIDE = ("local", "kubectl", "kubernetes.core.kubectl")
+_BESIDE = ("local", CONNECTION, "kubectl", "kubernetes.core.kubectl")
 """Kinds of connection that lead to no address of the host."""
 _UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "external_id", "slot"))
 
@@ -63,15 +64,19 @@ class Inventory:
 
 
 def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> dict[str, Any]:
-    """On this machine Python is our own and the work directory is where Ansible keeps its things."""
+    """On this machine Python is our own and the work directory is where Ansible keeps its things; in a container Python
+    is what the image has."""
     connection = str(found.get("ansible_connection") or "ssh")
-    address = str(found.get("ansible_host") or ("127.0.0.1" if connection == "local" else name))
+    here = connection in ("local", CONNECTION)
+    address = str(found.get("ansible_host") or ("127.0.0.1" if here else name))
     told: dict[str, Any] = {"ansible_host": address}
     if connection == "local":
         told |= {"ansible_port": 22, "ansible_user": user, "ansible_python_interpreter": sys.executable}
     elif connection in ("ssh", "paramiko", "smart"):
         mine = machine.User.this().name
         told |= {"ansible_port": 22, "ansible_user": mine, "ansible_python_interpreter": "auto", **_ELSEWHERE}
+    elif connection == CONNECTION:
+        told |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
     elif connection not in _PORTS:
         told |= _ELSEWHERE
     if found.get(HOST_KEY_VARIABLE):
@@ -80,7 +85,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
     if told.get("ansible_user"):
         told.setdefault("ansible_ssh_user", told["ansible_user"])
     known = {"label": label, **_UNKNOWN, **_addresses(address), "node_properties": {}, **found.get("nodepool", {})}
-    node = {**known, "uuid": known["external_id"], "reuse": connection != "local"}
+    node = {**known, "uuid": known["external_id"], "reuse": not here}
     return {**told, "nodepool": known, "zuul_node": node}
 
 

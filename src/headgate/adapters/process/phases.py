@@ -303,6 +303,7 @@ class Phases:
             private=(stage.variables, stage.secrets, stage.handed),
             secret=stage.context.secret,
             contained=not (stage.book.trusted or stage.is_ansible),
+            exposed=workspace.exposed(stage) if stage.is_ansible and self.playbooks.contained else None,
             begins=self.contact.begun,
             plays=stage.is_ansible,
         )

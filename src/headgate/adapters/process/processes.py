@@ -82,10 +82,12 @@ class Keeper:
         owner: int | None = None,
         box: Mapping[str, Any] | None = None,
         playbook: Mapping[str, Any] | None = None,
+        serve: Mapping[str, Any] | None = None,
     ) -> int | str:
         """Exit status; or `timeout` or `cancel`, when it was ended for that.  Nothing it started is left running.
-        It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `box`: see `boxes`.
-        `root` is all of the build, and `whose` has one part of the processors.  `playbook`: see `zygotes.pool`.
+        It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `box`: see `boxes`;
+        `serve`: see `server`; `playbook`: see `zygotes.pool`.
+        `root` is all of the build, and `whose` has one part of the processors.
 
         Raises Cold when a zygote cannot run it, and nothing of it was run; Exceeded when a limit was reached; OSError
         when it cannot be started, the log cannot be written, or the disk is full.
@@ -100,6 +102,7 @@ class Keeper:
             "owner": owner,
             "box": box,
             "playbook": playbook,
+            "serve": serve,
         }
         source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(sink, True)

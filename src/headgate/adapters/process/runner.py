@@ -28,6 +28,7 @@ from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
 from headgate.adapters.process.containers.building import NotBuilt
 from headgate.adapters.process.containers.images import Given, Images
+from headgate.adapters.process.containers.node import replaced
 from headgate.adapters.process.containers.store import NoImage
 from headgate.adapters.process.containers.store import Supply as ImageSupply
 from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
@@ -274,7 +275,8 @@ class ProcessRunner:
                 await workspace.prepare()
                 for project in workspace.projects.values():
                     joblog.say(f"{project['canonical_name']} {project['checkout']} is at {project['commit']}")
-                boxed = await stack.enter_async_context(self._images.container(workspace, joblog, work.cancel))
+                plays = workspace.plays and not (spec.hosts or (self.settings.machines and spec.job.nodeset.nodes))
+                boxed = await stack.enter_async_context(self._images.container(workspace, joblog, work.cancel, plays))
                 if spec.hosts:
                     return spec.hosts, ansible
                 choice = spec.job.nodeset, *spec.job.nodeset_alternatives
@@ -309,6 +311,8 @@ class ProcessRunner:
             if workspace.plays and await cell.arm(workspace.root / "agent"):
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}
+            if boxed is not None and boxed.plays:
+                hosts = replaced(hosts)
             playbooks = Playbooks(workspace, hosts, cell.user_name, ansible)
             phases = Phases(
                 workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys, secret

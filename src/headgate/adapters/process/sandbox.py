@@ -22,6 +22,8 @@ PROBE_TIMEOUT_S = 60.0
 AGENT = "/run/headgate-agent"
 """Where a sandbox has the socket of the build's ssh-agent: a path short enough for sockets."""
 AGENT_SOCKET = "agent"
+CONTAINER = "/run/headgate-container"
+"""Where the sandbox of Ansible has the socket that the build's container is reached at."""
 PATH_SIZE_MAX = 107
 """Of a socket."""
 TMP_SIZE_BYTES = 2_000_000_000
@@ -116,12 +118,12 @@ class Sandbox:
         home: str,
         user: BuildUser | None = None,
         network: Network | None = None,
-        agent: Path | None = None,
+        lent: Mapping[str, Path] | None = None,
     ) -> Confined:
         if not self.usable:
             return Confined(list(command))
         return self.command(
-            command, writable, readable, trusted=trusted, home=home, user=user, network=network, agent=agent
+            command, writable, readable, trusted=trusted, home=home, user=user, network=network, lent=lent
         )
 
     def command(
@@ -134,13 +136,13 @@ class Sandbox:
         home: str = machine.NO_HOME,
         user: BuildUser | None = None,
         network: Network | None = None,
-        agent: Path | None = None,
+        lent: Mapping[str, Path] | None = None,
     ) -> Confined:
         """Programs read-only, `writable`, a /tmp and processes of its own, no capabilities; later mounts cover earlier
         ones, so what is writable lies over what is readable, and both over what is hidden.
 
-        It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `agent` is
-        the directory of the build's ssh-agent."""
+        It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `lent` are
+        directories with sockets, by where it has them."""
         paths, mine, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
         me = machine.User.this(home) if user is None else machine.User(user.inside, user.inside, home)
         inputs = Inputs()
@@ -161,7 +163,7 @@ class Sandbox:
             *_covered(self.hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
             *_bound("--ro-bind-try", mine),
             *_bound("--bind", writable),
-            *((*self._directories([Path(AGENT).parent]), "--ro-bind", str(agent), AGENT) if agent else ()),
+            *(arg for there, place in (lent or {}).items() for arg in self._lent(place, there)),
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
         filter = inputs.add(seccomp.program(nesting=paths.nesting)) if seccomp.known() else None
@@ -195,6 +197,9 @@ class Sandbox:
         for path in sorted(above - {Path("/")}):  # parents first
             if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
                 yield from (*self._mode("0755"), "--dir", str(path))
+
+    def _lent(self, place: Path, there: str) -> Iterator[str]:
+        yield from (*self._directories([Path(there).parent]), "--ro-bind", str(place), there)
 
     def _file(self, inputs: Inputs, path: str, text: bytes) -> Iterator[str]:
         yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)

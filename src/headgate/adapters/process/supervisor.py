@@ -8,7 +8,8 @@ A request: one byte `s` with two descriptors (where the output goes, a stream so
 socket, its size in 4 bytes before it: `command`, `environment`, `directory`, `limits` (name in `resource` -> number),
 `inputs` (descriptor -> what the command can read from it, base64), `grace_s`, `groups` (directories of control groups
 that the command is put into), `join` (namespaces to be in, see `errands`), `owner` (the user who may open the output,
-or null), `box` (the file system that it has, see `boxes`, or null).  A byte `e` asks the command to end, `k` kills it.
+or null), `box` (the file system that it has, see `boxes`, or null), `serve` (how others have commands started beside
+it, see `server`, or null).  A byte `e` asks the command to end, `k` kills it.
 The answer is a space when the command begins, then JSON until the end of the stream: `status` (exit status, negative a
 signal), `left` (processes that cannot be killed), or `errno` and `filename` when it could not be started, or `cold`:
 see `zygotes.entry`.
@@ -36,6 +37,7 @@ from typing import Any, NoReturn
 
 from headgate.adapters.process.confinement import errands
 from headgate.adapters.process.confinement.calls import libc
+from headgate.adapters.process.confinement.server import Server
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
@@ -124,12 +126,13 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
         answer: dict[str, Any] = {}  # JSON
         try:
             doors = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
+            server = Server(request["serve"], doors) if request["serve"] else None
             _go(request, spaces, sink)
-            started = start(request, sink, doors)
+            started = start(request, sink, doors) if server is None else _serving(request, sink, doors, server)
             os.close(sink)
             control.sendall(b" ")
             started.begin()
-            answer["status"] = started.over(_wait(started.pid, control, wake, request["grace_s"]))
+            answer["status"] = started.over(_wait(started.pid, control, wake, request["grace_s"], server))
         except Cold as why:
             answer = {"cold": str(why)}
         except OSError as error:
@@ -165,21 +168,36 @@ def _start(request: dict[str, Any], sink: int, doors: list[int]) -> Started:
     return Started(spawned(request, doors, subprocess.DEVNULL, sink, sink))
 
 
-def spawned(request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int) -> int:
-    """Return the process, in a session of its own.  Raise OSError when the program cannot be started."""
+def _serving(request: dict[str, Any], sink: int, doors: list[int], server: Server) -> Started:
+    """Start what holds the namespaces in which others have commands started."""
+    stdin, stdout = server.streams
+    pid = spawned(request, doors, stdin, stdout, sink, server.told)
+    server.begun()
+    return Started(pid)
+
+
+def spawned(
+    request: dict[str, Any], doors: Collection[int], stdin: int, stdout: int, stderr: int, told: int | None = None
+) -> int:
+    """Return the process, in a session of its own.  Raise OSError when the program cannot be started.
+
+    `told` is a descriptor to which bubblewrap writes what it has made.
+    """
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
     errands.lay(inputs)
+    program, *arguments = request["command"]
+    tells = () if told is None else ("--info-fd", str(told))
     process = subprocess.Popen(
-        request["command"],
+        [program, *tells, *arguments],
         env=request["environment"],
         cwd=request["directory"],
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        pass_fds=tuple(inputs),
+        pass_fds=(*inputs, *(() if told is None else (told,))),
         preexec_fn=lambda: [os.write(door, b"0") for door in doors],
     )
     process.returncode = 0  # it is ours to reap, not the object's
@@ -195,18 +213,21 @@ def _limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _wait(child: int, control: socket.socket, wake: int, grace_s: float) -> int:
+def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server: Server | None) -> int:
     """Exit status of the command; what its descendants do does not matter."""
     deadline: float | None = None
     sources = [wake, control.fileno()]
     while True:
-        status = _reap(child)
+        status = _reap(child, server)
         if status is not None:
             return status
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select(sources, [], [], timeout)
+        asked = [server.source] if server and server.source >= 0 and deadline is None else []
+        ready, _, _ = select.select([*sources, *asked], [], [], timeout)
         if wake in ready:
             os.read(wake, 512)
+        if server and asked and asked[0] in ready and not server.go_on():
+            server = None
         if control.fileno() in ready:
             word = control.recv(1)
             if word == b"e":
@@ -222,13 +243,15 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float) -> int:
                 os.killpg(child, signal.SIGKILL)
 
 
-def _reap(child: int) -> int | None:
+def _reap(child: int, server: Server | None) -> int | None:
     """Takes away what has ended; the status of `child` when it is among it."""
     status = None
     while True:
         pid, ended = os.waitpid(-1, os.WNOHANG)
         if pid == child:
             status = os.waitstatus_to_exitcode(ended)
+        if server:
+            server.gone(pid)
         if pid == 0 or status is not None:
             return status
 

@@ -218,10 +218,7 @@ def _image_of_nothing(stanza: Stanza) -> Iterator[Wrong]:
     if "image" not in body or "run" not in body:
         return
     names = [one["name"] if isinstance(one, Table) else one for one, _ in entries(body["run"], body.at("run"))]
-    if stanza.source.trusted:
-        why = "programs of config-projects run beside it, on the executor's own files"
-    elif all(name.endswith(ANSIBLE) for name in names):
-        why = "playbooks of Ansible run beside it; let a program call what it is for, or have the job a node of its own"
-    else:
+    if not stanza.source.trusted or any(name.endswith(ANSIBLE) for name in names):
         return
+    why = "programs of config-projects run beside it, on the executor's own files"
     yield Wrong(f"nothing that this job runs is run in its image: {why}", body.at("image"), MEANING, "warning")

@@ -7,9 +7,11 @@ import hashlib
 import io
 import json
 import platform
+import shutil
+import subprocess
 import tarfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,44 @@ def shell(**more: Entry) -> dict[str, Entry]:
         "etc/passwd": (0o644, b"root:x:0:0:root:/root:/bin/sh\n"),
         **{name.replace("__", "/"): entry for name, entry in more.items()},
     }
+
+
+PYTHON = Path("/usr/bin/python3")
+_LEFT_OUT = {"__pycache__", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "pydoc_data", "dist-packages"}
+
+
+def system(**more: Entry) -> dict[str, Entry]:
+    """Return a layer that has what nodes have: Python, bash, rsync and coreutils of this machine, with some users."""
+    python = PYTHON.resolve()
+    programs = [python, *(Path(found) for name in ("bash", "rsync") if (found := shutil.which(name)))]
+    library = Path("/usr/lib") / python.name
+    files = (file for file in library.rglob("*") if file.suffix in (".py", ".so") and file.is_file())
+    found = [file for file in files if not _LEFT_OUT & {*file.relative_to(library).parts}]
+    libraries = {needed for one in (*programs, *found) if one.suffix != ".py" for needed in _needed(one)}
+    applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    users = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/sh\n"
+    users += "one:x:1001:1001::/home/one:/bin/sh\nother:x:1002:1002::/home/other:/bin/sh\n"
+    return {
+        **{f"bin/{name}": "busybox" for name in applets},
+        **{str(file)[1:]: (file.stat().st_mode & 0o777, file.read_bytes()) for file in (*programs, *found, *libraries)},
+        "usr/bin/python3": python.name,
+        "bin/bash": "../usr/bin/bash",
+        **shell(),
+        "etc/passwd": (0o644, users.encode()),
+        "etc/group": (0o644, b"root:x:0:\nnogroup:x:65534:\none:x:1001:\nother:x:1002:\n"),
+        "root/.profile": (0o644, b""),
+        "home/other/.profile": (0o644, b""),
+        **{name.replace("__", "/"): entry for name, entry in more.items()},
+    }
+
+
+def _needed(program: Path) -> Iterator[Path]:
+    """Yield the libraries that a program is started with, by the paths at which it looks for them."""
+    said = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+    for line in said.splitlines():
+        for word in line.split():
+            if word.startswith("/"):
+                yield Path(word)
 
 
 class Registry:

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headgate.adapters.process.bounds import machine
@@ -17,12 +18,13 @@ from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
 from headgate.adapters.process.containers.box import Container, boxed
+from headgate.adapters.process.containers.node import Node
 from headgate.adapters.process.containers.store import user_namespace
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.network.doors import Serve, Target
 from headgate.adapters.process.network.networks import Choice, Fleet, Networks
 from headgate.adapters.process.processes import Keeper
-from headgate.adapters.process.sandbox import Sandbox
+from headgate.adapters.process.sandbox import AGENT, CONTAINER, Sandbox
 from headgate.adapters.process.zygotes.entry import HOLDER
 from headgate.adapters.process.zygotes.pool import Zygotes
 from headgate.base.tasks import whole
@@ -56,6 +58,8 @@ class Command:
     """Whether it runs in the image of the build, if that has one."""
     container: Container | None = None
     """Another than that of the build."""
+    exposed: Sequence[Path] | None = None
+    """What is read-only in the build's container, which it may reach; None: it may not."""
     begins: Callable[[], None] = lambda: None
     """Called when everything that it needs is made."""
     plays: bool = False
@@ -223,6 +227,8 @@ class Cell:
     """To whom."""
     _agent: Agent | None = None
     _user_space: int | None = None
+    _served: int = 0
+    """Commands that reached the container."""
 
     @property
     def user_name(self) -> str:
@@ -263,25 +269,46 @@ class Cell:
             return await self._run(asked, log, cancel, timeout_s)
 
     async def _run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
-        network = await self._network(asked.trusted)
+        network = await self._network(trusted=asked.trusted)
         container = asked.container or (self._container if asked.contained else None)
         if container is not None:
             return await self._contained(container, asked, network, log, cancel, timeout_s)
+        if asked.exposed is None or self._container is None:
+            return await self._apart(asked, network, log, cancel, timeout_s)
+        self._served += 1
+        place = asked.root / f"commands-{self._served}"
+        place.mkdir(mode=0o755)
+        owner = self._user.inside if self._user else 0
+        node = Node(self._sandbox, self._container, place, owner, asked.exposed, await self._network(trusted=False))
+        start = partial(
+            self._keeper.run, build=self.build, whose=asked.whose, root=asked.root, log=log,
+            spaces={**node.network.spaces, "user": await self._space()},
+        )  # fmt: skip
+        async with node.running(start, log, cancel, timeout_s) as over:
+            return await self._apart(asked, network, log, over, timeout_s, place)
+
+    async def _apart(
+        self, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float,
+        commands: Path | None = None,
+    ) -> int | str:  # fmt: skip
+        """See `run`.  `commands` is the directory of the socket at which it reaches the container."""
         if self._zygotes is not None and asked.plays:
             loop = asyncio.get_running_loop()
             begun_s = loop.time()
             async with self._zygotes.lent(asked.words[0], cancel, timeout_s) as zygote:
                 if zygote is not None:
-                    return await self._sandboxed(zygote, asked, network, log, cancel, timeout_s)
+                    return await self._sandboxed(zygote, asked, network, log, cancel, timeout_s, commands)
             timeout_s = max(0.0, timeout_s - (loop.time() - begun_s))
-        return await self._sandboxed(self._keeper, asked, network, log, cancel, timeout_s)
+        return await self._sandboxed(self._keeper, asked, network, log, cancel, timeout_s, commands)
 
     async def _sandboxed(
-        self, keeper: Keeper, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float
-    ) -> int | str:
-        """See `run`.  A zygote is a keeper that runs a playbook itself.  Raises Cold."""
+        self, keeper: Keeper, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float,
+        commands: Path | None,
+    ) -> int | str:  # fmt: skip
+        """See `_apart`.  A zygote is a keeper that runs a playbook itself.  Raises Cold."""
         user, warm = self._user, keeper is not self._keeper
         socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
+        lent = {AGENT: self._agent.place if self._agent else None, CONTAINER: commands}
         confined = self._sandbox.wrap(
             HOLDER if warm else asked.words,
             asked.writable,
@@ -290,7 +317,7 @@ class Cell:
             home=asked.environment["HOME"],
             user=user,
             network=network,
-            agent=self._agent.place if self._agent else None,
+            lent={there: place for there, place in lent.items() if place is not None},
         )
         try:
             if user is not None:
@@ -353,7 +380,7 @@ class Cell:
             self._stack.callback(os.close, self._user_space)
         return self._user_space
 
-    async def _network(self, trusted: bool) -> Network:
+    async def _network(self, *, trusted: bool) -> Network:
         """Raises OSError."""
         kind = self._networks.kind(trusted=trusted)
         if kind not in self._open:

@@ -6,6 +6,7 @@ network, control group, filter of system calls and limits are those of every job
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,11 @@ from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.store import NUMBERS, Image
 from headgate.adapters.process.sandbox import Confined, Inputs, Sandbox
 
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP", "SYS_CHROOT")
+_NUMBERS = {
+    "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18,
+    "SETFCAP": 31,
+}  # fmt: skip
+CAPABILITIES = tuple(_NUMBERS)
 """Of the container's root, over what is the container's: what installing packages needs."""
 SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """For programs, where the image does not say."""
@@ -87,6 +92,18 @@ def boxed(
         ],
     )  # fmt: skip
     return Boxed(Confined([sandbox.program, *arguments, "--", *words], inputs.texts), box)
+
+
+def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> dict[str, Any]:
+    """Return how others have commands started in a container, see `server`: with the rights of its programs.  JSON."""
+    nesting = sandbox.paths[False].nesting
+    return {
+        "directory": str(place),
+        "owner": owner,
+        "capabilities": sum(1 << number for number in _NUMBERS.values()),
+        "filter": base64.b64encode(seccomp.program(nesting=nesting) if seccomp.known() else b"").decode(),
+        "environment": {"LANG": "C.UTF-8", **dict(_variables(container.image, {}))},
+    }
 
 
 def _variables(image: Image, said: Mapping[str, str]) -> Iterator[tuple[str, str]]:

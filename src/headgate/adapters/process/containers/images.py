@@ -39,6 +39,8 @@ class Given:
     wanted: Wanted | None
     key: str = ""
     """Of the layer that is built."""
+    plays: bool = False
+    """Whether it is a host of the playbooks."""
 
     @property
     def told(self) -> str:
@@ -60,14 +62,18 @@ class Images:
         self._layers = Layers(supply.place if supply else Path(), supply.size_max_bytes if supply else 0)
 
     @asynccontextmanager
-    async def container(self, workspace: Workspace, said: Sink, cancel: asyncio.Event) -> AsyncIterator[Given | None]:
-        """None: the job has no program that would run in one.  Raises NoImage, Unusable, OSError."""
+    async def container(
+        self, workspace: Workspace, said: Sink, cancel: asyncio.Event, plays: bool = False
+    ) -> AsyncIterator[Given | None]:
+        """None: the job has nothing that would run in one.  `plays`: it has playbooks, and no machines for them.  Raises
+        NoImage, Unusable, OSError."""
         job = workspace.spec.job
         wanted = Wanted.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")
-        if not name or not any(book.in_image for book in _books(job)):
+        plays = plays and bool(job.image or wanted)
+        if not name or not (plays or any(book.in_image for book in _books(job))):
             if job.image or wanted:
-                said.say("Nothing runs in the image: it is for programs of projects that are not trusted")
+                said.say("Nothing runs in the image: it is for untrusted programs, and for playbooks without machines")
             yield None
             return
         if self._supply is None:
@@ -76,7 +82,7 @@ class Images:
         async with store.taken(name, said, cancel) as image:
             await self._try(store, image, said, cancel)
             said.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
-            found = Given(Container(image, workspace.root / PLACE), wanted)
+            found = Given(Container(image, workspace.root / PLACE), wanted, plays=plays)
             found.container.prepare()
             if wanted is None:
                 yield found

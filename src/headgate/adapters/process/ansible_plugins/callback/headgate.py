@@ -34,7 +34,13 @@ COMMANDS = (
     "script",
     "ansible.builtin.raw",
 )
-FULL_NAME = "ansible.builtin.command"
+OURS = {"ansible.builtin.command": "command", "ansible.posix.synchronize": "synchronize"}
+"""Full names of actions that we have, too: a `command` whose output is read while it runs (`shell` of any name asks for
+it itself), and a `synchronize` that reaches containers."""
+NO_PYTHON = (
+    "the image of this job has no Python, which modules of Ansible need in the container: only raw works without;"
+    " take an image that has one, or install it with raw first"
+)
 OF_ANY_RESULT = ("changed", "failed", "warnings", "deprecations")
 DEBUG = ("debug", "ansible.builtin.debug")
 SAYS_NOTHING = ("(traceback unavailable)", "non-zero return code")
@@ -79,8 +85,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_task_start(self, task, is_conditional):
         self._begins(task)
-        if task.action == FULL_NAME:
-            task.action = "command"  # ours, whose output is read while it runs; `shell` of any name asks for it itself
+        task.action = OURS.get(task.action, task.action)
         self._say(f"TASK [{task.get_name().strip()}]")
 
     def _begins(self, task):

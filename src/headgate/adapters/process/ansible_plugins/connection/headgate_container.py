@@ -1,0 +1,117 @@
+"""Reaches the container of the build: commands over a socket that this playbook was given, files through them."""
+
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.connection import ConnectionBase
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import headgate_commands
+
+DOCUMENTATION = """
+name: headgate_container
+short_description: Commands in the container of the build
+description: Reaches the container that the job's image is run as, which is one of the hosts of its playbooks.
+options:
+  remote_user:
+    description: Whom commands run as; any user of the container.
+    default: root
+    keyword: [{name: remote_user}]
+    vars: [{name: ansible_user}]
+  pipelining:
+    description: Modules are handed over as input, and no file is made for them.
+    type: boolean
+    default: true
+    vars: [{name: ansible_pipelining}]
+"""
+BECOMES = ": becomes "
+"""Begins a line before a command, which does nothing itself, and names whom the command runs as."""
+OUTPUT_SIZE_MAX_BYTES = 100_000_000
+"""Of one command: Ansible has it in memory."""
+
+
+class Connection(ConnectionBase):
+    transport = "headgate_container"
+    has_pipelining = True
+    allow_executable = False  # a shell has every command already
+
+    def _connect(self):
+        self._connected = True
+        return self
+
+    def close(self):
+        self._connected = False
+
+    def set_become_plugin(self, plugin):
+        """Whatever the method: the container's commands begin as anybody, so that no setuid program has to help."""
+        if plugin is not None:
+
+            def build(command, shell):
+                plugin._id = plugin.success = plugin.prompt = ""
+                return (
+                    f"{BECOMES}{shlex.quote(plugin.get_option('become_user') or 'root')}\n{command}"
+                    if command
+                    else command
+                )
+
+            plugin.build_become_command = build
+        super().set_become_plugin(plugin)
+
+    def exec_command(self, cmd, in_data=None, sudoable=True):
+        super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
+        out, err = _Kept(), _Kept()
+        with tempfile.TemporaryFile() as source:
+            source.write(in_data or b"")
+            source.seek(0)
+            status = self._run(cmd, out.add, err.add, source.fileno())
+        return status, bytes(out.text), bytes(err.text)
+
+    def put_file(self, in_path, out_path):
+        super().put_file(in_path, out_path)
+        err = _Kept()
+        with open(in_path, "rb") as source:
+            status = self._run(f"cat > {shlex.quote(out_path)}", lambda chunk: None, err.add, source.fileno())
+        if status:
+            raise AnsibleError(f"{out_path} cannot be written in the container: {err.said}")
+
+    def fetch_file(self, in_path, out_path):
+        super().fetch_file(in_path, out_path)
+        err = _Kept()
+        with open(out_path, "wb") as file:
+            status = self._run(f"cat < {shlex.quote(in_path)}", file.write, err.add)
+        if status:
+            os.unlink(out_path)
+            raise AnsibleError(f"{in_path} cannot be read in the container: {err.said}")
+
+    def _run(self, command, output, errors, source=None):
+        user = self.get_option("remote_user") or "root"
+        if command.startswith(BECOMES):
+            line, _, command = command.partition("\n")
+            user = shlex.split(line.removeprefix(BECOMES))[0]
+        try:
+            return headgate_commands.run(command, user, output, errors, source)
+        except headgate_commands.Gone as gone:
+            raise AnsibleConnectionFailure(str(gone)) from gone
+        except headgate_commands.Refused as refused:
+            raise AnsibleError(f"the command cannot be run in the container: {refused}") from refused
+
+
+class _Kept:
+    """What a command says, as far as there is room for it."""
+
+    def __init__(self):
+        self.text = bytearray()
+
+    def add(self, chunk):
+        self.text += chunk
+        if len(self.text) > OUTPUT_SIZE_MAX_BYTES:
+            raise AnsibleError(f"a command in the container said more than {OUTPUT_SIZE_MAX_BYTES // 1_000_000} MB")
+
+    @property
+    def said(self):
+        return " ".join(self.text.decode(errors="replace").split())[:1_000]

@@ -1,0 +1,137 @@
+"""Has commands run in the container of the build: the client of `confinement/server`, standard library only.
+
+As a program it is what `rsync` starts in the place of ssh: `headgate_commands.py [-u BECOME] [-l USER] HOST WORD...`.  What comes from
+the container is believed in no way: it is counted, and it is bytes.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+SOCKET = "/run/headgate-container/commands"
+HEAD = struct.Struct("!cI")
+CHUNK_SIZE_BYTES = 65_536
+FRAME_SIZE_MAX_BYTES = 4_000_000
+START_MAX_S = 60.0
+RETRY_INTERVAL_S = 0.02
+
+
+class Gone(Exception):
+    """The container is not there, or not any more.  The text is for people."""
+
+
+class Refused(Exception):
+    """The command was not started.  The text is for people."""
+
+
+def run(command, user, output, errors, source=None):
+    """Return its exit status.  `output` and `errors` take what it says; `source` is a descriptor with its input.  Raises
+    Gone, Refused, and what the two raise."""
+    with contextlib.closing(_connected()) as connection:
+        connection.settimeout(START_MAX_S)
+        try:
+            _send(connection, b"c", json.dumps({"command": command, "user": user}).encode())
+            kind, said = _frame(connection)
+            if kind == b"x":
+                raise Refused(said.decode(errors="replace"))
+            connection.settimeout(None)
+            return _exchange(connection, output, errors, source)
+        except TimeoutError as late:
+            raise Gone(f"the container does not answer within {START_MAX_S:.0f} s") from late
+        except (OSError, EOFError) as gone:
+            raise Gone("the container has ended, or the command's connection to it") from gone
+
+
+def _connected():
+    """Waits for the socket, which is made while the playbook is started."""
+    end_s = time.monotonic() + START_MAX_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(START_MAX_S)
+            connection.connect(SOCKET)
+            return connection
+        except OSError as error:
+            connection.close()
+            if not isinstance(error, FileNotFoundError) or time.monotonic() > end_s:
+                raise Gone(f"the container of this job cannot be reached: {error.strerror or error}") from error
+            time.sleep(RETRY_INTERVAL_S)
+
+
+def _exchange(connection, output, errors, source):
+    feeding = threading.Thread(target=_feed, args=(connection, source), daemon=True)
+    feeding.start()
+    try:
+        while True:
+            kind, said = _frame(connection)
+            if kind == b"s":
+                return int(said)
+            if kind == b"x":
+                raise Refused(said.decode(errors="replace"))
+            (output if kind == b"o" else errors)(said)
+    finally:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        feeding.join(0 if source == 0 else None)  # a program's own input may never end
+
+
+def _feed(connection, source):
+    """Send input, and that it ends, unless nobody takes any more."""
+    with contextlib.suppress(OSError):
+        while source is not None and (chunk := os.read(source, CHUNK_SIZE_BYTES)):
+            _send(connection, b"i", chunk)
+        _send(connection, b"i", b"")
+
+
+def _frame(connection):
+    kind, size = HEAD.unpack(_whole(connection, HEAD.size))
+    if size > FRAME_SIZE_MAX_BYTES:
+        raise EOFError
+    return kind, _whole(connection, size)
+
+
+def _whole(connection, size):
+    pieces = bytearray()
+    while len(pieces) < size:
+        piece = connection.recv(size - len(pieces))
+        if not piece:
+            raise EOFError
+        pieces += piece
+    return bytes(pieces)
+
+
+def _send(connection, kind, text):
+    connection.sendall(HEAD.pack(kind, len(text)) + text)
+
+
+def main(words):
+    """Return the exit status for `[-u BECOME] [-l USER] HOST WORD...`; as with ssh, the words are joined."""
+    named = {}
+    while words[:1] in (["-u"], ["-l"]):
+        named[words[0]], words = words[1], words[2:]
+    user = named.get("-u") or named.get("-l") or "root"
+    try:
+        status = run(" ".join(words[1:]), user, _writes(1), _writes(2), 0)
+    except (Gone, Refused) as error:
+        print(error, file=sys.stderr)
+        return 255
+    return status if status >= 0 else 128 - status
+
+
+def _writes(fd):
+    def write(chunk):
+        while chunk:
+            chunk = chunk[os.write(fd, chunk) :]
+
+    return write
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code & 255)

@@ -1,0 +1,158 @@
+"""How a process goes into a running container and becomes a command of it: standard library only, see `supervisor`.
+
+The container may be hostile from the first moment that this process is seen in it.  So nothing is imported or looked up
+there but `/etc/passwd` and `/etc/group`, nobody there may look at the process before its program runs, and it keeps no
+descriptor, no capability and no right to a setuid program that other commands of the container lack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import stat
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from headgate.adapters.process.confinement.calls import checked, libc
+
+SPACES = {"net": 0x4000_0000, "cgroup": 0x0200_0000, "ipc": 0x0800_0000, "uts": 0x0400_0000, "mnt": 0x0002_0000}
+"""Kinds of namespaces that a command enters where they are others than the supervisor's, the file system last; that of
+processes is entered before it is forked."""
+PID_SPACE = 0x2000_0000
+USERS_SIZE_MAX_BYTES = 1_000_000
+"""Of the container's lists of users and groups."""
+SHELL = "/bin/sh"
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
+_FILTER = 2
+_CAPABILITIES_VERSION_3 = 0x2008_0522
+_LAST_CAPABILITY = 63
+_EINVAL = 22
+_LEAST = 10
+"""Of descriptors that are none of those that a command begins with."""
+
+
+class NoAccount(Exception):
+    """The container has no such user.  The text is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What commands of a container have."""
+
+    capabilities: int
+    """A bit for each that its root user may have."""
+    filter: bytes
+    """Of system calls; empty: none."""
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user of a container."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+    groups: tuple[int, ...]
+
+
+def hide() -> None:
+    """Let nobody in a container look into this process."""
+    checked(libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0), "a process cannot be hidden")
+
+
+def start(
+    command: str, user: str, rights: Rights, spaces: Mapping[str, int], streams: Sequence[int], why: int
+) -> NoReturn:
+    """Become a command; `streams` are its input, output and errors.  What keeps it from that is written to `why`, a
+    descriptor that is closed once the command runs."""
+    told = [why]
+    try:
+        _start(command, user, rights, spaces, streams, told)
+    except (OSError, NoAccount, ValueError) as error:
+        os.write(told[0], str(error).encode(errors="replace")[:1_000])
+    finally:
+        os._exit(127)
+
+
+def _start(
+    command: str, user: str, rights: Rights, spaces: Mapping[str, int], streams: Sequence[int], why: list[int]
+) -> None:
+    for kind in (kind for kind in SPACES if kind in spaces):
+        checked(libc.setns(spaces[kind], SPACES[kind]), f"the {kind} namespace of the container cannot be entered")
+    held = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST) for fd in (*streams, *why)]
+    for number, fd in enumerate(held):
+        os.dup2(fd, number, inheritable=number < len(streams))
+    why[:] = [len(streams)]
+    os.closerange(len(held), os.sysconf("SC_OPEN_MAX"))
+    person = found(user)
+    os.setsid()
+    os.umask(0o022)
+    _drop(person, rights)
+    try:
+        os.chdir(person.home)
+    except OSError:
+        os.chdir("/")
+    told = {"HOME": person.home, "USER": person.name, "LOGNAME": person.name, "SHELL": SHELL}
+    os.execve(SHELL, [SHELL, "-c", command], {**rights.environment, **told})
+
+
+def _drop(person: Person, rights: Rights) -> None:
+    """Have no more rights than commands of the container have.  Raises OSError."""
+    for number in range(_LAST_CAPABILITY + 1):
+        if not rights.capabilities & 1 << number and libc.prctl(_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            if ctypes.get_errno() == _EINVAL:
+                break  # the kernel knows no more of them
+            raise OSError(ctypes.get_errno(), "a capability cannot be given up")
+    os.setgroups(person.groups)
+    os.setresgid(person.gid, person.gid, person.gid)
+    os.setresuid(person.uid, person.uid, person.uid)
+    kept = 0 if person.uid else rights.capabilities
+    low, high = kept & 0xFFFF_FFFF, kept >> 32
+    head = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITIES_VERSION_3, 0))
+    sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
+    checked(libc.capset(head, sets), "capabilities cannot be given up")
+    checked(libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "setuid programs cannot be given up")
+    checked(libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the end of the connection cannot be waited for")
+    if rights.filter:
+        code = ctypes.create_string_buffer(rights.filter, len(rights.filter))
+        program = ctypes.create_string_buffer(struct.pack("@HP", len(rights.filter) // 8, ctypes.addressof(code)))
+        checked(libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0), "system calls cannot be given up")
+
+
+def found(user: str) -> Person:
+    """Return the user of that name or number, as the container's own files say.  Raises NoAccount."""
+    for fields in _lines("/etc/passwd", 7):
+        if user in (fields[0], fields[2]) and fields[2].isdigit() and fields[3].isdigit():
+            uid, gid = int(fields[2]), int(fields[3])
+            return Person(fields[0], uid, gid, fields[5] or "/", tuple(_groups(fields[0], uid)))
+    if user in ("root", "0"):
+        return Person("root", 0, 0, "/root", ())
+    raise NoAccount(f"the container's /etc/passwd has no user {user}")
+
+
+def _groups(name: str, uid: int) -> Iterator[int]:
+    for fields in _lines("/etc/group", 4):
+        if uid and name in fields[3].split(",") and fields[2].isdigit():
+            yield int(fields[2])
+
+
+def _lines(path: str, count: int) -> Iterator[list[str]]:
+    """Yield the fields of each line; nothing of what is no ordinary file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        text = os.read(fd, USERS_SIZE_MAX_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+    for line in text.decode(errors="replace").split("\n"):
+        fields = line.split(":")
+        if len(fields) == count:
+            yield fields

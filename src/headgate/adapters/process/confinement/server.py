@@ -1,0 +1,254 @@
+"""Starts commands in a container for the Ansible of its build: standard library only, see `supervisor`.
+
+A supervisor that was asked to `serve` listens at a socket before it goes where its command runs, and its command does
+nothing but hold the namespaces of the container.  Each connection is one command, in a process of its own.  Who connects
+names the command and the user, and nothing else: no option, no file, no descriptor goes either way.
+
+A frame is one byte, a size in 4 bytes, and so many bytes.  From the client: `c` first, JSON with `command` and `user`;
+then `i`, its input, whose end is an empty frame.  To the client: `b`, it has begun; `o` and `e`, output and errors; in the
+end `s`, the exit status as a number, negative for a signal, or `x`, why there is none.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Collection
+from typing import Any, NoReturn
+
+from headgate.adapters.process.confinement import entry
+from headgate.adapters.process.confinement.calls import checked, libc
+
+SOCKET = "commands"
+"""In the directory that the client sees."""
+HOLD = ["/bin/sh", "-c", "echo; read held"]
+"""The command that holds a container until its input ends, in any image; what it prints says that it is there."""
+CONNECTIONS_MAX = 64
+"""At a time; further ones wait."""
+FRAME_SIZE_MAX_BYTES = 4_000_000
+CHUNK_SIZE_BYTES = 65_536
+REST_CHUNKS_MAX = 64
+"""What a command said before it ended is no more than a pipe holds."""
+HEAD = struct.Struct("!cI")
+ASK_TIMEOUT_S = 30.0
+"""For a client to say what it wants."""
+
+
+class Server:
+    """Of one container.  `request` has `directory` (where the socket is made), `owner` (who may connect),
+    `capabilities`, `filter` (base64) and `environment`."""
+
+    def __init__(self, request: dict[str, Any], doors: Collection[int]) -> None:
+        """Listen.  Raises OSError."""
+        self._request, self._doors = request, doors
+        self._handlers = set[int]()
+        self._rights = entry.Rights(
+            request["capabilities"], base64.b64decode(request["filter"]), request["environment"]
+        )
+        self._spaces: dict[str, int] = {}
+        self._held, self.held = os.pipe()
+        """Input of the command that holds the container: it ends with this process."""
+        self._ready, self.ready = os.pipe()
+        self._told, self.told = os.pipe()
+        at = os.open(request["directory"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(f"/proc/self/fd/{at}/{SOCKET}")
+        os.chown(SOCKET, request["owner"], request["owner"], dir_fd=at)
+        os.chmod(SOCKET, 0o600, dir_fd=at)
+        self._listening.listen(CONNECTIONS_MAX)
+        os.close(at)
+
+    @property
+    def streams(self) -> tuple[int, int]:
+        """Return input and output of the command that holds the container."""
+        return self._held, self.ready
+
+    def begun(self) -> None:
+        """Close what only the command needs, once it has it."""
+        for fd in (self._held, self.ready, self.told):
+            os.close(fd)
+        entry.hide()
+
+    @property
+    def source(self) -> int:
+        """Return what `go_on` is to be called for, when it can be read; negative: nothing at present."""
+        if not self._spaces:
+            return self._ready
+        return self._listening.fileno() if len(self._handlers) < CONNECTIONS_MAX else -1
+
+    def go_on(self) -> bool:
+        """Do what the source is ready for; return False when there will be nothing more."""
+        if not self._spaces:
+            if not os.read(self._ready, 1):
+                self._listening.close()  # who waits is told
+                return False
+            self._look()
+            return True
+        connection, _ = self._listening.accept()
+        pid = os.fork()
+        if pid == 0:
+            _keep((0, 1, 2, connection.fileno(), *self._doors, *self._spaces.values()))
+            _handle(connection, self._rights, self._spaces, self._doors)
+        connection.close()
+        self._handlers.add(pid)
+        return True
+
+    def gone(self, pid: int) -> None:
+        self._handlers.discard(pid)
+
+    def _look(self) -> None:
+        """Hold the namespaces of the container; they are complete once a program of its own says something.  Raises
+        OSError."""
+        pid = json.loads(os.read(self._told, CHUNK_SIZE_BYTES))["child-pid"]
+        for kind in ("pid", *entry.SPACES):
+            there = f"/proc/{pid}/ns/{kind}"
+            if os.stat(there).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
+                self._spaces[kind] = os.open(there, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _keep(fds: Collection[int]) -> None:
+    """Close all other descriptors."""
+    below = -1
+    for fd in sorted(fds):
+        if below + 1 < fd:  # an empty range is all of them
+            os.closerange(below + 1, fd)
+        below = fd
+    os.closerange(below + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _handle(
+    connection: socket.socket, rights: entry.Rights, spaces: dict[str, int], doors: Collection[int]
+) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for door in doors:
+            os.write(door, b"0")
+        connection.settimeout(ASK_TIMEOUT_S)
+        kind, text = _frame(connection)
+        asked = json.loads(text)
+        command, user = asked["command"], asked["user"]
+        if kind != b"c" or not isinstance(command, str) or not isinstance(user, str) or "\0" in command:
+            raise ValueError("a command and a user are wanted")
+        connection.settimeout(None)
+        _Command(connection, command, user, rights, spaces).run()
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError) as error:
+        with contextlib.suppress(OSError):
+            _send(connection, b"x", str(error).encode(errors="replace")[:1_000])
+    finally:
+        os._exit(0)
+
+
+class _Command:
+    """One command, from its start to its exit status."""
+
+    def __init__(
+        self, connection: socket.socket, command: str, user: str, rights: entry.Rights, spaces: dict[str, int]
+    ) -> None:
+        """Start it.  Raises OSError."""
+        self._connection = connection
+        (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
+        checked(libc.setns(spaces["pid"], entry.PID_SPACE), "the container has ended")
+        self._pid = os.fork()
+        if self._pid == 0:
+            entry.start(command, user, rights, spaces, (stdin, out, err), why)
+        for fd in (stdin, out, err, why):
+            os.close(fd)
+        os.set_blocking(self._stdin, False)
+        self._input, self._input_ends = b"", False
+        self._poll = select.poll()
+
+    def run(self) -> None:
+        """Raises OSError, EOFError, ValueError."""
+        refused = os.read(self._why, 1_000)  # until the program runs
+        if refused:
+            raise OSError(refused.decode(errors="replace"))
+        _send(self._connection, b"b", b"")
+        ended, names = os.pidfd_open(self._pid), {self._out: b"o", self._err: b"e"}
+        for fd in (ended, *names, self._connection.fileno()):
+            self._poll.register(fd, select.POLLIN)
+        try:
+            while True:
+                ready = [fd for fd, _ in self._poll.poll()]
+                for fd in names.keys() & set(ready):
+                    self._copy(fd, names[fd])
+                if self._stdin in ready:
+                    self._feed()
+                if self._connection.fileno() in ready:
+                    self._take()
+                if ended in ready:
+                    break
+            for fd, name in names.items():  # what it said before it ended; what it left may go on
+                os.set_blocking(fd, False)
+                with contextlib.suppress(BlockingIOError):
+                    for _ in range(REST_CHUNKS_MAX):
+                        if not self._copy(fd, name):
+                            break
+            status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            _send(self._connection, b"s", str(status).encode())
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(ended, signal.SIGKILL)
+
+    def _copy(self, fd: int, name: bytes) -> bool:
+        chunk = os.read(fd, CHUNK_SIZE_BYTES)
+        if chunk:
+            _send(self._connection, name, chunk)
+            return True
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(fd)
+        return False
+
+    def _take(self) -> None:
+        """More input; none is read before it is passed on.  Raises EOFError when the client is gone."""
+        kind, text = _frame(self._connection)
+        if kind != b"i" or self._stdin < 0:
+            raise ValueError("more input is wanted, and nothing else")
+        self._input, self._input_ends = text, not text
+        self._poll.unregister(self._connection.fileno())
+        self._poll.register(self._stdin, select.POLLOUT)
+        self._feed()
+
+    def _feed(self) -> None:
+        try:
+            self._input = self._input[os.write(self._stdin, self._input) :] if self._input else b""
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._input = b""
+        if not self._input:
+            self._poll.unregister(self._stdin)
+            self._poll.register(self._connection.fileno(), select.POLLIN)
+            if self._input_ends:
+                os.close(self._stdin)
+                self._stdin = -1
+
+
+def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
+    """Raises OSError, EOFError, ValueError."""
+    kind, size = HEAD.unpack(_whole(connection, HEAD.size))
+    if size > FRAME_SIZE_MAX_BYTES:
+        raise ValueError("a frame is too large")
+    return kind, _whole(connection, size)
+
+
+def _whole(connection: socket.socket, size: int) -> bytes:
+    """Raises OSError, EOFError."""
+    pieces = bytearray()
+    while len(pieces) < size:
+        piece = connection.recv(size - len(pieces))
+        if not piece:
+            raise EOFError
+        pieces += piece
+    return bytes(pieces)
+
+
+def _send(connection: socket.socket, kind: bytes, text: bytes) -> None:
+    """Raises OSError."""
+    connection.sendall(HEAD.pack(kind, len(text)) + text)

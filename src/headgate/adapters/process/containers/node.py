@@ -1,0 +1,91 @@
+"""The container of a build as a host of its playbooks, while one of them runs.
+
+A command of ours holds its namespaces, and its supervisor starts what Ansible asks for at a socket, see `server`.  It has
+the network, limits, filter and capabilities that untrusted programs in the container have, whoever's playbook it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.adapters.process.confinement.server import HOLD
+from headgate.adapters.process.confinement.spaces import Network
+from headgate.adapters.process.containers.box import Container, boxed, served
+from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.sandbox import Sandbox
+from headgate.base.tasks import end
+
+CONNECTION = "headgate_container"
+"""Ansible's name of how it is reached."""
+NAME = "container"
+"""Of the host, where the nodes of the job say no other."""
+LONGER_S = 60.0
+"""Than the playbook it lives, at most."""
+
+
+def host() -> dict[str, Any]:
+    """Return how Ansible reaches it.  JSON."""
+    return {"ansible_connection": CONNECTION, "ansible_user": "root"}
+
+
+def replaced(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return hosts with the container in the place of this machine."""
+    here = {name: found.get("ansible_connection") == "local" for name, found in hosts.items()}
+    return {name: host() if here[name] else dict(found) for name, found in hosts.items()} or {NAME: host()}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Of a build."""
+
+    sandbox: Sandbox
+    container: Container
+    place: Path
+    """The directory of the socket."""
+    owner: int
+    """Who may connect."""
+    exposed: Sequence[Path]
+    """What is read-only in it."""
+    network: Network
+
+    @asynccontextmanager
+    async def running(
+        self, start: Callable[..., Awaitable[int | str]], log: JobLog, cancel: asyncio.Event, timeout_s: float
+    ) -> AsyncIterator[asyncio.Event]:
+        """Hold it; `start` is `Keeper.run` with what all commands of the build have.  Yield an event that is set when
+        the playbook is to end: it was cancelled, or the container has reached a limit.  Raises Exceeded, OSError."""
+        found = boxed(
+            self.sandbox, self.container, HOLD, self.network, writable=(), readable=self.exposed, directory=Path("/"),
+            environment={},
+        )  # fmt: skip
+        over, enough = asyncio.Event(), asyncio.Event()
+
+        async def held() -> None:
+            try:
+                status = await start(
+                    found.confined, environment={}, directory=Path("/"), cancel=enough, box=found.box,
+                    timeout_s=timeout_s + LONGER_S,
+                    serve=served(self.sandbox, self.container, self.place, self.owner),
+                )  # fmt: skip
+            except BaseException:
+                over.set()
+                raise
+            if not enough.is_set():
+                log.say(f"The container has ended before the playbook: its {HOLD[0]} ended with {status}")
+
+        async def cancelled() -> None:
+            await cancel.wait()
+            over.set()
+
+        holding, waiting = asyncio.ensure_future(held()), asyncio.ensure_future(cancelled())
+        try:
+            yield over
+            enough.set()
+            await holding
+        finally:
+            await end(holding, waiting)

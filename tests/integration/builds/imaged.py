@@ -1,0 +1,42 @@
+"""An image that has what nodes have, fetched once for all tests of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.process.containers.store import Supply
+from headgate.testing.servers.images import PYTHON, Registry, system
+
+LOOPBACK = ("127.0.0.1:*",)
+
+
+@dataclass(frozen=True)
+class Images:
+    """`system` is the name of an image with Python, bash, rsync and the users `one` and `other`."""
+
+    registry: Registry
+    supply: Supply
+    system: str
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, who has user namespaces for containers")
+    if not PYTHON.exists() or not shutil.which("rsync"):
+        pytest.skip("needs Debian's packages python3 and rsync")
+    place = tmp_path_factory.mktemp("system")
+    registry = Registry(place)
+    before = os.environ.get("CONTAINERS_REGISTRIES_CONF")
+    os.environ["CONTAINERS_REGISTRIES_CONF"] = str(registry.settings)
+    yield Images(registry, Supply(place / "kept", LOOPBACK, 10**9), registry.put("team/system", system()))
+    registry.close()
+    os.environ.pop("CONTAINERS_REGISTRIES_CONF")
+    if before is not None:
+        os.environ["CONTAINERS_REGISTRIES_CONF"] = before
