@@ -57,6 +57,11 @@ NOT_OF_JOBS = {
         "_write": "in a directory that is held, in the place of what was there",
         "enter": "directories that are mounted, which no job can rename",
     },
+    "adapters/process/confinement/entry.py": {"_lines": "inside the container, without following a link"},
+    "adapters/process/confinement/server.py": {
+        "__init__": "a directory beside the work directory: a job can read it only",
+        "_look": "/proc",
+    },
     "adapters/process/containers/box.py": {
         "_bound": "directories of the build that no job can rename, and what the settings name",
         "_covers": "what the settings name",
@@ -77,6 +82,7 @@ NOT_OF_JOBS = {
     "adapters/process/confinement/cell.py": {
         "_as_root": "/proc",
         "_chown": "directories of the build that no job can rename; by a program that follows no links",
+        "_run": "a directory beside the work directory: a job can read it only",
     },
     "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},

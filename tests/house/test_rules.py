@@ -32,6 +32,7 @@ TASKS = {
     "adapters/nodes/clouds/openstack/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/podman/driver.py": "images that are fetched end with their driver",
     "adapters/nodes/clouds/podman/images.py": "imports end with their driver",
+    "adapters/process/containers/node.py": "a container ends with its playbook, or ends it",
     "adapters/process/network/doors.py": "connections end with the door they came by",
     "adapters/process/network/names.py": "questions end with the relay",
     "adapters/process/network/networks.py": "doors end with the network they are in",

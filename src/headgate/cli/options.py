@@ -181,7 +181,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "choice:auto,bwrap,container,none",
             "auto",
             "Whether jobs run in bubblewrap; auto: where it works; container: and untrusted programs in the image that "
-            "their job names. That needs root, and podman.",
+            "their job names, which is a host of its playbooks. That needs root, and podman.",
         ),
         **IMAGES,
         "build_users": Option(

@@ -12,12 +12,12 @@ import pytest
 
 from headgate.testing.servers.sshd import Lab, program
 from tests.integration.builds.bench import Bench
-from tests.integration.builds.imaged import Images, images
+from tests.integration.builds.imaged import Images, fetched_images, images
 
 from .account import Account, account
 from .stage import Stage
 
-__all__ = ["images"]
+__all__ = ["fetched_images", "images"]
 KINDS = ("local", "ssh", "container")
 SSHD_MISSING = "needs Debian's package openssh-server"
 

@@ -73,6 +73,19 @@ def posix(tmp_path: Path) -> Environments:
     return with_posix(fetched(tmp_path / "locks"))
 
 
+async def test_sources_and_logs_are_synchronized_with_a_container(contained: Stage, posix: Environments) -> None:
+    contained.opened(ansible=posix)
+    places = PREPARE[PREPARE.index("- hosts: all\n  gather_facts: false\n  tasks:\n    - file:") :]
+    collect = COLLECT[COLLECT.index("- hosts: all") :]
+    pre = contained.book("pre.yaml", places.replace("synchronize:", "ansible.posix.synchronize:"), trusted=True)
+    run = contained.book("run.yaml", RUN)
+    await contained.build(
+        pre_run=(pre,), run=(run,), post_run=(contained.book("post.yaml", collect, trusted=True),), ansible_version="9"
+    )
+    assert "one | x\n" in contained.log and "one | /root/src/h/code\n" in contained.log
+    assert (contained.bench.runner.log_root / contained.bench.id / "made.txt").read_text() == "made\n"
+
+
 async def test_sources_and_logs_are_synchronized(far: Stage, posix: Environments) -> None:
     if shutil.which("rsync") is None:
         pytest.skip("needs Debian's package rsync")

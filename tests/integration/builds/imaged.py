@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from headgate.adapters.process.containers.store import Supply
 from headgate.testing.servers.images import PYTHON, Registry, system
+
+from .bench import Bench
 
 LOOPBACK = ("127.0.0.1:*",)
 
@@ -25,8 +26,16 @@ class Images:
     system: str
 
 
+@pytest.fixture
+async def images(fetched_images: Images) -> AsyncIterator[Images]:
+    """Lend the images to one test; those of its benches that have them give them back."""
+    yield fetched_images
+    while Bench.opened:
+        await Bench.opened.pop().runner.close()
+
+
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
+def fetched_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
     if os.geteuid() != 0:
         pytest.skip("needs root, who has user namespaces for containers")
     if not PYTHON.exists() or not shutil.which("rsync"):

@@ -46,6 +46,8 @@ UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 HERE_VARIABLE = "HEADGATE_HERE"
 """Hosts that are this machine."""
+CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
+"""Hosts that are the container of the job."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LIBRARY_VARIABLE = "HEADGATE_LIBRARY"
 """Directories of Headgate and of what it needs, for a plugin of ours in another environment."""
@@ -87,9 +89,9 @@ class Playbooks:
         return (self._environment.place,) if self._environment else ()
 
     @property
-    def contained(self) -> bool:
-        """Return whether the container of the build is one of the hosts."""
-        return any(found.get("ansible_connection") == CONNECTION for found in self._hosts.values())
+    def contained(self) -> list[str]:
+        """Return the hosts that are the container of the build."""
+        return [name for name, found in self._hosts.items() if found.get("ansible_connection") == CONNECTION]
 
     def unevaluated(self, stage: Stage) -> bool:
         """Are there templates among the job's variables, of which this playbook may have the values only?"""
@@ -176,6 +178,7 @@ class Playbooks:
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
             EVENTS_VARIABLE: str(stage.said / EVENTS),
             HERE_VARIABLE: ",".join(self._facts.here),
+            CONTAINERS_VARIABLE: ",".join(self.contained),
             LIBRARY_VARIABLE: os.pathsep.join(LIBRARY),
         }
         return [program, "-e", f"@{stage.variables}", "-i", str(stage.inventory), str(stage.path)], environment

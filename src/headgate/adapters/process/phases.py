@@ -286,6 +286,10 @@ class Phases:
     def _installed(self, stage: Stage) -> tuple[Path, ...]:
         return self.playbooks.installed if stage.is_ansible else ()
 
+    def _exposed(self, stage: Stage) -> tuple[Path, ...]:
+        """What the container sees meanwhile: nothing of what a playbook with rights works on."""
+        return () if stage.context.careful else (self.workspace.work, *self.workspace.objects())
+
     async def _started(
         self, stage: Stage, command: list[str], environment: dict[str, str], limit_s: float, cancel: asyncio.Event
     ) -> int | str:
@@ -303,7 +307,7 @@ class Phases:
             private=(stage.variables, stage.secrets, stage.handed),
             secret=stage.context.secret,
             contained=not (stage.book.trusted or stage.is_ansible),
-            exposed=workspace.exposed(stage) if stage.is_ansible and self.playbooks.contained else None,
+            exposed=self._exposed(stage) if stage.is_ansible and self.playbooks.contained else None,
             begins=self.contact.begun,
             plays=stage.is_ansible,
         )

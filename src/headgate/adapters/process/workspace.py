@@ -358,16 +358,13 @@ class Workspace:
         return self.work, *stage.context.writable, stage.said
 
     def readable(self, stage: Stage) -> Sequence[Path]:
-        """Return what it must be able to read: its own files, its code, and objects that are shared."""
-        return list(dict.fromkeys((stage.own, *stage.trees, self.logs, *self._objects(*stage.trees))))
+        """Return what it must be able to read: its own files, code, and objects that are shared."""
+        return list(dict.fromkeys((stage.own, *stage.trees, self.logs, *self.objects(*stage.trees))))
 
-    def exposed(self, stage: Stage) -> Sequence[Path]:
-        """Return what the build's container sees meanwhile; nothing of what a playbook with rights works on."""
-        return () if stage.context.careful else (self.work, *self._objects())
-
-    def _objects(self, *trees: Path) -> Iterator[Path]:
-        every = (*(self._place(name) for name in self.projects), *trees)
-        return (place for tree in every for place in self._shared.get(tree, ()))
+    def objects(self, *trees: Path) -> list[Path]:
+        """Return the objects that repositories of the work directory share, and `trees`."""
+        every = (*map(self._place, self.projects), *trees)
+        return [place for tree in every for place in self._shared.get(tree, ())]
 
 
 def _offer(role: JobRole, tree: Path, links: Path) -> Path | None:

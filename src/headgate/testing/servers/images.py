@@ -46,7 +46,7 @@ _LEFT_OUT = {"__pycache__", "test", "idlelib", "lib2to3", "ensurepip", "tkinter"
 def system(**more: Entry) -> dict[str, Entry]:
     """Return a layer that has what nodes have: Python, bash, rsync and coreutils of this machine, with some users."""
     python = PYTHON.resolve()
-    programs = [python, *(Path(found) for name in ("bash", "rsync") if (found := shutil.which(name)))]
+    programs = [python, *(Path(place) for name in ("bash", "rsync") if (place := shutil.which(name)))]
     library = Path("/usr/lib") / python.name
     files = (file for file in library.rglob("*") if file.suffix in (".py", ".so") and file.is_file())
     found = [file for file in files if not _LEFT_OUT & {*file.relative_to(library).parts}]

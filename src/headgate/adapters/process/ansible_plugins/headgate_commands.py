@@ -1,7 +1,7 @@
 """Has commands run in the container of the build: the client of `confinement/server`, standard library only.
 
-As a program it is what `rsync` starts in the place of ssh: `headgate_commands.py [-u BECOME] [-l USER] HOST WORD...`.  What comes from
-the container is believed in no way: it is counted, and it is bytes.
+As a program it is what `rsync` starts in the place of ssh: `headgate_commands.py [-u BECOME] [-l USER] HOST WORD...`.
+What comes from the container is bytes, and nothing in it is believed.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ class Refused(Exception):
 
 
 def run(command, user, output, errors, source=None):
-    """Return its exit status.  `output` and `errors` take what it says; `source` is a descriptor with its input.  Raises
-    Gone, Refused, and what the two raise."""
+    """Return its exit status.  `output` and `errors` take what it says; `source` is a descriptor with its input.
+    Raises Gone, Refused, and what the two raise."""
     with contextlib.closing(_connected()) as connection:
         connection.settimeout(START_MAX_S)
         try:

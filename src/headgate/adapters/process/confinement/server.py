@@ -1,12 +1,12 @@
 """Starts commands in a container for the Ansible of its build: standard library only, see `supervisor`.
 
 A supervisor that was asked to `serve` listens at a socket before it goes where its command runs, and its command does
-nothing but hold the namespaces of the container.  Each connection is one command, in a process of its own.  Who connects
-names the command and the user, and nothing else: no option, no file, no descriptor goes either way.
+nothing but hold the namespaces of the container.  Each connection is one command, in a process of its own.  Whoever
+connects names the command and the user, and nothing else: no option, no file, no descriptor goes either way.
 
 A frame is one byte, a size in 4 bytes, and so many bytes.  From the client: `c` first, JSON with `command` and `user`;
-then `i`, its input, whose end is an empty frame.  To the client: `b`, it has begun; `o` and `e`, output and errors; in the
-end `s`, the exit status as a number, negative for a signal, or `x`, why there is none.
+then `i`, its input, whose end is an empty frame.  To the client: `b`, it has begun; `o` and `e`, output and errors; in
+the end `s`, the exit status as a number, negative for a signal, or `x`, why there is none.
 """
 
 from __future__ import annotations
@@ -132,17 +132,23 @@ def _handle(
             os.write(door, b"0")
         connection.settimeout(ASK_TIMEOUT_S)
         kind, text = _frame(connection)
-        asked = json.loads(text)
-        command, user = asked["command"], asked["user"]
-        if kind != b"c" or not isinstance(command, str) or not isinstance(user, str) or "\0" in command:
-            raise ValueError("a command and a user are wanted")
+        command, user = _asked(kind, text)
         connection.settimeout(None)
         _Command(connection, command, user, rights, spaces).run()
-    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, EOFError, ValueError, RecursionError) as error:
         with contextlib.suppress(OSError):
             _send(connection, b"x", str(error).encode(errors="replace")[:1_000])
     finally:
         os._exit(0)
+
+
+def _asked(kind: bytes, text: bytes) -> tuple[str, str]:
+    """Return command and user.  Raises ValueError, RecursionError."""
+    asked = json.loads(text) if kind == b"c" else None
+    command, user = (asked.get("command"), asked.get("user")) if isinstance(asked, dict) else (None, None)
+    if not isinstance(command, str) or not isinstance(user, str) or "\0" in command:
+        raise ValueError("a command and a user are wanted")
+    return command, user
 
 
 class _Command:
@@ -184,17 +190,21 @@ class _Command:
                     self._take()
                 if ended in ready:
                     break
-            for fd, name in names.items():  # what it said before it ended; what it left may go on
-                os.set_blocking(fd, False)
-                with contextlib.suppress(BlockingIOError):
-                    for _ in range(REST_CHUNKS_MAX):
-                        if not self._copy(fd, name):
-                            break
+            for fd, name in names.items():
+                self._rest(fd, name)
             status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
             _send(self._connection, b"s", str(status).encode())
         finally:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(ended, signal.SIGKILL)
+
+    def _rest(self, fd: int, name: bytes) -> None:
+        """What it said before it ended; what it left may go on."""
+        os.set_blocking(fd, False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(REST_CHUNKS_MAX):
+                if not self._copy(fd, name):
+                    return
 
     def _copy(self, fd: int, name: bytes) -> bool:
         chunk = os.read(fd, CHUNK_SIZE_BYTES)

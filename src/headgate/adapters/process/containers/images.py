@@ -65,8 +65,8 @@ class Images:
     async def container(
         self, workspace: Workspace, said: Sink, cancel: asyncio.Event, plays: bool = False
     ) -> AsyncIterator[Given | None]:
-        """None: the job has nothing that would run in one.  `plays`: it has playbooks, and no machines for them.  Raises
-        NoImage, Unusable, OSError."""
+        """None: the job has nothing that would run in one.  `plays`: it has playbooks, and no machines for them.
+        Raises NoImage, Unusable, OSError."""
         job = workspace.spec.job
         wanted = Wanted.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")

@@ -1,7 +1,7 @@
 """The container of a build as a host of its playbooks, while one of them runs.
 
-A command of ours holds its namespaces, and its supervisor starts what Ansible asks for at a socket, see `server`.  It has
-the network, limits, filter and capabilities that untrusted programs in the container have, whoever's playbook it is.
+A command of ours holds its namespaces, and its supervisor starts what Ansible asks for at a socket, see `server`.  It
+has the network, limits, filter and capabilities of untrusted programs in the container, whoever's playbook it is.
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ EVENTS_VARIABLE = "HEADGATE_EVENTS"
 EVENTS_SIZE_MAX = 10_000_000
 HERE_VARIABLE = "HEADGATE_HERE"
 """Names the hosts that are the executor itself, with commas between."""
+CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
+"""Names the hosts that are the container of the job."""
+NOT_RUN = (126, 127)
 NO_BECOME = (
     "become does not work here: on the executor itself jobs run in a sandbox, where nobody gets other rights;"
     " let the job have a node of its own, or do without become"
@@ -174,6 +177,8 @@ class CallbackModule(CallbackBase):
                 self._say(f"{host} | {line}")
         if failed and task.become and host in os.environ.get(HERE_VARIABLE, "").split(",") and _confined():
             self._say(f"{host} | {NO_BECOME}")
+        if failed and _without_python(host, found):
+            self._say(f"{host} | {NO_PYTHON}")
         for warning in found.get("warnings") or ():
             self._say(f"{host} | warning: {warning}")
         self._say(f"{host} | {word}{_end(found)}")
@@ -191,6 +196,13 @@ def _public(found):
     if isinstance(items, list):
         told["results"] = [_public(item) if isinstance(item, dict) else item for item in items]
     return told
+
+
+def _without_python(host, found):
+    """Has a container no program for Ansible's modules?"""
+    if found.get("rc") not in NOT_RUN or host not in os.environ.get(CONTAINERS_VARIABLE, "").split(","):
+        return False
+    return "interpreter" in str(found.get("msg")) or "python" in str(found.get("module_stderr"))
 
 
 def _confined():
