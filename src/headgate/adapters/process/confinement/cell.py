@@ -292,7 +292,8 @@ class Cell:
         commands: Path | None = None,
     ) -> int | str:  # fmt: skip
         """See `run`.  `commands` is the directory of the socket at which it reaches the container."""
-        if self._zygotes is not None and asked.plays:
+        # Plugins that reach a container are found by the environment of a new process alone.
+        if self._zygotes is not None and asked.plays and commands is None:
             loop = asyncio.get_running_loop()
             begun_s = loop.time()
             async with self._zygotes.lent(asked.words[0], cancel, timeout_s) as zygote:
@@ -343,14 +344,9 @@ class Cell:
                 await whole(_chown(self._keeper, self._networks.user, 0, given))
 
     async def _contained(
-        self,
-        container: Container,
-        asked: Command,
-        network: Network,
-        log: JobLog,
-        cancel: asyncio.Event,
+        self, container: Container, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event,
         timeout_s: float,
-    ) -> int | str:
+    ) -> int | str:  # fmt: skip
         """See `run`.  The container's root has what the build's user has otherwise."""
         found = boxed(
             self._sandbox, container, asked.words, network, writable=asked.writable, readable=asked.readable,
