@@ -50,6 +50,22 @@ class Sighting(msgspec.Struct, frozen=True):
     """Ids of the hints that this look has answered: they go with it."""
 
 
+@runtime_checkable
+class ByProject(Protocol):
+    """What is known of changes, and of each project without a look at the others'."""
+
+    def of_project(self, project: str) -> Mapping[str, Standing]:
+        """Return key -> standing, of the changes of a project."""
+        ...
+
+
+def of_project(known: Mapping[str, Standing], project: str) -> dict[str, Standing]:
+    """Return what is known of the changes of a project; a look at it costs no more with more changes elsewhere."""
+    if isinstance(known, ByProject):
+        return dict(known.of_project(project))
+    return {key: standing for key, standing in known.items() if standing.change.project == project}
+
+
 class Watch(Protocol):
     """Sees what happens at a connection."""
 

@@ -53,6 +53,8 @@ def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
                 standings.now()
         known = standings.now()
         found = {(need, key) for key, standing in known.items() for need in standing.change.needs}
+        assert standings.of_project("git.example/code") == known
+        assert standings.of_project("git.example/other") == {}
         assert {(need, key) for need, keys in standings.dependants.items() for key in keys} == found
         keeping.cancel()
 

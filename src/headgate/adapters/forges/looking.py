@@ -21,7 +21,7 @@ from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import Happening
 from headgate.gate.change import TAGS, EventKind, Standing, TriggerEvent, numbered
-from headgate.ports.forge import Hint, Order, Protection, Sighting
+from headgate.ports.forge import Hint, Order, Protection, Sighting, of_project
 from headgate.ports.reporter import ReporterAway
 
 log = logging.getLogger("headgate.forges")
@@ -184,7 +184,7 @@ class ProjectLook:
         return replace(found, lingering={}, events=tuple(self._in_words(event) for event in found.events))
 
     async def _changes(self, *, first: bool) -> AsyncIterator[Found]:
-        own = {key: s for key, s in self.known.standings.items() if s.change.project == self.project}
+        own = of_project(self.known.standings, self.project)
         for standing in own.values():
             if standing.untold:
                 yield self._told(standing)

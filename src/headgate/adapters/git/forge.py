@@ -28,7 +28,7 @@ from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, Standing
 from headgate.gate.work import ReportRequest
-from headgate.ports.forge import Hint, Sighting
+from headgate.ports.forge import Hint, Sighting, of_project
 
 log = logging.getLogger("headgate.git")
 
@@ -262,7 +262,7 @@ class _Looking:
             try:
                 async with self._looks.one():
                     listing = await mirror.remote.listing()
-                    known = {key: s for key, s in self._known.items() if s.change.project == one.project}
+                    known = of_project(self._known, one.project)
                     refs, misfits = as_before(listing, old, known)
                     if await one.doubt.of(mirror.remote, refs, old, known):
                         return DOUBTED_S, _with_trouble(None, one, one.doubt.trouble)

@@ -311,6 +311,10 @@ class _Known(Mapping[str, Standing]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def of_project(self, project: str) -> dict[str, Standing]:
+        """Return key -> standing, of the changes of a project."""
+        return {key: one for key, one in self._standings.of_project(project).items() if not one.looked_up}
+
 
 def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:
     """Each after those its change needs; where they go in a circle, as they come."""

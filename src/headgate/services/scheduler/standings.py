@@ -30,6 +30,8 @@ class Standings:
         """Grows whenever a standing changed."""
         self.dependants: dict[str, set[str]] = {}
         """Change key -> keys of the changes whose footers name it, as of the last `now`."""
+        self._projects: dict[str, dict[str, Standing]] = {}
+        """Project -> key -> standing."""
         self.topics: dict[tuple[str, str], set[str]] = {}
         """Connection and topic -> keys of the open changes that have it, as of the last `now`."""
 
@@ -39,6 +41,11 @@ class Standings:
             self._seen = self._caches.moves
             self._look(self._caches.changed())
         return self._known
+
+    def of_project(self, project: str) -> Mapping[str, Standing]:
+        """Return key -> standing, of the changes of a project."""
+        self.now()
+        return self._projects.get(project, {})
 
     def under(self, layout: Layout) -> Mapping[str, Standing]:
         """Return the standings as a configuration has them, in which topics may bind changes together."""
@@ -91,6 +98,8 @@ class Standings:
 
     def _keep(self, key: str, standing: Standing | None) -> None:
         before = self._known.get(key)
+        if before is not None and (own := self._projects[before.change.project]).pop(key) and not own:
+            del self._projects[before.change.project]
         for need in before.change.needs if before is not None else ():
             self.dependants[need].discard(key)
             if not self.dependants[need]:
@@ -103,6 +112,7 @@ class Standings:
             self._known.pop(key, None)
             return
         self._known[key] = standing
+        self._projects.setdefault(standing.change.project, {})[key] = standing
         if standing.open and (where := topic_of(standing)) is not None:
             self.topics.setdefault(where, set()).add(key)
         for need in standing.change.needs:
