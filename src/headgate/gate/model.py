@@ -374,6 +374,12 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return all that people are to look after."""
         return *self.parted, *self.strayed
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing here rests on what is known of any change."""
+        waits = self.deferred or self.parted or self.strayed or self.refusals
+        return not waits and not any(queue.items for queue in self.queues)
+
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:
             for item in queue.items:

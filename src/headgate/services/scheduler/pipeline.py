@@ -144,18 +144,15 @@ class PipelineRunner:
         self._looked, self._settled, self._littered = (), False, bool(entries)
 
     async def _tidy(self, guard: At) -> None:
-        """What a turn cut short left half-written goes, once the next has taken up of it what it wants, too."""
+        """What a turn cut short left half-written goes, once the next has taken up of it what it wants, too; so do
+        requests that it left to nobody."""
         for _ in range(DISOWN_ATTEMPTS_MAX):
-            if await self._disown(guard):
+            if await disowned(self._context, self.tenant, self.name, awaited(self._state), guard):
                 break
         entries = await self._context.store.list(self._place.path)
         for commit in packed(Piece([op]) for op in garbage(self._place, entries, self._state)):
             await self._context.store.commit([], commit.ops, guards=[guard])
         self._littered = False
-
-    async def _disown(self, guard: At) -> bool:
-        """Cancels requests that a turn cut short left to nobody.  False: one moved meanwhile."""
-        return await disowned(self._context, self.tenant, self.name, awaited(self._state), guard)
 
     async def _turn(self, guard: At) -> bool:
         """One turn; False when there is nothing to do until the mirror moves."""
@@ -163,6 +160,9 @@ class PipelineRunner:
             return False  # an event that is seen may rest on a layout that is not taken up yet
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
         if (not events and facts == self._looked) or (self.name not in layouts.landed.pipelines and not self._without):
+            return False
+        idle = not events and self._state.is_idle and not self._aside and self._semaphores.of_others()
+        if idle and facts[1:2] == self._looked[1:2]:  # changes and semaphores have moved, and none of those is here
             return False
         with about(tenant=self.tenant, pipeline=self.name):
             began = time.perf_counter()
@@ -321,10 +321,11 @@ class PipelineRunner:
         )
 
     def _facts(self) -> tuple[object, ...]:
-        """Changes whenever anything outside our own state that a decision may rest on has changed."""
+        """Changes, semaphores and all the rest outside our own state that a decision may rest on, the rest second."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
         shut = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
-        return self._standings.counted(), layouts, answered, *shut, self._state.disabled, *self._semaphores.versions()
+        rest = layouts, answered, *shut, self._state.disabled
+        return self._standings.counted(), rest, tuple(self._semaphores.versions())
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""

@@ -68,6 +68,16 @@ class Semaphores:
                 found[name] = record.waiters
         return found
 
+    def of_others(self) -> bool:
+        """Return whether this pipeline holds none and waits for none, as all of their records say."""
+        return all(self._is_of_others(readable(entry, SemaphoreRecord)) for entry in self._entries())
+
+    def _is_of_others(self, record: SemaphoreRecord | None) -> bool:
+        """A record that cannot be read is everybody's to mend."""
+        if record is None:
+            return False
+        return not any(map(self._is_ours, record.holders)) and not any(map(self._is_own, record.waiters))
+
     def held(self, layouts: Layouts, state: State) -> Counter[str]:
         """Semaphore -> holders in other pipelines, and playbooks."""
         held: Counter[str] = Counter()
