@@ -52,8 +52,15 @@ check: .venv/.dev
 faults: .venv/.dev
 	$(BIN)/python -m tests.faults
 
+# `make bench day` prints the tables of that name alone; several names may be given
+TABLES := run isolation attacks growth viewers components items store merge layouts tenant month queues inventory objects day
+BENCHES := $(if $(filter bench,$(MAKECMDGOALS)),$(filter $(TABLES),$(MAKECMDGOALS)))
 bench: .venv/.dev
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCHES)
+ifneq ($(BENCHES),)
+.PHONY: $(BENCHES)
+$(BENCHES): bench ;
+endif
 
 proto: .venv/.dev
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/headgate/inventory/wire/*.proto src/headgate/store/etcd/wire/*.proto

@@ -1,16 +1,19 @@
-"""Everything that is measured, as tables."""
+"""Everything that is measured, as tables: `python -m bench [NAME…]`."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.attacks import measure as attacks
+from bench.day.tables import days
 from bench.gate import COMPONENTS, apart, gate_of, in_flight, latency
 from bench.inventory import measure as inventory
 from bench.isolation import BUILDS
@@ -219,24 +222,37 @@ def months() -> Table:
     return table
 
 
-if __name__ == "__main__":
+TABLES: dict[str, Sequence[Callable[[], Table]]] = {
+    "run": (running,),
+    "isolation": (walls,),
+    "playbooks": (warm,),
+    "attacks": (attacks,),
+    "growth": (growth,),
+    "viewers": (looked_on,),
+    "components": (components,),
+    "items": (items,),
+    "store": (on_servers, on_wire, limit),
+    "merge": (merging,),
+    "layouts": (layouts,),
+    "tenant": (large,),
+    "month": (months,),
+    "queues": (queue_throughput, queue_latency, rebalance, queue_memory),
+    "inventory": (inventories,),
+    "objects": (beside_a_table,),
+    "day": (days,),
+}
+"""By what is named on the command line; all of them, where nothing is."""
+
+
+def main(names: Sequence[str]) -> None:
+    """Print the tables of these names.  Raises SystemExit for one that there is not."""
+    if unknown := [name for name in names if name not in TABLES]:
+        raise SystemExit(f"there is no table named {', '.join(unknown)}; there are {', '.join(TABLES)}")
     console = Console()
-    console.print(running())
-    console.print(walls())
-    console.print(warm())
-    console.print(attacks())
-    console.print(growth())
-    console.print(looked_on())
-    console.print(components())
-    console.print(items())
-    console.print(on_servers())
-    console.print(on_wire())
-    console.print(limit())
-    console.print(merging())
-    console.print(layouts())
-    console.print(large())
-    console.print(months())
-    for queues in (queue_throughput, queue_latency, rebalance, queue_memory):
-        console.print(queues())
-    console.print(inventories())
-    console.print(beside_a_table())
+    for name in names or TABLES:
+        for table in TABLES[name]:
+            console.print(table())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

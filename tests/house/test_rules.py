@@ -52,6 +52,7 @@ TASKS = {
     "services/queueing/sharing.py": "lanes end with the sharing that took them",
     "services/worker.py": "claims end with their worker",
     "services/nodes/images/keeper.py": "what it waits for ends with the wait",
+    "testing/day/people.py": "what people are about to do ends with their day",
     "services/nodes/made/errands.py": "steps of machines end with the making",
     "services/nodes/made/maker.py": "what it waits for ends with the wait",
     "services/nodes/probing.py": "probes end with the probing",

@@ -377,8 +377,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_idle(self) -> bool:
         """Return whether nothing here rests on what is known of any change."""
-        waits = self.deferred or self.parted or self.strayed or self.refusals
-        return not waits and not any(queue.items for queue in self.queues)
+        return not (self.deferred or self.parted or self.strayed or self.refusals or any(self.items()))
 
     def items(self) -> Iterator[tuple[Queue, Item]]:
         for queue in self.queues:

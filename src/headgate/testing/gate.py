@@ -27,7 +27,7 @@ from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
 from headgate.ports.occasions import Watched
 from headgate.ports.reporter import Reporter
-from headgate.ports.runner import Contact
+from headgate.ports.runner import Contact, Runner
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
@@ -133,10 +133,11 @@ class Gate:
 
 
 def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
-    """Who tells others what is reported, and has forges merge."""
+    """Return what tells others what is reported, has forges merge, and tells the figures of the whole."""
     found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
     forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
-    return [*(Courier(context, name, reporter).run for name, reporter in takers.items()), *forges]
+    told = (Courier(context, name, reporter).run for name, reporter in takers.items())
+    return [*told, *forges, partial(told_once, context, Figures().whole)]
 
 
 def _known(
@@ -174,12 +175,13 @@ async def gate(
     forges: Mapping[str, tuple[str, Connected]] | None = None,
     clouds: Mapping[str, str] | None = None,
     bound: bool = False,
+    machines: Runner | None = None,
 ) -> AsyncIterator[Gate]:
     """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
     is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
     `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: whose
     messages or objects start pipelines; `forges`: others than plain git, and what words pipelines have for them;
-    `clouds`: connections where machines are made, and their drivers."""
+    `clouds`: connections where machines are made, and their drivers; `machines`: runs builds, in place of `jobs`."""
     store = Store(backend)
     context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
@@ -196,7 +198,7 @@ async def gate(
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,
-        "executor": Executor(context, runner, builds_max=builds_max, nodes=_asking(context, scheduler)).run,
+        "executor": Executor(context, machines or runner, builds_max=builds_max, nodes=_asking(context, scheduler)).run,
         "scheduler": scheduler.run,
         "web": Recorder(context, recording or history).run,
     }
@@ -206,7 +208,6 @@ async def gate(
         works.append(serve(context, "web", Publisher(context, Posts(poster)).run, stop))
     takers = {name: reporter for name, (_, reporter) in (reporting or {}).items()}
     works += [serve(context, "web", body, stop) for body in _couriers(context, takers)]
-    works.append(serve(context, "web", partial(told_once, context, Figures().whole), stop))
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -144,8 +144,7 @@ class PipelineRunner:
         self._looked, self._settled, self._littered = (), False, bool(entries)
 
     async def _tidy(self, guard: At) -> None:
-        """What a turn cut short left half-written goes, once the next has taken up of it what it wants, too; so do
-        requests that it left to nobody."""
+        """What a turn cut short left half-written, or asked of others, goes once the next took up what it wants."""
         for _ in range(DISOWN_ATTEMPTS_MAX):
             if await disowned(self._context, self.tenant, self.name, awaited(self._state), guard):
                 break
@@ -325,7 +324,7 @@ class PipelineRunner:
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
         shut = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
         rest = layouts, answered, *shut, self._state.disabled
-        return self._standings.counted(), rest, tuple(self._semaphores.versions())
+        return self._standings.counted(), rest, self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
         """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""

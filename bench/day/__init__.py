@@ -1,0 +1,1 @@
+"""A day at the size of OpenStack: `make bench day`."""

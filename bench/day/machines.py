@@ -1,0 +1,46 @@
+"""The process whose builds take their time and run nothing.
+
+`python -m bench.day.machines URL PROJECTS CHANGES MINUTE_S`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+
+from headgate.base.tasks import run_until
+from headgate.map.places import Map
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.services.membership import serve
+from headgate.store.etcd.backend import EtcdBackend
+from headgate.store.store import Store
+from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.day.machines import Machines
+from headgate.testing.day.plan import Plan
+
+BUILDS_MAX = 2_000
+"""At a time; no build waits for a machine."""
+
+
+async def main(url: str, plan: Plan, minute_s: float) -> None:
+    """Work until SIGTERM, then print how many builds there were and how many requests they cost."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    kind = EtcdBackend if url.startswith("etcd") else ZooKeeperBackend
+    backend = await kind.open(url)
+    store = Store(backend)
+    context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
+    machines = Machines(plan, minute_s)
+    executor = Executor(context, machines, builds_max=BUILDS_MAX)
+    await run_until(stop, context.mirror.run(), serve(context, "executor", executor.run, stop))
+    print(json.dumps({"builds": machines.ran, "requests": store.counts.commits + store.counts.reads}), flush=True)
+    await backend.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Plan(int(sys.argv[2]), int(sys.argv[3])), float(sys.argv[4])))

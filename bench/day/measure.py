@@ -1,0 +1,131 @@
+"""One run of a day: what it cost for each change, and how long changes waited for Headgate."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.day.past import Past, Times
+from bench.day.processes import Running, Usage, running
+from headgate.base.tasks import end
+from headgate.testing.day.configuration import NEVER, tenants
+from headgate.testing.day.hub import Hub
+from headgate.testing.day.people import People
+from headgate.testing.day.plan import Plan
+
+PACE_S = 0.4
+"""Seconds for each change: 2,000 come in 800 s, so a day is 108 times as fast."""
+MINUTE_S = 60 * PACE_S * 2_000 / 86_400
+"""What a minute of a build lasts."""
+PATIENCE_S = 20.0
+START_S, DAY_MAX_S = 900.0, 3_600.0
+RESTING_S, BEGUN_MIN = 0.05, 20
+"""CPU seconds in three seconds of who rests; store requests of a scheduler that has begun."""
+LIVING = ("scheduler", "merger")
+
+
+class Day(NamedTuple):
+    """What a run came to."""
+
+    projects: int
+    changes: int
+    schedulers: int
+    builds: int
+    buildsets: int
+    wall_s: float
+    start: dict[str, Usage]
+    """Kind -> what it used until the first change could come."""
+    used: dict[str, Usage]
+    """Kind -> what it used from then on."""
+    checked_s: Times
+    gated_s: Times
+    landed_s: Times
+    load: tuple[float, float]
+    """The machine's, of the last minute, when the day began and ended."""
+
+
+def measure(projects: int, changes: int, schedulers: int = 1, store: str = "etcd", periodic: bool = True) -> Day:
+    """Let a day go by.  Raises RuntimeError or TimeoutError where it does not end well."""
+    plan = Plan(projects, changes)
+    with tempfile.TemporaryDirectory(prefix="day-", dir=os.environ.get("DAY_DIR")) as name:
+        root = Path(name)
+        hub = Hub(root / "hub", plan, _soon(projects, changes) if periodic else NEVER)
+        (root / "tenants.yaml").write_text(tenants(plan))
+        with running(root, store) as here:
+            here.start("merger", 1)
+            here.start("scheduler", schedulers)
+            here.start_machines(plan, MINUTE_S)
+            try:
+                return asyncio.run(_day(plan, hub, here, root))
+            finally:
+                _kept(root)
+
+
+async def _day(plan: Plan, hub: Hub, here: Running, root: Path) -> Day:
+    past = Past(root / "history.sqlite")
+    people = People(hub, plan, plan.changes_count * PACE_S, PATIENCE_S)
+    await _started(here)
+    start, load, began = here.used(), os.getloadavg()[0], time.monotonic()
+    following = asyncio.ensure_future(past.follow(people.tell))
+    coming = asyncio.ensure_future(people.day())
+    try:
+        async with asyncio.timeout(DAY_MAX_S):
+            await asyncio.wait({following, coming}, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                await following
+            await coming
+            await past.quiet()
+    except TimeoutError as late:
+        raise TimeoutError(f"{len(people.open)} changes are open: {people.open[:20]}") from late
+    finally:
+        await end(following, coming)
+    wall_s, used = time.monotonic() - began, here.used()
+    return Day(
+        plan.projects_count,
+        plan.changes_count,
+        len(here.programs["scheduler"]),
+        *past.counted(),
+        wall_s,
+        start,
+        {kind: usage.since(start[kind]) for kind, usage in used.items()},
+        past.requested(people.proposed_s, "check"),
+        past.requested(people.approved_s, "gate"),
+        past.landed(plan),
+        (load, os.getloadavg()[0]),
+    )
+
+
+async def _started(here: Running) -> None:
+    """Wait until the configuration is in force, all projects were looked at, and nobody is busy any more."""
+    end_s, before = time.monotonic() + START_S, list[Usage]()
+    while time.monotonic() < end_s:
+        await asyncio.sleep(3)
+        with suppress(OSError):  # they do not serve their figures yet
+            used = here.used()
+            now = [used[kind] for kind in LIVING]
+            pairs = zip(now, before, strict=True) if before else ()
+            rest = [one.cpu_s - other.cpu_s < RESTING_S and one.git_s == other.git_s for one, other in pairs]
+            before = now
+            if rest and all(rest) and now[0].requests > BEGUN_MIN:
+                return
+    raise TimeoutError("the schedulers do not come to rest")
+
+
+def _soon(projects: int, changes: int) -> str:
+    """Return a line of cron: in the afternoon of the day."""
+    moment = datetime.now(UTC) + timedelta(seconds=30 + projects / 10 + 0.6 * changes * PACE_S)
+    return f"{moment.minute} {moment.hour} * * * {moment.second}"
+
+
+def _kept(root: Path) -> None:
+    """Copy what the processes printed to where `DAY_LOGS` says."""
+    if place := os.environ.get("DAY_LOGS"):
+        for log in root.glob("*/output"):
+            Path(place).mkdir(parents=True, exist_ok=True)
+            (Path(place) / log.parent.name).write_bytes(log.read_bytes())

@@ -1,0 +1,91 @@
+"""What the history says of a day: results as they come, and how much time Headgate added."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from headgate.testing.day.people import Ended
+from headgate.testing.day.plan import Plan
+
+LOOK_S = 0.25
+"""Between looks at the history, which are people's."""
+QUIET_LOOKS = 12
+"""After so many looks without anything new the day is over."""
+Times = tuple[float, float]
+"""p50 and p95, in seconds."""
+
+
+class Past:
+    def __init__(self, file: Path) -> None:
+        self._file, self._seen, self._looks = file, 0, 0
+        self._is_quiet = asyncio.Event()
+
+    async def follow(self, told: Callable[[Ended], None]) -> None:
+        """Until cancelled."""
+        while True:
+            found = self._new() if self._file.exists() else []
+            self._looks = 0 if found else self._looks + 1
+            if self._looks >= QUIET_LOOKS:
+                self._is_quiet.set()
+            for one in found:
+                told(one)
+            await asyncio.sleep(LOOK_S)
+
+    async def quiet(self) -> None:
+        """Wait until nothing has ended for a while."""
+        self._looks = 0
+        self._is_quiet.clear()
+        await self._is_quiet.wait()
+
+    def _new(self) -> list[Ended]:
+        try:
+            rows = self._ask(
+                "SELECT number, change, pipeline, result, final FROM buildset WHERE number > ? ORDER BY number",
+                self._seen,
+            )
+        except sqlite3.OperationalError:  # it has no tables yet, or is being written
+            return []
+        self._seen = rows[-1][0] if rows else self._seen
+        return [
+            Ended(change or "", pipeline, result) for _, change, pipeline, result, final in rows if result and final
+        ]
+
+    def _ask(self, question: str, *given: object) -> list[tuple]:  # type: ignore[type-arg]  # of any columns
+        with sqlite3.connect(f"file:{self._file}?mode=ro", uri=True, timeout=30) as connection:
+            return connection.execute(question, given).fetchall()
+
+    def counted(self) -> tuple[int, int]:
+        """Return how many builds and buildsets ended."""
+        return tuple(self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("build", "buildset"))  # type: ignore[return-value]
+
+    def requested(self, since_s: Mapping[str, float], pipeline: str) -> Times:
+        """Return how long it was from what somebody did until the first build of the change began."""
+        question = """SELECT buildset.change, min(build.start_ms) FROM build JOIN buildset
+            ON buildset.uuid = build.buildset WHERE pipeline = ? AND build.start_ms > 0 GROUP BY buildset.change"""
+        began = dict(self._ask(question, pipeline))
+        return _times([began[topic] / 1000 - at_s for topic, at_s in since_s.items() if topic in began])
+
+    def landed(self, plan: Plan) -> Times:
+        """Return how long it was until a change had landed, from when its last build and whatever is ahead of it in its
+        queue had ended."""
+        queue = {one.topic: one.project.queue or one.project.name for one in plan.proposals}
+        question = """SELECT buildset.change, buildset.result, ended_ms, max(build.end_ms) FROM buildset
+            LEFT JOIN build ON buildset.uuid = build.buildset
+            WHERE pipeline = 'gate' AND buildset.final GROUP BY buildset.uuid ORDER BY ended_ms"""
+        found, before_ms = list[float](), defaultdict[str, int](int)
+        for topic, result, ended_ms, built_ms in self._ask(question):
+            ready_ms = max(built_ms or 0, before_ms[queue[topic]])
+            if result == "SUCCESS" and built_ms:
+                found.append((ended_ms - ready_ms) / 1000)
+            before_ms[queue[topic]] = ended_ms
+        return _times(found)
+
+
+def _times(found: list[float]) -> Times:
+    parts = statistics.quantiles(found, n=20)
+    return parts[9], parts[18]

@@ -1,0 +1,129 @@
+"""What happens in a day, drawn from a seed: which projects there are, which changes come, when, and what is wrong with
+them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+HOST, CONNECTION, TENANT = "git.example", "local", "day"
+HOURS = (2, 2, 2, 2, 2, 3, 4, 6, 8, 10, 10, 9, 8, 10, 11, 11, 10, 8, 6, 5, 4, 3, 3, 2)
+"""How many changes come in each hour of the day, as parts of all."""
+SHARED = 16
+"""One project in so many is of the large shared queue; their changes are the more frequent."""
+FAMILY, FAMILIES = 5, 8
+"""Projects that share a queue of their own, and how many such families there are."""
+STABLE = 3
+"""One project in so many has a stable branch."""
+POPULAR = 0.6
+"""How steep the popularity of projects is: the change rate of the nth falls with n to this power."""
+DEPENDING, FAILING, FLAKY, ABANDONED, DOCS, CONFIGURING, BACKPORTS = 0.10, 0.06, 0.04, 0.03, 0.15, 0.03, 0.10
+"""Parts of changes: with a Depends-On footer, wrong until the second patchset, failing once in the gate, given up,
+only of documentation, of a project's own jobs, and for a stable branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    name: str
+    number: int
+    queue: str
+    """Empty: its own."""
+    stable: bool
+
+    @property
+    def canonical(self) -> str:
+        return f"{HOST}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    number: int
+    at: float
+    """When it comes, as a part of the day."""
+    project: Project
+    branch: str
+    kind: str
+    """code, docs or jobs."""
+    needs: int | None = None
+    """The number of the change that its footer names."""
+    fails: bool = False
+    """Its first patchset fails in check."""
+    flaky: bool = False
+    """It fails the first time in the gate."""
+    abandoned: bool = False
+    """Nobody wants it in the end."""
+    later: float = 0.0
+    """How long until it is approved, as a part of the longest time that people take."""
+
+    @property
+    def topic(self) -> str:
+        return f"t{self.number}"
+
+    def message(self, patchset: int, needed: Proposal | None) -> str:
+        """Return what its author writes."""
+        lines = [f"Change {self.number} of {self.project.name}", "", f"Patchset {patchset}."]
+        if needed is not None:
+            lines += ["", f"Depends-On: {needed.project.name}/{needed.branch}/{needed.topic}"]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A day of so many projects and changes; the same for the same seed."""
+
+    projects_count: int
+    changes_count: int
+    seed: int = 1
+
+    @cached_property
+    def projects(self) -> tuple[Project, ...]:
+        """Return those that changes are for, the busiest first; the one with the pipelines is not among them."""
+        return tuple(
+            Project(f"org/p{n:04}", n, _queue(n), stable=n % STABLE == 0) for n in range(self.projects_count - 1)
+        )
+
+    @cached_property
+    def proposals(self) -> tuple[Proposal, ...]:
+        """Return the changes in the order in which they come."""
+        chance, found = random.Random(self.seed), list[Proposal]()
+        at = sorted(self._moment(chance) for _ in range(self.changes_count))
+        weights = list(accumulate(_rate(project) for project in self.projects))
+        for number in range(self.changes_count):
+            (project,) = chance.choices(self.projects, cum_weights=weights)
+            found.append(self._proposal(chance, number, at[number], project, found))
+        return tuple(found)
+
+    @property
+    def needed(self) -> dict[int, Proposal]:
+        """Return change -> the one that it needs."""
+        return {one.number: self.proposals[one.needs] for one in self.proposals if one.needs is not None}
+
+    @staticmethod
+    def _moment(chance: random.Random) -> float:
+        (hour,) = chance.choices(range(len(HOURS)), HOURS)
+        return (hour + chance.random()) / len(HOURS)
+
+    @staticmethod
+    def _proposal(chance: random.Random, number: int, at: float, project: Project, before: list[Proposal]) -> Proposal:
+        drawn, later = chance.random(), chance.random()
+        backport = project.stable and chance.random() < BACKPORTS
+        (kind,) = chance.choices(("docs", "jobs", "code"), (DOCS, CONFIGURING, 1 - DOCS - CONFIGURING))
+        wrong = (drawn < FAILING, FAILING <= drawn < FAILING + FLAKY, drawn > 1 - ABANDONED)
+        wrong = wrong if kind == "code" else (False, False, wrong[2])
+        lately = [one for one in before[-20:] if not one.abandoned]
+        needs = chance.choice(lately).number if lately and chance.random() < DEPENDING else None
+        branch = "stable/2026" if backport else "master"
+        return Proposal(number, at, project, branch, kind, needs, *wrong, later)
+
+
+def _queue(number: int) -> str:
+    if number % SHARED == 0:
+        return "integrated"
+    family = number // FAMILY
+    return f"family-{family}" if family % 4 == 1 and family < 4 * FAMILIES else ""
+
+
+def _rate(project: Project) -> float:
+    return float((project.number + 5) ** -POPULAR)

@@ -1,0 +1,111 @@
+"""A small day of a large organisation: everything lands, and costs no more than it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.base.tasks import end
+from headgate.map.records import Finished, HandAction
+from headgate.ports.observer import Nobody
+from headgate.store.memory import MemoryBackend
+from headgate.testing.day.configuration import tenants
+from headgate.testing.day.hub import Hub
+from headgate.testing.day.machines import Machines
+from headgate.testing.day.people import Ended, People
+from headgate.testing.day.plan import Plan
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import gate
+
+CHANGES = 8
+REQUESTS_MAX = 90
+"""Of a change, with its check, its gate, what is published of it, and all that was tried again."""
+
+
+class Lived(NamedTuple):
+    people: People
+    hub: Hub
+    builds: int
+    requests: int
+    turns: Counter[str]
+    """Pipeline -> its turns without any event."""
+
+
+class _Turns(Nobody):
+    """Counts turns that no event is taken up in."""
+
+    def __init__(self) -> None:
+        self.idle = Counter[str]()
+
+    def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
+        self.idle[pipeline] += not events
+
+
+@dataclass(slots=True)
+class _History:
+    """Tells people what has ended."""
+
+    told: asyncio.Queue[Ended] = field(default_factory=asyncio.Queue)
+
+    async def keep(self, action: HandAction) -> None:
+        """Nobody does anything by hand."""
+
+    async def record(self, finished: Finished) -> None:
+        if finished.result and finished.final:
+            self.told.put_nowait(Ended(finished.change.topic, finished.pipeline, finished.result))
+
+    async def tell(self, people: People) -> None:
+        while True:
+            people.tell(await self.told.get())
+
+
+async def lived(root: Path, plan: Plan) -> Lived:
+    hub, machines, history = Hub(root / "hub", plan), Machines(plan, 0.0), _History()
+    people = People(hub, plan, 0.0, 0.0)
+    names = [project.canonical for project in plan.projects]
+    running = gate(
+        root, root / "hub", MemoryBackend(), tenants(plan), machines=machines, recording=history, builds_max=500
+    )
+    async with running as one:
+        await one.looked_at(*names)
+        counts, turns = one.context.store.counts, _Turns()
+        one.context.observer = turns
+        before = counts.commits + counts.reads
+        telling = asyncio.ensure_future(history.tell(people))
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await people.day()
+        finally:
+            await end(telling)
+        return Lived(people, hub, machines.ran, counts.commits + counts.reads - before, turns.idle)
+
+
+async def test_a_small_day_lands_all_that_is_wanted_and_costs_no_more_with_more_projects(tmp_path: Path) -> None:
+    few = await lived(tmp_path / "few", Plan(8, CHANGES))
+    plan = Plan(32, CHANGES)
+    many = await lived(tmp_path / "many", plan)
+    wanted = [one for one in plan.proposals if not one.abandoned]
+    assert sorted(many.people.landed) == sorted(one.topic for one in wanted)
+    assert all(many.hub.has(one) for one in wanted)
+    assert not any(many.hub.has(one) for one in plan.proposals if one.abandoned)
+    assert many.builds >= 6 * len(wanted)
+    for one in (few, many):
+        assert one.requests / CHANGES <= REQUESTS_MAX, (one.requests, one.builds)
+        assert one.turns["experimental"] + one.turns["tag"] <= 6, one.turns  # they hold nothing, and decide nothing
+
+
+def test_a_plan_has_what_a_day_of_openstack_has() -> None:
+    plan = Plan(1_281, 2_000)
+    proposals = plan.proposals
+    assert len(plan.projects) == 1_280  # and the one with the pipelines
+    assert Plan(1_281, 2_000).proposals == proposals
+    depending = sum(one.needs is not None for one in proposals) / len(proposals)
+    failing = sum(one.fails or one.flaky for one in proposals) / len(proposals)
+    assert 0.08 < depending < 0.12
+    assert 0.06 < failing < 0.12
+    assert all(plan.proposals[one.needs].number < one.number for one in proposals if one.needs is not None)
+    evening, afternoon = (sum(low <= one.at < high for one in proposals) for low, high in ((0.9, 1), (0.55, 0.65)))
+    assert afternoon > 2 * evening
