@@ -6,10 +6,13 @@ import asyncio
 from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
+from headgate.config.model import FrozenJob
+from headgate.gate.carry import CARRIED_MAX, CARRIED_MAX_MS
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
+from headgate.testing.plays import Play
 from headgate.testing.repositories import Repositories, run_git
 
 PIPELINES = """
@@ -83,6 +86,27 @@ async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path
         repositories.approve("code/other", "honest")
         await landed(repositories)
     history.close()
+
+
+def test_whoever_has_others_started_anew_again_and_again_keeps_no_more_of_their_builds_alive() -> None:
+    """Somebody proposes what fails, or takes it back, at once and without end."""
+    jobs = tuple(FrozenJob(name=f"j{n}", reuse=True) for n in range(CARRIED_MAX + 10))
+    play = Play(*jobs)
+    play.heads = {"p": "1" * 40, "q": "2" * 40}
+    for n in range(10):
+        play.approve(f"{n}")
+    play.propose(play.change("B", project="q"))
+    play.approve("B")
+    play.merges()
+    for n in range(10):
+        play.abandon(f"{n}")
+        own = [run for run in play.running.values() if run.spec.change.topic == "B"]
+        assert len(own) == len(play.item("B").carried) == CARRIED_MAX, "what is kept of an item has an end"
+    play._clock += CARRIED_MAX_MS
+    play.act()
+    assert not play.running and not play.item("B").carried, "and a time"
+    play.merges()
+    assert len(play.builds) == len(jobs)
 
 
 async def noted(repositories: Repositories, name: str, commit: str, pipeline: str, words: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
+from headgate.gate.report import CARRIED
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
@@ -23,6 +24,12 @@ REUSING = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    reu
 API, LIB = "git.example/code/api", "git.example/code/lib"
 
 
+def configured(repositories: Repositories, config: str) -> None:
+    repositories.write("config", {"zuul.yaml": config})
+    run_git("commit", "-qam", "reuse", at=repositories.work("config"))
+    run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
+
+
 async def until(what: str, true: Callable[[], bool]) -> None:
     """Wait for it; `what` is for who reads a failure."""
     async with asyncio.timeout(DEADLINE_S):
@@ -33,9 +40,7 @@ async def until(what: str, true: Callable[[], bool]) -> None:
 async def test_a_reset_because_of_another_repository_changes_nothing_for_what_does_not_use_it(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    repositories.write("config", {"zuul.yaml": REUSING})
-    run_git("commit", "-qam", "reuse", at=repositories.work("config"))
-    run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
+    configured(repositories, REUSING)
     history, go_on, ran = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}"), asyncio.Event(), list[BuildSpec]()
 
     async def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
@@ -68,6 +73,78 @@ async def test_a_reset_because_of_another_repository_changes_nothing_for_what_do
         assert again == ["both"], "of the two only this one has the repository whose change failed"
         await until("it is told", lambda: "gate" in repositories.note("code/lib", good))
         assert f"unit : SUCCESS (reused build {first})" in repositories.note("code/lib", good)
+    history.close()
+
+
+async def test_what_runs_when_another_repository_fails_runs_on_and_lands(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    configured(repositories, REUSING)
+    history, fails, ends = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}"), asyncio.Event(), asyncio.Event()
+
+    async def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        if spec.pipeline == "gate":
+            await (fails if spec.change.topic == "broken" else ends).wait()
+        result = "FAILURE" if spec.pipeline == "gate" and spec.change.topic == "broken" else "SUCCESS"
+        return BuildOutcome(spec.build, result, start_ms=1_000, end_ms=3_000, narrow=spec.job.reuse)
+
+    jobs = {"unit": unit, "both": unit}
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
+        run.context.history = history
+        await run.looked_at(API, LIB)
+        repositories.propose("code/api", "broken", {"a": "x\n"})
+        good = repositories.propose("code/lib", "good", {"a": "x\n"})
+        await run.runner.begun(2)
+        for name, topic in (("code/api", "broken"), ("code/lib", "good")):
+            repositories.approve(name, topic)
+            await in_gate(run, topic)
+        await run.runner.begun(6)
+        of = {(s.change.topic, s.job.name): s.build for s in run.runner.ran if s.pipeline == "gate"}
+        fails.set()
+        await run.runner.begun(7)
+        again = [spec.job.name for spec in run.runner.ran[6:]]
+        ends.set()
+        await until("it has landed", lambda: landed(repositories))
+        assert again == ["both"] and len(run.runner.ran) == 7, "the other one was not begun anew"
+        await until("it is told", lambda: "gate" in repositories.note("code/lib", good))
+        note = repositories.note("code/lib", good)
+        assert f"- unit : SUCCESS ({CARRIED})" in note and note.count(CARRIED) == 1
+
+        def kept() -> dict[str, str]:
+            return {e.path: e.value.decode() for e in run.context.mirror.under(run.context.map.tenant("example").path)}
+
+        await until("nothing is left of it", lambda: not any("/item/" in path for path in kept()))
+        async with asyncio.timeout(DEADLINE_S):
+            while (page := await history.build("example", of["good", "unit"])) is None or not page.final:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert page.result == "SUCCESS" and page.error_detail == CARRIED
+    history.close()
+
+
+async def test_a_check_that_is_asked_for_again_runs_only_what_failed(
+    tmp_path: Path, repositories: Repositories
+) -> None:
+    configured(repositories, REUSING + "- project: {name: ^code/.*, check: {jobs: [both]}}\n")
+    history, flaky = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}"), [True]
+
+    def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
+        result = "FAILURE" if spec.job.name == "both" and flaky[0] else "SUCCESS"
+        return BuildOutcome(spec.build, result, start_ms=1_000, end_ms=3_000, narrow=spec.job.reuse)
+
+    jobs = {"unit": unit, "both": unit}
+    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
+        run.context.history = history
+        await run.looked_at(API, LIB)
+        commit = repositories.propose("code/lib", "flaky", {"a": "x\n"})
+        await until("it has failed", lambda: "failed" in repositories.note("code/lib", commit))
+        assert sorted(spec.job.name for spec in run.runner.ran) == ["both", "unit"]
+        flaky[0] = False
+        repositories.propose("code/api", "beside", {"b": "y\n"})
+        await run.runner.begun(4)
+        run_git("push", "-q", "origin", f"{commit}:refs/recheck/master/flaky", at=repositories.work("code/lib"))
+        await until("it has passed", lambda: "(reused build" in repositories.note("code/lib", commit))
+        again = [spec.job.name for spec in run.runner.ran if spec.change.topic == "flaky"][2:]
+        assert again == ["both"] and "failed" not in repositories.note("code/lib", commit)
     history.close()
 
 

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.gate.actions import Action, Cancel
+from headgate.gate.carry import reset
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue
 from headgate.gate.gestures import has, kept_back, promoted, rerun, running
-from headgate.gate.graph import dependents
 from headgate.gate.landing import landed
 from headgate.gate.leave import commit_of, leave
-from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase, Queue, State, with_item, with_queue
+from headgate.gate.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by
 from headgate.gate.occasions import occasioned
 from headgate.gate.onebuild import CancelBuild, RerunBuild
@@ -23,10 +23,9 @@ from headgate.gate.readiness import guarded
 from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refusals import attempted
 from headgate.gate.report import knows
-from headgate.gate.returned.shape import checked
 from headgate.gate.ripples import rippled
-from headgate.gate.start import abandon, run
 from headgate.gate.triggers import triggers
+from headgate.gate.words import with_word, worded
 from headgate.gate.work import (
     Answer,
     BuildEnded,
@@ -53,8 +52,10 @@ def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, a
             return occasioned(state, event, event.change.occasion, world, asked)
         case TriggerEvent():
             return triggered(state, event, world, asked)
-        case MergeAnswer() | LandAnswer() | BuildEnded() | BuildPaused() | BuildFailing():
+        case MergeAnswer() | LandAnswer():
             return answered(state, event, world, asked)
+        case BuildEnded() | BuildPaused() | BuildFailing():
+            return worded(state, event, world, asked)
         case Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, asked, exempt=exempt, by_hand=by_hand)
@@ -125,8 +126,7 @@ def _moved(state: State, update: Change, world: World, asked: list[Action]) -> S
             if buildset is not None and buildset.ahead in resting:
                 resting.add(buildset.id)
             if buildset is not None and _lost_its_base(item, buildset, update, old=old):
-                abandon(item, asked)
-                item = replace(item, buildset=None)
+                item = reset(item, world, asked)
             items.append(item)
         if any(after is not before for after, before in zip(items, queue.items, strict=True)):
             state = with_queue(state, replace(queue, items=tuple(items)))
@@ -197,14 +197,13 @@ def stopped(state: State, work: CancelBuild, world: World, asked: list[Action]) 
     if found is None:
         return state
     queue, item, build = found
-    assert item.buildset is not None, "it has a build"
     asked.append(Cancel(build.id, build=True))
     outcome = BuildOutcome(build.id, result="CANCELED", error=work.why)
-    ended = _built(item, item.buildset, BuildEnded(item.buildset.id, build.job, outcome), world, asked)
-    return with_queue(state, with_item(queue, replace(item, buildset=ended)))
+    ended = BuildEnded(item.buildset.id if item.buildset is not None else "", build.job, outcome)
+    return with_queue(state, with_item(queue, with_word(item, ended, world, asked)))
 
 
-def answered(state: State, answer: Answer, world: World, asked: list[Action]) -> State:
+def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, asked: list[Action]) -> State:
     found = next(((q, i, b) for q, i in state.items() if (b := i.buildset) and b.id == answer.buildset), None)
     if found is None:
         return state
@@ -214,12 +213,6 @@ def answered(state: State, answer: Answer, world: World, asked: list[Action]) ->
             queue = with_item(queue, replace(item, buildset=_merged(queue, item, buildset, answer)))
         case LandAnswer():
             return _answered_landing(state, queue, item, answer, world, asked)
-        case BuildEnded():
-            queue = with_item(queue, replace(item, buildset=_built(item, buildset, answer, world, asked)))
-        case BuildPaused():
-            queue = with_item(queue, replace(item, buildset=_paused(buildset, answer)))
-        case BuildFailing():
-            queue = with_item(queue, replace(item, buildset=_failing(buildset, answer)))
         case _:
             assert_never(answer)
     return with_queue(state, queue)
@@ -249,55 +242,3 @@ def _answered_landing(
         return state
     state = dequeued(state, next.change.key, world, asked)
     return enqueue(state, next.change, next.event, world, asked, exempt=next.by_hand)
-
-
-def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, asked: list[Action]) -> BuildSet:
-    build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
-    if build is None or build.id != outcome.build or build.result is not None:
-        return buildset
-    job = next(j for j in buildset.jobs if j.id == answer.job)
-    result = "FAILURE" if build.pre_fail and outcome.result == "SUCCESS" else outcome.result
-    again = result is None and build.attempt < job.attempts_max
-    if build.paused and result != "SUCCESS":
-        buildset = _without_dependents(buildset, build, asked, ended=again)
-    if again:
-        next_one = run(item, buildset, job, build.attempt + 1, world, asked, given=build.given)
-        return replace(buildset, builds={**buildset.builds, job.id: next_one})
-    ended = replace(
-        build,
-        result=result or "RETRY_LIMIT",
-        error=outcome.error,
-        start_ms=outcome.start_ms,
-        end_ms=outcome.end_ms,
-        log_url=checked(outcome.data).log_url or "",
-        data=outcome.data,
-        secret=outcome.secret,
-        image=outcome.image,
-        narrow=outcome.narrow,
-        excerpt=outcome.excerpt if result not in FINAL_GOOD else "",
-    )
-    return replace(buildset, builds={**buildset.builds, job.id: ended})
-
-
-def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
-    build = buildset.builds.get(answer.job)
-    if build is None or build.id != answer.build or build.result is not None or build.paused:
-        return buildset
-    data = BuildOutcome(build.id, data=answer.data).fit().data
-    paused = replace(build, paused=True, data=data, secret=answer.secret)
-    return replace(buildset, builds={**buildset.builds, build.job: paused})
-
-
-def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
-    build = buildset.builds.get(answer.job)
-    if build is None or build.id != answer.build or build.result is not None:
-        return buildset
-    return replace(buildset, builds={**buildset.builds, build.job: replace(build, pre_fail=True)})
-
-
-def _without_dependents(buildset: BuildSet, build: Build, asked: list[Action], *, ended: bool) -> BuildSet:
-    """Stop what runs beside a paused build that is gone: it has lost what it rested on; `ended`: and what has ended."""
-    names = dependents(buildset, build.job)
-    lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
-    asked.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)
-    return replace(buildset, builds={n: b for n, b in buildset.builds.items() if n not in lost})

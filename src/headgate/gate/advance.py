@@ -14,6 +14,7 @@ from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
 from headgate.gate.actions import Action, Cancel, Report, Resume
 from headgate.gate.again import reused
+from headgate.gate.carry import Match, settled
 from headgate.gate.change import Change
 from headgate.gate.imagework import of_images
 from headgate.gate.model import FAIL_FAST, Build, BuildSet, Item, State
@@ -84,8 +85,12 @@ class Permits:
 def holders(state: State) -> Iterator[tuple[str, str, str]]:
     """(semaphore, buildset, job) of every build under way."""
     for _, item in state.items():
+        own = {build.id for build in item.buildset.builds.values()} if item.carried and item.buildset else ()
+        for one in item.carried:
+            if one.build.result is None and one.build.id not in own:
+                yield from ((name, one.build.origin, one.build.job) for name in one.semaphores)
         if item.buildset is not None and item.buildset.semaphores:
-            yield from ((semaphore, item.buildset.id, job) for semaphore, job in item.buildset.semaphores)
+            yield from item.buildset.semaphores
 
 
 def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
@@ -170,19 +175,21 @@ def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: Wor
     """Skips and starts until nothing more can be; a job that needs nobody ends at once and frees others."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
-        return item
+        return settled(item, None, world, asked) if item.carried else item
+    match = Match(item)
     if len(buildset.builds) < len(buildset.jobs) or buildset.graph.fail_fast:
-        buildset = _begun(item, buildset, ahead, permits, world, asked)
+        buildset = _begun(match, buildset, ahead, permits, world, asked)
     buildset = _resumed(buildset, asked)
-    return item if buildset is item.buildset else replace(item, buildset=buildset)
+    item = item if buildset is item.buildset else replace(item, buildset=buildset)
+    return settled(item, match, world, asked) if item.earlier else item
 
 
 def _begun(
-    item: Item, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
+    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
 ) -> BuildSet:
     for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
         before = buildset
-        buildset = _round(item, buildset, ahead, permits, world, asked)
+        buildset = _round(match, buildset, ahead, permits, world, asked)
         if buildset is before or len(buildset.builds) == len(before.builds):
             break
     return buildset
@@ -197,8 +204,9 @@ def _resumed(buildset: BuildSet, asked: list[Action]) -> BuildSet:
 
 
 def _round(
-    item: Item, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
+    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]
 ) -> BuildSet:
+    item = match.item
     if buildset.graph is not None and buildset.graph.fail_fast and buildset.job_failed:
         return _stop_the_rest(buildset, asked)
     instead = reused(item, buildset, world)
@@ -216,7 +224,7 @@ def _round(
             id = derived(buildset.id, job.id, "required")
             builds[job.id] = Build(id, job.id, result="FAILURE", voting=job.voting, error=needs.failed)
         elif not needs.waits and job.id not in builds:
-            before = _instead(item, buildset, job, needs.artifacts, world)
+            before = _instead(match, buildset, job, needs.artifacts, permits, world)
             if before is None:
                 continue
             if before.id:
@@ -233,12 +241,21 @@ def _round(
 
 
 def _instead(
-    item: Item, buildset: BuildSet, job: FrozenJob, given: tuple[dict[str, object], ...], world: World
+    match: Match,
+    buildset: BuildSet,
+    job: FrozenJob,
+    given: tuple[dict[str, object], ...],
+    permits: Permits,
+    world: World,
 ) -> Build | None:
-    """See `reuse.stands_for`; nothing stands for what somebody had run once more."""
-    if not job.reuse or job.id in buildset.again:
-        return NOTHING
-    return stands_for(buildset, job, begun(item, buildset, job, 1, world, given), world)
+    """Return what goes on in the place of the job's build, or stands for it (`reuse.stands_for`); nothing does for what
+    somebody had run once more."""
+    asked = job.reuse and job.id not in buildset.again
+    fresh = begun(match.item, buildset, job, 1, world, given) if asked else None
+    if fresh is not None and (goes_on := match.of(fresh)) is not None:
+        return goes_on
+    permits.taken.subtract(match.given_up(job.id))
+    return stands_for(buildset, job, fresh, world) if fresh is not None else NOTHING
 
 
 def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from headgate.gate.actions import WAITS, Action, Faulty, Record, Report
 from headgate.gate.advance import Permits, advance_jobs, freeze
+from headgate.gate.carry import reset, settled
 from headgate.gate.change import Change
 from headgate.gate.closing import Closing, closing_of
 from headgate.gate.enqueue import needed_item
@@ -91,7 +92,8 @@ def _alone_and_begun(queue: Queue) -> bool:
     if not queue.dynamic or len(queue.items) != 1:
         return False
     buildset = queue.items[0].buildset
-    return buildset is not None and buildset.begun and not buildset.waits and _alone(queue.items[0])
+    carries = bool(queue.items[0].earlier)
+    return buildset is not None and buildset.begun and not buildset.waits and not carries and _alone(queue.items[0])
 
 
 def _waits_for_room(queue: Queue, room: Room) -> bool:
@@ -121,7 +123,7 @@ def settle_queue(
                 queue = dismiss(queue, item, obstacle, world, asked)
                 continue
         works = admitted and active(queue, len(kept))
-        if works or item.buildset is not None:
+        if works or item.buildset is not None or item.carried:
             item = _look(item, obstacle, queue.landed, base, works, permits, world, asked)
             if _finished(item, base):
                 if _lands(item, world) and world.disabled and not item.landed:
@@ -176,13 +178,13 @@ def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Un
         return queue, None
     if wanted.problems:
         return queue, Unready(Obstacle.LACKING, "; ".join(wanted.problems))
-    abandon(item, asked)
+    item = reset(item, world, asked)
     had = dict(zip(_patchsets(one.changes for one in before), before, strict=True))
     fresh = (
         had.get(names) or needed_item(item, group, world)
         for names, group in zip(_patchsets(wanted.ahead), wanted.ahead, strict=True)
     )
-    return replace(queue, items=(*fresh, replace(item, buildset=None, trouble=""))), None
+    return replace(queue, items=(*fresh, replace(item, trouble=""))), None
 
 
 def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:
@@ -207,7 +209,8 @@ def _look(
 ) -> Item:
     """The item after everything that can be done for it on this base."""
     buildset = item.buildset
-    if buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed) and _alone(item):
+    stays = buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed)
+    if stays and not item.earlier and _alone(item):
         return item  # as nearly all are at nearly every look
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
@@ -217,12 +220,13 @@ def _look(
     if stale or item.trouble:
         if not works:
             abandon(item, asked)
-            return replace(item, trouble="", buildset=None)
+            return replace(item, trouble="", buildset=None, carried=(), earlier={})
         item = start(item, base, world, asked)
     buildset = item.buildset
     if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
         frozen = item if buildset.graph else freeze(item, base, world, asked)
         return advance_jobs(frozen, base.items, permits, world, asked)
+    item = settled(item, None, world, asked)
     if buildset is not None and buildset.waits:  # it takes no place that comes free, and keeps none from others
         item = replace(item, buildset=replace(buildset, waits=()))
     return item

@@ -13,8 +13,9 @@ from headgate.gate.admission import IN_LINE, foreign, weigh
 from headgate.gate.asking import ruled_out, unmet
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.leave import leave
-from headgate.gate.model import BuildSet, Deferred, Item, Phase, Queue, State, Successor, with_item, with_queue
+from headgate.gate.model import BuildSet, Item, Phase, Queue, State, Successor, with_item, with_queue
 from headgate.gate.needs import needed_by, needs
+from headgate.gate.outside import Deferred
 from headgate.gate.queues import queue_in, queue_name
 from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part

@@ -23,8 +23,8 @@ from headgate.gate.world import World
 def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
     """Return the build with this id, while it has no result."""
     for queue, item in state.items():
-        for found in item.buildset.builds.values() if item.buildset is not None else ():
-            if found.id == build and found.result is None:
+        for found in item.under_way:
+            if found.id == build:
                 return queue, item, found
     return None
 
@@ -90,7 +90,8 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
                 item = _exempted(item, work.keys)
             if displaced:
                 abandon(item, asked)
-                item = replace(item, id=derived(item.id, "promoted", work.id), buildset=None, trouble="")
+                fresh_id = derived(item.id, "promoted", work.id)
+                item = replace(item, id=fresh_id, buildset=None, trouble="", carried=(), earlier={})
             fresh.append(item)
         if displaced or exempt:
             state = with_queue(state, replace(queue, items=tuple(fresh)))

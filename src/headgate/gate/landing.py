@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.gate.actions import ALARM, LANDED, Action, Land, Mark, Report
 from headgate.gate.asking import demands
+from headgate.gate.carry import reset
 from headgate.gate.change import Change
 from headgate.gate.leave import commit_of, leave, with_landed
 from headgate.gate.model import Item, Landed, Queue, with_item
 from headgate.gate.readiness import heeds_vetoes, leases, needs_approval
 from headgate.gate.report import text
-from headgate.gate.start import abandon
 from headgate.gate.work import Demands, LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.world import World
 
@@ -115,7 +115,7 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
         marked = (one for one in done if one.change.number and not _merged(one.change, world))
         asked.extend(_mark(item, one, world, early=len(step) < len(item.left)) for one in marked)
         if answer.differs:
-            queue = _unbelieved(queue, item, asked)
+            queue = _unbelieved(queue, item, world, asked)
             asked.append(_alarm(item, step[0], answer, world))
         if len(step) < len(item.left):
             item = replace(item, landed=item.landed + done, buildset=replace(buildset, landing=False))
@@ -151,13 +151,12 @@ def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Repo
     return Report(item.named(change, "differs"), work, world.pipeline.precedence, kind=ALARM)
 
 
-def _unbelieved(queue: Queue, item: Item, asked: list[Action]) -> Queue:
+def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
     """What rests on it is tested anew: the branch has not come to what was tested."""
     items = list(queue.items)
     for position, other in enumerate(items):
         if other.id != item.id and other.live and not (other.buildset is not None and other.buildset.landing):
-            abandon(other, asked)
-            items[position] = replace(other, buildset=None)
+            items[position] = reset(other, world, asked)
     return replace(queue, items=tuple(items))
 
 

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.gate.alarms import Parted, Strayed
 from headgate.gate.change import Change
+from headgate.gate.outside import Deferred, Refusal
 from headgate.gate.returned.sealed import Sealed
 from headgate.gate.returned.shape import NOTHING, Returned, checked
 from headgate.gate.returned.values import Unfit
@@ -73,6 +75,8 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """It was given no repositories but those that its job names: its executor says so."""
     excerpt: str = ""
     """The lines of its log that say why it failed."""
+    origin: str = ""
+    """The earlier buildset of its item that it was begun for; empty: it was begun for the one that has it."""
 
     @property
     def failed(self) -> bool:
@@ -94,6 +98,19 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             why = found.error or f"what the job returned cannot be used: {unfit}"
             return replace(found, result=result, error=why if result else "", data={}, log_url="")
         return found
+
+
+class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A build of an earlier base, which goes on until the inputs of its job on the new base are known."""
+
+    build: Build
+    name: str
+    """Of its job, whose definition on the new base may be another."""
+    nodeset: str = ""
+    provides: tuple[str, ...] = ()
+    semaphores: tuple[str, ...] = ()
+    """Those that it holds as long as it runs."""
+    since_ms: int = 0  # when its base was given up
 
 
 class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
@@ -159,10 +176,10 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return tuple(b for b in self.builds.values() if b.result is None and b.paused and not b.resumed)
 
     @cached_property
-    def semaphores(self) -> tuple[tuple[str, str], ...]:
-        """(semaphore, job) of every build under way, but for those that its executor takes."""
-        under_way = {b.job for b in self.builds.values() if b.result is None}
-        return tuple((name, job.id) for job in self.jobs if job.id in under_way for name in job.semaphores_first)
+    def semaphores(self) -> tuple[tuple[str, str, str], ...]:
+        """(semaphore, buildset it is held for, job) of every build under way, but for those that its executor takes."""
+        of = {b.job: b.origin or self.id for b in self.builds.values() if b.result is None}
+        return tuple((name, of[job.id], job.id) for job in self.jobs if job.id in of for name in job.semaphores_first)
 
 
 class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -213,6 +230,9 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a circle: the keys of those changes that `exempt` is said of."""
     landed: tuple[Landed, ...] = ()
     """Of a circle of several repositories: what has landed, while the rest has not."""
+    carried: tuple[Carried, ...] = ()
+    earlier: Mapping[str, RepoState] = {}
+    """Earlier buildset -> its state, as long as one of its builds goes on (`origins`)."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -240,6 +260,18 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def exempts(self, change: Change) -> bool:
         return self.exempt and (not self.spared or change.key in self.spared)
+
+    @property
+    def under_way(self) -> tuple[Build, ...]:
+        """All builds that have no result, also those of which it is not known yet whether they count."""
+        own = self.buildset.builds.values() if self.buildset is not None else ()
+        every = {build.id: build for build in (*(one.build for one in self.carried), *own)}
+        return tuple(build for build in every.values() if build.result is None)
+
+    @property
+    def origins(self) -> set[str]:
+        """Earlier buildsets of which a build goes on."""
+        return {build.origin for build in self.under_way if build.origin}
 
     def subjects(self, job: FrozenJob) -> tuple[Change, ...]:
         """Those of its changes that a job of it is for."""
@@ -280,52 +312,6 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """project -> the configuration that landed from here, until the layout has followed it."""
     dynamic: bool = False
     """Made for one change; goes when empty."""
-
-
-class Deferred(msgspec.Struct, frozen=True):
-    """A patchset that was refused only because what it needs has not landed, and comes in once that has."""
-
-    key: str
-    commit: str
-    event: str
-    """Id of the event that brought it."""
-
-
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A patchset that does not come in, and what its people were told of that."""
-
-    key: str
-    commit: str
-    event: str
-    """Id of the event that brought it."""
-    said: str = ""
-    """A digest of what was said last; empty: nothing was."""
-    told_ms: int = 0
-    """When that was, milliseconds since the epoch, UTC."""
-    due_ms: int = 0
-    """When it is to be said what holds then, if that is something else; 0: nothing is to be said."""
-
-
-class Parted(msgspec.Struct, frozen=True):
-    """A circle of several repositories of which a part has landed, and the rest could not."""
-
-    item: str
-    """The id of its item."""
-    landed: Mapping[str, str]
-    """Key of a change -> the commit that its branch came to."""
-    missing: tuple[str, ...]
-    """Keys of those that have not landed."""
-    since_ms: int
-
-
-class Strayed(msgspec.Struct, frozen=True):
-    """A change has landed as another tree than the one that was tested."""
-
-    key: str
-    commit: str
-    """What its branch came to, where that is known."""
-    branch: str
-    since_ms: int
 
 
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

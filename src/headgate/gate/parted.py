@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from headgate.gate.actions import Action, Record
+from headgate.gate.alarms import Parted, Strayed
 from headgate.gate.change import Change
-from headgate.gate.model import Item, Parted, State, Strayed
+from headgate.gate.model import Item, State
 from headgate.gate.world import World
 
 PARTED_MAX = 1_000

@@ -11,7 +11,8 @@ from headgate.gate.actions import Action
 from headgate.gate.change import Change
 from headgate.gate.enqueue import deferring
 from headgate.gate.leave import leave
-from headgate.gate.model import Deferred, Item, Queue, State, Unfollowed, with_queue
+from headgate.gate.model import Item, Queue, State, Unfollowed, with_queue
+from headgate.gate.outside import Deferred
 from headgate.gate.queues import queue_id, queue_name
 from headgate.gate.refs import takes_part
 from headgate.gate.world import World

@@ -16,7 +16,8 @@ from headgate.gate.actions import REFUSED, SETTLED, Action, Record, Report
 from headgate.gate.admission import weigh
 from headgate.gate.asking import lacking, rulings
 from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
-from headgate.gate.model import Refusal, State
+from headgate.gate.model import State
+from headgate.gate.outside import Refusal
 from headgate.gate.report import refusal
 from headgate.gate.work import ReportRequest
 from headgate.gate.world import World
@@ -125,17 +126,6 @@ def _later(state: State, world: World) -> frozenset[str]:
     parts, slice = -(-len(dear) // LOOKED_MAX), world.now_ms // SLICE_MS
     waiting = (one for place, one in enumerate(dear) if (place + slice) % parts)
     return frozenset(one.key for one in waiting if not one.due_ms or one.due_ms > world.now_ms)
-
-
-def left_ms(state: State, now_ms: int) -> int | None:
-    """Return after how long something is to be said, 0 or less where it is time; None: nothing waits for its time."""
-    return min((one.due_ms - now_ms for one in state.refusals if one.due_ms), default=None)
-
-
-def is_due(state: State, now_ms: int) -> bool:
-    """Return whether it is time to say something."""
-    left = left_ms(state, now_ms)
-    return left is not None and left <= 0
 
 
 def _corrected(one: Refusal, state: State, world: World, asked: list[Action]) -> Refusal | None:

@@ -157,13 +157,21 @@ def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
     elif build.result is not None and build.result not in FINAL_GOOD and job.failure_message:
         word = line(job.failure_message)
     url = build_url(build, world)
-    error = f" {_hanging(build.error)}" if build.error else ""
+    error = f" {_hanging(words)}" if (words := error_of(build)) else ""
     error = f" ({error[1:]})" if error and build.result == "SUCCESS" else error
     took = f" in {duration(build.end_ms - build.start_ms)}" if build.start_ms and build.end_ms else ""
     voting = "" if job.voting else " (non-voting)"
     of = f" of {' and '.join(change.key for change in item.subjects(job))}" if item.others else ""
     said = f"\n    {_hanging(build.excerpt)}" if build.excerpt else ""
     return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}{said}"
+
+
+CARRIED = "carried over: it began before this was started anew, and its inputs are the same"
+
+
+def error_of(build: Build) -> str:
+    """Return what people are told of a build beside its result."""
+    return "; ".join(filter(None, (build.error, CARRIED if build.origin else "")))
 
 
 def _warnings(build: Build | None) -> list[str]:

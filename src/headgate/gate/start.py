@@ -14,6 +14,7 @@ from headgate.config.dynamic import Texts
 from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.actions import Action, Cancel, Merge, Run
 from headgate.gate.again import work_of
+from headgate.gate.carry import reset
 from headgate.gate.change import Change
 from headgate.gate.graph import parent_data, parent_secrets, parents, told
 from headgate.gate.inputs import inputs_of, is_fit
@@ -92,7 +93,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
 
 def start(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
     """A new buildset on this base; asks for its merge."""
-    abandon(item, asked)
+    item = reset(item, world, asked)
     id = derived(item.id, str(item.resets), base.ahead or "")
     asked.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
     buildset = BuildSet(id=id, ahead=base.ahead, merge=Phase.RUNNING)
@@ -128,26 +129,24 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
 
 
 def abandon(item: Item, asked: list[Action]) -> None:
-    """Nobody wants the item's buildset any more: what runs for it is cancelled."""
+    """Nobody wants what the item came to: what runs for it is cancelled."""
     buildset = item.buildset
-    if buildset is None:
-        return
-    if buildset.merge is Phase.RUNNING:
+    if buildset is not None and buildset.merge is Phase.RUNNING:
         asked.append(Cancel(derived(buildset.id, "merge"), build=False))
-    asked.extend(Cancel(build.id, build=True) for build in buildset.builds.values() if build.result is None)
+    asked.extend(Cancel(build.id, build=True) for build in item.under_way)
 
 
 def awaited(state: State) -> set[str]:
     """The requests, of merges and of builds, that an answer is awaited of."""
     buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
     merges = {derived(buildset.id, "merge") for buildset in buildsets if buildset.merge is Phase.RUNNING}
-    return merges | {build.id for buildset in buildsets for build in buildset.builds.values() if build.result is None}
+    return merges | {build.id for _, item in state.items() for build in item.under_way}
 
 
 def stopped(item: Item, asked: list[Action]) -> Item:
     """As abandoned, but what it had come to is still there to be reported."""
     abandon(item, asked)
-    buildset = item.buildset
+    buildset, item = item.buildset, replace(item, carried=(), earlier={}) if item.carried or item.earlier else item
     if buildset is None:
         return item
     ended = {n: b if b.result else replace(b, result="CANCELED") for n, b in buildset.builds.items()}

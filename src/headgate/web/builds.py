@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from headgate.gate.model import Build, Item
-from headgate.gate.report import artifacts
+from headgate.gate.report import artifacts, error_of
 from headgate.gate.returned.shape import joined
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import (
@@ -142,7 +142,7 @@ class Builds:
                     end_time=time_text(build.end_ms),
                     duration=round(build.end_ms / 1000 - began, 3) if began and build.end_ms else None,
                     estimated_time=job.estimated_time if job else None,
-                    error_detail=build.error or None,
+                    error_detail=error_of(build) or None,
                     image=build.image or None,
                     log_url=build.log_url or None,
                     nodeset=_nodeset(item, build),

@@ -17,7 +17,7 @@ from headgate.gate.change import Standing
 from headgate.gate.closing import Closing, closing_of
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Queue
-from headgate.gate.report import failing_reasons
+from headgate.gate.report import error_of, failing_reasons
 from headgate.map.kept.layouts import layout_at
 from headgate.map.kept.state import KnownItem, Loaded, load
 from headgate.map.records import SemaphoreRecord
@@ -144,7 +144,9 @@ class Status:
         """(pipeline, item, build) of every build in the queues."""
         for pipeline in self.tenants[tenant].layouts.landed.pipelines:
             for _, item in self.state(tenant, pipeline).state.items():
-                for build in item.buildset.builds.values() if item.buildset else ():
+                own = item.buildset.builds if item.buildset is not None else {}
+                carried = {one.build.job: one.build for one in item.carried} if item.buildset is not None else {}
+                for build in {**carried, **own}.values():
                     yield pipeline, item, build
 
     def _pipeline(
@@ -304,7 +306,7 @@ class _View:
             url=f"stream/{build.id}?logfile=console.log",
             report_url=f"build/{build.id}",
             result=build.result,
-            error=build.error,
+            error=error_of(build),
             tries=build.attempt,
             queued=build.result is None and request is None,
             waiting_status=self.awaited.get(build.id) if build.result is None else None,

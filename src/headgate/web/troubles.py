@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from headgate.config.dynamic import NOT_IN_FORCE, Layouts
 from headgate.config.tenants import Tenant
-from headgate.gate.model import Parted, Strayed
+from headgate.gate.alarms import Parted, Strayed
 from headgate.map.kept.layouts import layout_at
 from headgate.map.records import Trouble, Troubles
 from headgate.recipes.codec import readable

@@ -151,15 +151,19 @@ def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone()
         async with place.swept(of_semaphores):
             own = MAP.locks.pipeline("t").pipeline("gate").path
             async with place.store.session("s") as session, lock(place.store, session, own).hold() as guard:
-                kept = [pipeline.record.path, pipeline.item("i").buildset("b").record.path]
+                old = pipeline.item("i").buildset("old").repo_state.path  # whose builds go on
+                kept = [pipeline.record.path, pipeline.item("i").buildset("b").record.path, old]
                 await place.store.commit([], [Put(path, b"{}") for path in kept], guards=[guard])
             here, gone = Holder("gate", "b", "j", tenant="t"), Holder("gate", "other", "j", tenant="t")
+            goes_on = Holder("gate", "old", "j", tenant="t")
             waits, left = Waiter(1, "t", "gate", "p"), Waiter(2, "t", "nobody's", "p")
             shared, own = MAP.global_semaphores.semaphore("s").record, MAP.semaphores("t").semaphore("s").record
-            await place.put((shared, SemaphoreRecord((here, gone), (waits, left))), (own, SemaphoreRecord((gone,))))
+            await place.put(
+                (shared, SemaphoreRecord((here, goes_on, gone), (waits, left))), (own, SemaphoreRecord((gone,)))
+            )
             await asyncio.sleep(4 * INTERVAL_S)
             (entry,) = await place.store.list(MAP.global_semaphores.path)
-            assert shared.decode(entry.value) == SemaphoreRecord((here,), (waits,))
+            assert shared.decode(entry.value) == SemaphoreRecord((here, goes_on), (waits,))
             assert not await place.store.list(MAP.semaphores.path)
 
     run_virtual(main())

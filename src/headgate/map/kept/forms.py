@@ -92,6 +92,6 @@ def _same(field: FieldInfo) -> _Field:
 
 PIPELINE = Form(State, named={"queues": "id"})
 QUEUE = Form(Queue, key="id", named={"items": "id"})
-ITEM = Form(Item, key="id", named={"buildset": "id"})
+ITEM = Form(Item, key="id", named={"buildset": "id"}, below=("earlier",))
 GRAPH = Form(FrozenGraph, named={"jobs": "id", "reporters": "id"})
 BUILDSET = Form(BuildSet, key="id", apart=("state", "proposed"), below=("builds",), spread=("graph", GRAPH))

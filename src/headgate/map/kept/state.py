@@ -6,7 +6,7 @@ What lies in each record is said by `forms`; here is where each record lies, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,20 +16,20 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.gate.work import RepoState
+from headgate.map.kept.entries import Entries
 from headgate.map.kept.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
 from headgate.map.places import BuildSetPlace, JobPlace
 from headgate.map.places import Pipeline as PipelinePlace
 from headgate.map.records import Proposed
-from headgate.map.tree import Address, Undecodable, encode_plain, unescape
+from headgate.map.tree import Undecodable, encode_plain
 from headgate.recipes import blob
 from headgate.store.types import Delete, Entry, Op, Put
 
-R = TypeVar("R")
 V = TypeVar("V", bound=msgspec.Struct)
 
 MANY = 5_000
 """Queues that fit into one entry, whatever else the record of a pipeline has."""
-MISSING = "it is missing, though another record names it"
 
 
 @dataclass(slots=True)
@@ -105,8 +105,12 @@ def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) ->
     old, new = before.buildset if before else None, item.buildset
     if (record := _changed(ITEM, before, item)) is not None:
         out.items.setdefault(item.id, []).append(here.record.put(record))
+    kept = item.origins
+    for id in before.origins - kept if before is not None else ():
+        out.stale.extend(_drop_state(here.buildset(id), before.earlier.get(id) if before is not None else None))
+    out.fresh.extend(op for id in kept if before is None for op in here.buildset(id).repo_state.blob(item.earlier[id]))
     if old is not None and (new is None or new.id != old.id):
-        _drop_buildset(place, item.id, old, out)
+        _drop_buildset(place, item.id, old, out, kept)
         old = None
     if new is not None and new is not old:
         _buildset(place, item.id, old, new, out)
@@ -127,7 +131,11 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
         was = before.builds.get(name) if before else None
         if was is build:
             continue
-        out.builds[build.id] = [here.job(name).build(build.id).record.put(build)]
+        put = here.job(name).build(build.id).record.put(build)
+        if was is None and build.origin:  # there before its item gives it up: nothing else has what it runs for
+            out.fresh.append(put)
+        else:
+            out.builds[build.id] = [put]
         if was is not None and was.id != build.id:
             out.stale.extend(_drop_build(here, was))
     if (record := _changed(BUILDSET, before, new)) is not None:
@@ -140,21 +148,30 @@ def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
 
 
 def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
+    for id in item.origins:
+        out.stale.extend(_drop_state(place.item(item.id).buildset(id), item.earlier.get(id)))
     if item.buildset is not None:
         _drop_buildset(place, item.id, item.buildset, out)
     out.stale.append(Delete(place.item(item.id).record.path))
 
 
-def _drop_buildset(place: PipelinePlace, item: str, buildset: BuildSet, out: Writes) -> None:
+def _drop_buildset(
+    place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, kept: Collection[str] = ()
+) -> None:
+    """`kept`: buildsets whose state builds go on with."""
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
     out.stale.extend(here.job(job.id).record.delete() for job in _every_job(buildset))
-    if buildset.state is not None:
-        out.stale.extend(blob.delete_ops(here.repo_state.path, encode_plain(buildset.state)))
+    if buildset.id not in kept:
+        out.stale.extend(_drop_state(here, buildset.state))
     if buildset.proposed:
         out.stale.extend(blob.delete_ops(here.proposed.path, encode_plain(Proposed(buildset.proposed))))
     out.stale.append(here.record.delete())
+
+
+def _drop_state(here: BuildSetPlace, state: RepoState | None) -> list[Op]:
+    return blob.delete_ops(here.repo_state.path, encode_plain(state)) if state is not None else []
 
 
 def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
@@ -163,63 +180,6 @@ def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
 
 
 # --- and back
-
-
-class _Entries:
-    """A listed subtree, looked up by place."""
-
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self.all = list(entries)
-        self._by_path = {entry.path: entry for entry in self.all}
-        self._builds: dict[str, list[Entry]] = {}
-        """The path above a job's builds -> them."""
-        for entry in self.all:
-            if (above := entry.path.rpartition("/")[0]).endswith("/build"):
-                self._builds.setdefault(above, []).append(entry)
-
-    def get(self, address: Address[R]) -> R | None:
-        """The record there; None when there is none.  Raises Undecodable."""
-        entry = self._by_path.get(address.path)
-        return None if entry is None else address.decode(entry.value)
-
-    def blob(self, address: Address[R], *, needed: bool) -> R | None:
-        """None when there is none.  Raises Undecodable, for one that is `needed` and missing, too."""
-        entry = self._by_path.get(address.path)
-        if entry is None and needed:
-            raise Undecodable(address.path, MISSING)
-        if entry is None:
-            return None
-        try:
-            return address.decode(blob.assemble(entry, self.all))
-        except ValueError as error:
-            raise Undecodable(address.path, str(error)) from error
-
-    def build(self, job: JobPlace, name: str) -> Build | None:
-        """The latest attempt at a job: who wrote it may have died before the one before it was removed.  Raises
-        Undecodable, for one of another job or name, too."""
-        attempts = list[Build]()
-        for entry in self._builds.get(f"{job.path}/build", ()):
-            id = unescape(entry.path.rpartition("/")[2])
-            build = job.build(id).record.decode(entry.value)
-            if (build.id, build.job) != (id, name):
-                raise Undecodable(entry.path, f"it is build {build.id} of {build.job}")
-            attempts.append(build)
-        return max(attempts, key=lambda build: build.attempt, default=None)
-
-    def need(self, address: Address[R]) -> R:
-        """Raises Undecodable, for what is missing, too."""
-        found = self.get(address)
-        if found is None:
-            raise Undecodable(address.path, MISSING)
-        return found
-
-    def items(self, place: PipelinePlace) -> dict[str, list[Entry]]:
-        """Return the entries of each item that has any, by its id."""
-        prefix, found = f"{place.item('').path.rpartition('/')[0]}/", dict[str, list[Entry]]()
-        for entry in self.all:
-            if entry.path.startswith(prefix):
-                found.setdefault(entry.path[len(prefix) :].partition("/")[0], []).append(entry)
-        return {unescape(name): entries for name, entries in found.items()}
 
 
 class Damaged(NamedTuple):
@@ -250,12 +210,12 @@ def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownI
     """The state the records under `place` say, and what is damaged of them.  What no record points to is not part of
     it; but when the record that may have pointed to it is damaged, it is named.  `known`: items by id as they were
     loaded before, which are not read again unless their records have changed; it is kept up."""
-    loading = _Loading(place, _Entries(entries), known if known is not None else {})
+    loading = _Loading(place, Entries(entries), known if known is not None else {})
     return Loaded(loading.state(), tuple(loading.damaged))
 
 
 class _Loading:
-    def __init__(self, place: PipelinePlace, found: _Entries, known: dict[str, KnownItem]) -> None:
+    def __init__(self, place: PipelinePlace, found: Entries, known: dict[str, KnownItem]) -> None:
         self._place, self._found, self._known = place, found, known
         self._of_items = found.items(place)
         self._seen: set[str] = set()
@@ -293,7 +253,7 @@ class _Loading:
                 path = self._place.item(id).record.path
                 self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
 
-    def _record(self, id: str, found: _Entries) -> Any:  # of the form ITEM
+    def _record(self, id: str, found: Entries) -> Any:  # of the form ITEM
         """None: it is damaged."""
         try:
             return found.need(self._place.item(id).record)
@@ -311,30 +271,34 @@ class _Loading:
         known = self._known.get(id)
         if known is None or known.versions != versions:
             before, self.damaged = self.damaged, []
-            item = self._read(id, _Entries(entries))
+            item = self._read(id, Entries(entries))
             known = self._known[id] = KnownItem(versions, item, tuple(self.damaged))
             self.damaged = before
         self.damaged += known.damaged
         return known.item
 
-    def _read(self, id: str, found: _Entries) -> Item | None:
+    def _read(self, id: str, found: Entries) -> Item | None:
         """Return an item that `found` are the records of."""
         record = self._record(id, found)
         if record is None:
             return None
-        buildset, epilogue = None, record.epilogue
+        buildset, epilogue, earlier = None, record.epilogue, dict[str, RepoState]()
         try:
             if record.buildset:
                 own = found.need(self._place.item(id).buildset(record.buildset).record)
                 here = self._place.item(id).buildset(record.buildset)
                 buildset = _buildset_of(found, here, record.buildset, own, (record.change, *record.others)[-1])
                 epilogue = epilogue or (own.apart is None and _was_epilogue(record))
+            item = ITEM.value(record, id=id, buildset=buildset, earlier=earlier)
+            for origin in sorted(item.origins):
+                state = found.blob(self._place.item(id).buildset(origin).repo_state, needed=True)
+                earlier |= {origin: state} if state is not None else {}
         except Undecodable as error:
             self.damaged.append(Damaged(error.path, error.why, id))
-        return replace(ITEM.value(record, id=id, buildset=buildset), epilogue=epilogue)
+        return replace(ITEM.value(record, id=id, buildset=buildset, earlier=earlier), epilogue=epilogue)
 
 
-def _buildset_of(found: _Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
+def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
     """Raise Undecodable, also for what is missing or another's."""
     graph, builds = _graph(found, here, record), dict[str, Build]()
     for job in graph.jobs if graph is not None else ():
@@ -350,7 +314,7 @@ def _buildset_of(found: _Entries, here: BuildSetPlace, id: str, record: Any, cha
     return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)
 
 
-def _graph(found: _Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
+def _graph(found: Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
     """Return its jobs; None: it is not frozen yet."""
     if record.jobs is None:
         return None
@@ -359,7 +323,7 @@ def _graph(found: _Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | N
     return GRAPH.value(record, jobs=jobs, reporters=reporters)
 
 
-def _job(found: _Entries, here: JobPlace, name: str) -> FrozenJob:
+def _job(found: Entries, here: JobPlace, name: str) -> FrozenJob:
     job = found.need(here.record)
     if job.id != name:
         raise Undecodable(here.record.path, f"it is the job {job.id}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.gate.actions import Action, Record
 from headgate.gate.model import Build, BuildSet, Item, State
-from headgate.gate.report import artifacts_of
+from headgate.gate.report import artifacts_of, error_of
 from headgate.gate.returned.shape import Artifact, checked
 from headgate.gate.reuse import lasting
 from headgate.gate.work import BuildOutcome
@@ -41,20 +41,32 @@ class Bygone:
     def superseded(self, before: State, after: State, asked: Sequence[Action]) -> Iterator[Finished]:
         """Buildsets of `before` that nobody has any more, and builds that those who go on have no more, or stopped."""
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
+        here = {build for _, item in after.items() for build in _every(item)}
         for action in asked:
             if isinstance(action, Record) and action.item.buildset is not None:
                 now[action.item.buildset.id] = action.item.buildset
         for _, item in before.items():
+            yield from self._not_carried(item, here)
             old = item.buildset
             if old is None or (new := now.get(old.id)) is old:
                 continue
             if new is None:
-                builds = self._builds(old, old.builds.values(), final=False)
+                ended = (build for build in old.builds.values() if build.id not in here)
+                builds = self._builds(old, ended, final=False)
                 yield self._of(item, old.id, "DEQUEUED", GAVE_WAY, builds, final=False)
             else:
                 repeated = self._builds(old, _gone(old, new), final=False)
                 if builds := (*repeated, *self._builds(old, _stopped(old, new), final=True)):
                     yield self._of(item, old.id, "", "", builds)
+
+    def _not_carried(self, item: Item, here: Collection[str]) -> Iterator[Finished]:
+        """Yield builds of earlier bases that did not become builds of the newer one."""
+        for one in item.carried:
+            if one.build.id not in here and one.build.origin:
+                build = self._known(one.build)
+                found = build.returned.artifacts or ()
+                builds = (self._build(build, one.name, one.nodeset, one.provides, found, final=False),)
+                yield self._of(item, build.origin, "", "", builds)
 
     def _of(
         self,
@@ -85,28 +97,41 @@ class Bygone:
 
     def _builds(self, buildset: BuildSet, builds: Iterable[Build], *, final: bool) -> tuple[FinishedBuild, ...]:
         jobs = {job.id: job for job in buildset.jobs}
-        artifacts = artifacts_of(buildset)
-        return tuple(
-            FinishedBuild(
-                uuid=build.id,
-                job_name=jobs[build.job].name,
-                result=build.result or "CANCELED",
-                voting=build.voting,
-                start_ms=build.start_ms,
-                end_ms=build.end_ms,
-                log_url=build.log_url,
-                error=build.error,
-                nodeset=jobs[build.job].nodeset.name,
-                artifacts=artifacts.get(build.id, ()),
-                provides=jobs[build.job].provides,
-                final=final,
-                attempt=build.attempt,
-                work=_work(build, artifacts),
-                image=build.image,
-                inputs=build.inputs if lasting(build) else "",
-                returned=build.data if lasting(build) else {},
-            )
-            for build in map(self._known, builds)
+        artifacts, found = artifacts_of(buildset), list[FinishedBuild]()
+        for build in map(self._known, builds):
+            job = jobs[build.job]
+            own = artifacts.get(build.id, ())
+            found.append(self._build(build, job.name, job.nodeset.name, job.provides, own, final=final))
+        return tuple(found)
+
+    def _build(
+        self,
+        build: Build,
+        name: str,
+        nodeset: str,
+        provides: tuple[str, ...],
+        artifacts: tuple[Artifact, ...],
+        *,
+        final: bool,
+    ) -> FinishedBuild:
+        return FinishedBuild(
+            uuid=build.id,
+            job_name=name,
+            result=build.result or "CANCELED",
+            voting=build.voting,
+            start_ms=build.start_ms,
+            end_ms=build.end_ms,
+            log_url=build.log_url,
+            error=error_of(build),
+            nodeset=nodeset,
+            artifacts=artifacts,
+            provides=provides,
+            final=final,
+            attempt=build.attempt,
+            work=_work(build, whole=bool(artifacts)),
+            image=build.image,
+            inputs=build.inputs if lasting(build) else "",
+            returned=build.data if lasting(build) else {},
         )
 
     def _known(self, build: Build) -> Build:
@@ -131,10 +156,15 @@ class Bygone:
         return replace(build, start_ms=began_ms, end_ms=self.now_ms) if began_ms else build
 
 
-def _work(build: Build, kept: Mapping[str, tuple[Artifact, ...]]) -> str:
+def _every(item: Item) -> Iterator[str]:
+    """Yield its builds, also those of which it is not known yet whether they count."""
+    yield from (one.build.id for one in item.carried)
+    yield from (build.id for build in item.buildset.builds.values()) if item.buildset is not None else ()
+
+
+def _work(build: Build, *, whole: bool) -> str:
     """Nothing, of a build that did not pass, and of one whose artifacts there was no room for."""
-    whole = build.id in kept or not build.returned.artifacts
-    return build.work if build.result == "SUCCESS" and whole else ""
+    return build.work if build.result == "SUCCESS" and (whole or not build.returned.artifacts) else ""
 
 
 def _gone(old: BuildSet, new: BuildSet) -> list[Build]:

@@ -25,7 +25,7 @@ from headgate.gate.actions import Action, Land, Merge, Record
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.refusals import speaks
-from headgate.gate.report import build_url, filled, kind_of, untested
+from headgate.gate.report import build_url, error_of, filled, kind_of, untested
 from headgate.gate.returned.shape import Comment
 from headgate.gate.work import LandRequest
 from headgate.gate.world import World
@@ -328,7 +328,7 @@ def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
                 start_ms=build.start_ms,
                 end_ms=build.end_ms,
                 log_url=build_url(build, world),
-                error=build.error,
+                error=error_of(build),
             )
 
 

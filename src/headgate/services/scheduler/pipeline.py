@@ -15,11 +15,11 @@ from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.change import EventKind, TriggerEvent, whose
 from headgate.gate.decide import settle, unfinished
+from headgate.gate.due import is_due, left_ms
 from headgate.gate.enqueue import concluded
 from headgate.gate.gestures import unmoved
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
-from headgate.gate.refusals import is_due, left_ms
 from headgate.gate.removed import as_it_was, dissolved, remembered
 from headgate.gate.start import awaited
 from headgate.gate.triggers import triggers

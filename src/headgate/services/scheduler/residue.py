@@ -92,7 +92,9 @@ class Forsaken:
     def _holds(self, holder: Holder, tenant: str) -> bool:
         items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
         names = map(unescape, self._mirror.names(items.path))
-        return any(self._mirror.get(items(name).buildset(holder.buildset).record.path) is not None for name in names)
+        held_for = (items(name).buildset(holder.buildset) for name in names)
+        paths = (path for one in held_for for path in (one.record.path, one.repo_state.path))  # the state: builds go on
+        return any(self._mirror.get(path) is not None for path in paths)
 
     def _waits(self, waiter: Waiter) -> bool:
         return self._mirror.get(self._map.tenant(waiter.tenant).pipeline(waiter.pipeline).record.path) is not None

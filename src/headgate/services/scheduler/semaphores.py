@@ -150,7 +150,7 @@ class Semaphores:
         tickets = {waiter.project: waiter.ticket for waiter in line if self._is_own(waiter)}
         held = set(holders(before))
         buildsets = [(item.change.project, item.buildset) for _, item in after.items() if item.buildset is not None]
-        took = {project for project, b in buildsets if any((s, b.id, job) not in held for s, job in b.semaphores)}
+        took = {project for project, b in buildsets if any(one not in held for one in b.semaphores)}
 
         def one(project: str) -> Waiter:
             ticket = newest if project in took else tickets.get(project, newest)
@@ -183,8 +183,7 @@ class Semaphores:
 
 def _running(state: State) -> set[str]:
     """Builds that have not ended."""
-    buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
-    return {b.id for buildset in buildsets for b in buildset.builds.values() if b.result is None}
+    return {build.id for _, item in state.items() for build in item.under_way}
 
 
 def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:

@@ -1,0 +1,29 @@
+"""What people are told to look after, until they say that it is dealt with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Parted(msgspec.Struct, frozen=True):
+    """A circle of several repositories of which a part has landed, and the rest could not."""
+
+    item: str
+    """The id of its item."""
+    landed: Mapping[str, str]
+    """Key of a change -> the commit that its branch came to."""
+    missing: tuple[str, ...]
+    """Keys of those that have not landed."""
+    since_ms: int
+
+
+class Strayed(msgspec.Struct, frozen=True):
+    """A change has landed as another tree than the one that was tested."""
+
+    key: str
+    commit: str
+    """What its branch came to, where that is known."""
+    branch: str
+    since_ms: int

@@ -1,0 +1,151 @@
+"""Builds that go on while their item is started on another base: what is carried over a reset.
+
+A build of a job with `reuse` may have the same inputs on the new base, which is known once that is merged and frozen.
+Until then it is neither the item's nor unwanted; then it becomes the build of its job, or it is cancelled.  Nothing but
+the digest of `gate.inputs` decides, and only within the item, so that patchset, pipeline and tenant are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.gate.actions import Action, Cancel, Run
+from headgate.gate.graph import parents
+from headgate.gate.model import Build, BuildSet, Carried, Item, Phase
+from headgate.gate.work import BuildOutcome
+from headgate.gate.world import World
+
+CARRIED_MAX_MS = 300_000
+"""How long the inputs of a build on a new base are waited for."""
+CARRIED_MAX = 50
+"""Builds of an item that go on over a reset; the others are begun anew."""
+DATA_MAX_BYTES = 2_000
+"""What a build may return that ends before it is known whether it counts: it lies in the record of its item."""
+
+
+@dataclass(slots=True)
+class Match:
+    """Finds, in one look at an item, the carried build that a job goes on with."""
+
+    item: Item
+    other: set[str] = field(default_factory=set)
+    """Builds whose inputs are known to be others now."""
+
+    def of(self, fresh: Build) -> Build | None:
+        """Return what goes on in the place of a build that nobody was asked for yet; None: nothing does."""
+        for one in self.item.carried:
+            if one.build.job == fresh.job and fresh.inputs and one.build.inputs == fresh.inputs:
+                return replace(one.build, voting=fresh.voting, given=fresh.given, work=fresh.work)
+        return None
+
+    def given_up(self, job: str) -> tuple[str, ...]:
+        """Return the semaphores that come free as no build goes on for the job, which has other inputs now."""
+        found = [one for one in self.item.carried if one.build.job == job and one.build.id not in self.other]
+        self.other.update(one.build.id for one in found)
+        return tuple(name for one in found if one.build.result is None for name in one.semaphores)
+
+
+def reset(item: Item, world: World, asked: list[Action]) -> Item:
+    """Return the item without a base: of what runs for it goes on what may have the same inputs on another base, and
+    the rest is cancelled."""
+    buildset = item.buildset
+    if buildset is not None and buildset.merge is Phase.RUNNING:
+        asked.append(Cancel(derived(buildset.id, "merge"), build=False))
+    known = {one.build.id: replace(one, since_ms=world.now_ms) for one in item.carried}
+    if buildset is not None:
+        unasked = {action.id for action in asked if isinstance(action, Run)}  # only what stands at the end of a turn is
+        known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
+    kept = dict(list(known.items())[:CARRIED_MAX])
+    asked.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in kept)
+    earlier = dict(item.earlier)
+    if buildset is not None and buildset.state is not None:
+        earlier[buildset.id] = buildset.state
+    return _pruned(replace(item, buildset=None, carried=tuple(kept.values()), earlier=earlier))
+
+
+def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
+    """Yield those that may.  What a paused build serves was used by others, so that another one may not be given it."""
+    jobs = buildset.graph.by_id if buildset.graph is not None else {}
+    for build in buildset.builds.values():
+        if build.result is None and build.inputs and not build.paused and build.job in jobs:
+            job = jobs[build.job]
+            yield Carried(
+                replace(build, given=(), origin=build.origin or buildset.id),
+                name=job.name,
+                nodeset=job.nodeset.name,
+                provides=job.provides,
+                semaphores=job.semaphores_first,
+                since_ms=world.now_ms,
+            )
+
+
+def settled(item: Item, match: Match | None, world: World, asked: list[Action]) -> Item:
+    """Return the item with those carried builds of which it is still not known whether they count; what is known not to
+    is cancelled."""
+    if not item.carried:
+        return item if item.origins == item.earlier.keys() else _pruned(item)
+    own = {build.id for build in item.buildset.builds.values()} if item.buildset is not None else set[str]()
+    left = [one for one in item.carried if one.build.id not in own]
+    other = match.other if match is not None else ()
+    kept = tuple(one for one in left if one.build.id not in other and _may_count(one, item.buildset, world))
+    gone = [one.build for one in left if one not in kept]
+    asked.extend(Cancel(build.id, build=True) for build in gone if build.result is None)
+    return _pruned(item if kept == item.carried else replace(item, carried=kept))
+
+
+def _may_count(one: Carried, buildset: BuildSet | None, world: World) -> bool:
+    if buildset is None or world.now_ms >= one.since_ms + CARRIED_MAX_MS:
+        return False
+    if buildset.merge in (Phase.CONFLICT, Phase.BLOCKED) or buildset.config_errors:
+        return False
+    if buildset.graph is None:
+        return True
+    job = buildset.graph.by_id.get(one.build.job)
+    if job is None or job.id in buildset.builds:
+        return False
+    before = (buildset.builds.get(name) for name in parents(buildset, job))
+    return not any(build is not None and build.result is None and not build.paused for build in before)
+
+
+def _pruned(item: Item) -> Item:
+    """Return it without the states that no build of it has any more."""
+    origins = item.origins
+    if item.earlier.keys() <= origins:
+        return item
+    return replace(item, earlier={id: state for id, state in item.earlier.items() if id in origins})
+
+
+# --- words of executors
+
+
+def carried(item: Item, build: str) -> Carried | None:
+    """Return the carried build with this id, while it runs."""
+    return next((one for one in item.carried if one.build.id == build and one.build.result is None), None)
+
+
+def changed(item: Item, build: str, **of: Any) -> Item:  # members of Build
+    """Return the item with these members of a carried build."""
+    found = (replace(o, build=replace(o.build, **of)) if o.build.id == build else o for o in item.carried)
+    return _pruned(replace(item, carried=tuple(found)))
+
+
+def dropped(item: Item, build: str) -> Item:
+    """Return the item without a carried build, which counts for nothing then."""
+    return _pruned(replace(item, carried=tuple(one for one in item.carried if one.build.id != build)))
+
+
+def is_trusted(outcome: BuildOutcome) -> bool:
+    """Return whether what a build came to says anything of another base: only its executor knows that it was given no
+    more than its inputs.  What somebody stopped says enough."""
+    return outcome.narrow or outcome.result == "CANCELED"
+
+
+def is_short(outcome: BuildOutcome) -> bool:
+    """Return whether all that a build returned can be kept until it is known whether it counts."""
+    return outcome.secret is None and len(msgspec.json.encode(outcome.data)) <= DATA_MAX_BYTES

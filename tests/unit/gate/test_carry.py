@@ -1,0 +1,265 @@
+"""Builds of jobs with `reuse` that run when their item is started anew: those with the same inputs go on."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenJob, JobDependency, JobSemaphore, RequiredProject
+from headgate.gate.actions import Cancel, Merge
+from headgate.gate.advance import holders
+from headgate.gate.carry import CARRIED_MAX_MS, DATA_MAX_BYTES
+from headgate.gate.due import is_due, left_ms
+from headgate.gate.report import CARRIED
+from headgate.gate.start import awaited
+from headgate.gate.work import BuildEnded, BuildOutcome, CancelBuild, Promote
+from headgate.testing.plays import Play
+
+UNIT = FrozenJob(name="unit", reuse=True)
+BOTH = FrozenJob(name="both", reuse=True, required_projects=(RequiredProject("p", "git"), RequiredProject("q", "git")))
+LOCKED = replace(UNIT, semaphores=(JobSemaphore("one"),))
+
+
+def begun(*jobs: FrozenJob) -> Play:
+    """B, of another repository, is tested on A."""
+    play = Play(*jobs)
+    play.heads = {"p": "1" * 40, "q": "2" * 40}
+    play.approve("A")
+    play.propose(play.change("B", project="q"))
+    play.approve("B")
+    play.merges()
+    return play
+
+
+def ran(play: Play, name: str) -> dict[str, str]:
+    return {run.spec.job.name: run.id for run in play.running.values() if run.spec.change.topic == name}
+
+
+def reset(*jobs: FrozenJob) -> tuple[Play, dict[str, str]]:
+    """A fails while B runs."""
+    play = begun(*jobs)
+    before = ran(play, "B")
+    play.fails("A", jobs[0].name)
+    return play, before
+
+
+def test_what_is_given_the_same_goes_on_and_lands() -> None:
+    play, before = reset(UNIT)
+    assert play.ended == {"A": "FAILURE"} and ran(play, "B") == before and play.merging_names == ["B"]
+    play.merges()
+    assert ran(play, "B") == before and play.beneath("B") == []
+    play.passes("B")
+    play.lands("B")
+    assert (
+        play.ended["B"] == "SUCCESS"
+        and f"unit http://h/t/t/build/{before['unit']} : SUCCESS ({CARRIED})" in (play.said["B"])
+    )
+
+
+def test_what_is_given_something_else_is_cancelled_once_that_is_known_and_runs_anew() -> None:
+    play, before = reset(UNIT, BOTH)
+    assert ran(play, "B") == before, "nobody knows yet"
+    play.merges()
+    after = ran(play, "B")
+    assert after["unit"] == before["unit"] and after["both"] != before["both"]
+    assert [one.id for one in play.asked if isinstance(one, Cancel)] == [before["both"]]
+
+
+def test_a_job_that_does_not_say_so_is_cancelled_at_once() -> None:
+    play, _ = reset(replace(UNIT, reuse=False))
+    assert ran(play, "B") == {} and play.item("B").carried == ()
+
+
+def test_of_several_resets_in_a_row_only_the_last_base_counts() -> None:
+    play = Play(UNIT)
+    play.heads = {"p": "1" * 40, "q": "2" * 40}
+    play.approve("A", "C")
+    play.propose(play.change("B", project="q"))
+    play.approve("B")
+    play.merges()
+    before = ran(play, "B")
+    play.fails("A")
+    play.abandon("C")
+    assert ran(play, "B") == before and play.merging_names == ["B"]
+    play.merges()
+    assert ran(play, "B") == before and play.item("B").carried == ()
+    assert set(play.item("B").earlier) == {play.running[before["unit"]].spec.buildset}, "whose state it runs on"
+    play.passes("B")
+    assert play.landing_names == ["B"] and play.item("B").earlier == {}
+
+
+def test_one_that_ends_before_it_is_known_counts_then() -> None:
+    play, _ = reset(UNIT)
+    play.passes("B")
+    assert play.landing_names == [] and not play.item("B").under_way
+    play.merges()
+    assert ran(play, "B") == {} and play.landing_names == ["B"]
+
+
+def test_one_that_fails_before_it_is_known_fails_then() -> None:
+    play, _ = reset(UNIT)
+    play.fails("B")
+    assert not play.item("B").failing
+    play.merges()
+    assert play.ended["B"] == "FAILURE"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        {"result": None},
+        {"result": "SUCCESS"},
+        {"result": "SUCCESS", "narrow": True, "data": {"much": "x" * DATA_MAX_BYTES}},
+    ],
+    ids=["lost", "it had too much", "it returned too much"],
+)
+def test_one_that_cannot_be_kept_is_begun_anew(outcome: dict[str, object]) -> None:
+    play, before = reset(UNIT)
+    spec = play.running.pop(before["unit"]).spec
+    play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, **outcome)))  # type: ignore[arg-type]
+    assert play.item("B").carried == () and play.item("B").earlier == {}
+    play.merges()
+    assert list(ran(play, "B")) == ["unit"] and ran(play, "B") != before
+
+
+def test_an_executor_that_gave_it_more_is_not_believed_once_it_counts() -> None:
+    play, before = reset(UNIT)
+    play.merges()
+    spec = play.running.pop(before["unit"]).spec
+    play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "SUCCESS")))
+    assert list(ran(play, "B")) == ["unit"] and ran(play, "B") != before
+    play.passes("B")
+    assert play.landing_names == ["B"]
+
+
+def test_one_whose_executor_is_lost_is_tried_again_as_of_the_new_base() -> None:
+    play, before = reset(UNIT)
+    play.merges()
+    play.ends("B", "unit", None)
+    spec = play.running_spec("B", "unit")
+    assert spec.attempt == 2 and spec.build != before["unit"] and spec.buildset == play.item("B").buildset.id  # type: ignore[union-attr]
+
+
+def locked(limit: int, *jobs: FrozenJob) -> tuple[Play, dict[str, str]]:
+    """As `begun`, with so many places; A has failed, and all of it has ended."""
+    play = begun(*jobs)
+    play.layout.limits = {"one": 2, "two": 2}
+    play.act()
+    before = ran(play, "B")
+    play.layout.limits = {"one": limit, "two": limit}
+    for job in jobs[1:]:
+        play.passes("A", job.name)
+    play.fails("A", jobs[0].name)
+    return play, before
+
+
+def test_it_keeps_its_semaphore() -> None:
+    play, before = locked(1, LOCKED, replace(BOTH, semaphores=(JobSemaphore("two"),)))
+    origin = play.running[before["unit"]].spec.buildset
+    assert set(holders(play.state)) == {("one", origin, "unit"), ("two", origin, "both")}
+    play.approve("C")
+    play.merges("C")
+    assert ran(play, "C") == {}, "there is no place left"
+    play.merges()
+    of = {(name, buildset == origin) for name, buildset, _ in holders(play.state)}
+    assert of == {("one", True), ("two", False)}, "of the one that goes on, and of the one that runs anew"
+
+
+def test_a_place_that_comes_free_is_taken_by_what_runs_anew() -> None:
+    play, before = locked(1, replace(BOTH, semaphores=(JobSemaphore("one"),)), UNIT)
+    assert before["both"] in play.running
+    play.merges()
+    assert ran(play, "B")["both"] != before["both"], "the one before it has given up its place"
+
+
+def test_what_nobody_comes_to_know_of_is_given_up_after_a_while() -> None:
+    play, before = reset(UNIT)
+    now_ms = play.world.now_ms
+    assert left_ms(play.state, now_ms) == CARRIED_MAX_MS - (now_ms - play.item("B").carried[0].since_ms)
+    play._clock += CARRIED_MAX_MS
+    assert is_due(play.state, play.world.now_ms)
+    play.act()
+    assert ran(play, "B") == {} and before["unit"] not in awaited(play.state) and not is_due(play.state, 1 << 50)
+
+
+@pytest.mark.parametrize("how", ["dequeued", "a new patchset", "a conflict", "promoted", "an error", "stopped"])
+def test_what_ends_the_item_or_its_base_ends_it(how: str) -> None:
+    play, before = reset(UNIT)
+    if how == "dequeued":
+        play.abandon("B")
+    elif how == "a new patchset":
+        play.propose(replace(play.change("B", project="q"), commit="e" * 40))
+    elif how == "a conflict":
+        play.conflicts("B")
+    elif how == "promoted":
+        play.approve("C")
+        play.act(Promote((play.item("C").change.key,), "2"))
+    elif how == "an error":
+        play.texts = {"q": "broken"}
+        item = play.item("B")
+        change = replace(item.change, files=("zuul.yaml",))
+        play.abandon("B")
+        play.propose(change)
+    else:
+        play.act(CancelBuild(before["unit"], "enough"))
+        play.merges()
+        assert play.ended["B"] == "FAILURE"
+    assert before["unit"] not in {*ran(play, "B").values(), *awaited(play.state)}
+
+
+def test_one_that_is_paused_or_pauses_is_begun_anew() -> None:
+    play = begun(UNIT, FrozenJob(name="late"))
+    before = ran(play, "B")
+    play.pauses("B", "unit")
+    play.fails("A")
+    assert ran(play, "B") == {}, "others may have changed what it serves"
+    play, before = reset(UNIT)
+    play.pauses("B", "unit")
+    assert before["unit"] not in ran(play, "B").values() and play.item("B").carried == ()
+
+
+def test_one_that_depends_on_what_is_run_again_is_given_up() -> None:
+    after = replace(UNIT, name="after", dependencies=(JobDependency("first"),))
+    play = begun(FrozenJob(name="first"), after, UNIT)
+    play.passes("B", "first")
+    before = ran(play, "B")
+    assert "after" in before
+    play.fails("A", "unit")
+    play.merges()
+    now = ran(play, "B")
+    assert now["unit"] == before["unit"] and set(now) == {"first", "unit"}
+
+
+def test_a_branch_that_somebody_else_moves_changes_nothing_for_others() -> None:
+    play, before = reset(UNIT)
+    play.merges()
+    play.approve("D")
+    play.merges()
+    running = ran(play, "B")
+    play.moves("1" * 40, "3" * 40, project="p")
+    assert running == before and ran(play, "B") == before
+
+
+def test_what_another_configuration_made_of_its_job_is_run_anew() -> None:
+    play, before = reset(UNIT)
+    play.layout.jobs = (replace(UNIT, vars={"x": 1}),)
+    play.merges()
+    assert list(ran(play, "B")) == ["unit"] and ran(play, "B") != before
+
+
+def test_a_build_that_is_known_to_fail_goes_on_and_is_known_to_fail() -> None:
+    play, before = reset(UNIT)
+    play.begins_to_fail("B")
+    play.merges()
+    assert ran(play, "B") == before and play.item("B").failing
+
+
+def test_it_is_asked_for_the_merge_of_the_new_base_alone() -> None:
+    play, _ = reset(UNIT)
+    (merge,) = (one for one in play.asked if isinstance(one, Merge))
+    assert [one.commit for one in merge.work.chain] == [play.item("B").change.commit]
+
+
+def test_what_was_not_reset_has_none() -> None:
+    item = begun(UNIT).item("B")
+    assert item.carried == () and item.earlier == {} and item.origins == set()
