@@ -40,6 +40,7 @@ sim: .venv/.dev
 
 soak: .venv/.dev sim faults
 	QUEUE_SIM_SEEDS=$(SEEDS) $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_queue_simulator.py
+	SIM_SEEDS=$(SEEDS) $(BIN)/pytest -q -n $(WORKERS) tests/sim/test_reuse.py
 	$(BIN)/python -m tests.soak $(CHANGES)
 	HOSTILE_ALL=1 $(BIN)/pytest -q tests/hostile/test_quarantine.py
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headgate.gate.change import Change, Standing
+from headgate.gate.report import CARRIED
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
 from headgate.map.records import Finished, FinishedBuild, HandAction, SemaphoreRecord
@@ -44,11 +45,14 @@ class Notes:
     """By what they were given."""
     reused: int = 0
     """Builds that others stood for."""
+    carried: int = 0
+    """Builds that were carried over a reset, and counted."""
     chance: random.Random = field(default_factory=lambda: random.Random("history"))
 
     async def record(self, finished: Finished) -> None:
         self.builds.update(build.uuid for build in finished.builds)
         self.reused += sum(build.error.startswith("reused build") for build in finished.builds)
+        self.carried += sum(CARRIED in build.error for build in finished.builds)
         self.passed_on |= {one.inputs: one for one in finished.builds if one.inputs}
         if not finished.result or not finished.final:
             return
@@ -99,6 +103,8 @@ class Judge(Through):
         """Item of the gate -> its place among all that ever stood there."""
         self._builds: dict[str, str] = {}
         """Build that is to run -> the request for it; both are paths."""
+        self.whole = True
+        """Whether each turn is one commit, so that there is no moment between what it decides together."""
         self.commits = 0
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
@@ -121,12 +127,16 @@ class Judge(Through):
                 suspects += [op.path] if isinstance(op, Delete) and op.path in self._builds else []
             elif entry.path.startswith(self._requests):
                 suspects.append(self._build_of(entry))
+                if self.whole:
+                    self._no_more_run_than_may_hold()
             elif entry.path.startswith(self._queues):
                 for item in self._pipelines["gate"].queue("any").record.decode(entry.value).items:
                     self._queued.setdefault(item, len(self._queued))
             elif entry.path.startswith(self._items) and "/" not in (item := entry.path.removeprefix(self._items)):
                 if self._pipelines["gate"].item("any").record.decode(entry.value).epilogue:
                     self._epilogues.add(item)
+                if self.whole:
+                    suspects += [build for build in self._builds if build.startswith(f"{entry.path}/")]
             elif entry.path == self._semaphore.path:
                 self._no_more_than_may_hold(entry)
         self._no_build_for_an_abandoned_base(suspects)
@@ -134,6 +144,13 @@ class Judge(Through):
     def _no_more_than_may_hold(self, semaphore: Entry) -> None:
         if len(self._semaphore.decode(semaphore.value).holders) > SEMAPHORE_MAX:
             raise Broken(f"{semaphore.value!r}: more than {SEMAPHORE_MAX}")
+
+    def _no_more_run_than_may_hold(self) -> None:
+        """Whatever the record of the semaphore says."""
+        asked = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
+        run = [one for one in asked if one.wanted != "cancel" and SEMAPHORE in one.meta.get("semaphores", "").split()]
+        if len(run) > SEMAPHORE_MAX:
+            raise Broken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
 
     def _build_of(self, request: Entry) -> str:
         """Where the record is of the build that a request is for."""
@@ -151,10 +168,22 @@ class Judge(Through):
             if entry is None:
                 continue
             request = decode(entry.value, Request)
-            if request.wanted == "run" and build not in there:
-                raise Broken(
-                    f"{request.meta['job']} of {request.meta['change']} is to run for a buildset that is no more"
-                )
+            what = f"{request.meta['job']} of {request.meta['change']}"
+            if request.wanted != "run" or build in there:
+                continue
+            if not self._goes_on(request):
+                raise Broken(f"{what} is to run for a buildset that is no more")
+            state = build.partition("/job/")[0] + "/repo_state"
+            if state not in there:
+                raise Broken(f"{what} is to run on the state of a buildset that is no more")
+
+    def _goes_on(self, request: Request) -> bool:
+        """Is it a build of an earlier base of its item, that the item knows of?"""
+        item = self._pipelines[request.meta["pipeline"]].item(request.meta["item"])
+        entry = self._tree.entries.get(item.record.path)
+        kept = item.record.decode(entry.value).carried if entry is not None else ()
+        id, below = request.id, self._tree.under(item.path)
+        return any(one.build.id == id for one in kept) or any(one.path.endswith(f"/build/{id}") for one in below)
 
     # --- at the end
 

@@ -45,6 +45,8 @@ CHECK = """
 """
 CHECKED_EVERY = 3
 """Every so many seeds have it beside the gate, each other time in another tenant."""
+LOCKED_EVERY = 5
+"""Every so many seeds with jobs that say `reuse`, some of these take a semaphore."""
 REUSING = """
 - job: {name: unit, reuse: true}
 - job: {name: both, reuse: true, required-projects: [a, b]}
@@ -184,6 +186,8 @@ class Kind(NamedTuple):
 
     reusing: bool = False
     """Whether builds stand for others."""
+    locked: bool = False
+    """Whether some of these take a semaphore."""
 
     @classmethod
     def of(cls, seed: int) -> Kind:
@@ -212,7 +216,7 @@ class Kind(NamedTuple):
     @classmethod
     def reusing_of(cls, seed: int) -> Kind:
         rest = {"told": False, "several": False, "tagged": False, "served": False, "reusing": True}
-        return cls.of(seed)._replace(check="t" if seed % 2 else "", wide=0, **rest)
+        return cls.of(seed)._replace(check="t" if seed % 2 else "", wide=0, locked=seed % LOCKED_EVERY == 2, **rest)
 
     @classmethod
     def moving_of(cls, seed: int) -> Kind:
@@ -258,7 +262,8 @@ class Kind(NamedTuple):
                 config = config.replace(", semaphore: one}", "}")
         config += CIRCLES * self.circular + CHECK * (self.check == "t") + TOLD * self.told + TAGGED * self.tagged
         if self.reusing:
-            config = config.replace(", semaphore: one}", "}").replace("window: 3", "window: 6")
+            config = config.replace("window: 3", "window: 6")
+            config = config if self.locked else config.replace(", semaphore: one}", "}")
         config += REUSING * self.reusing + POSTED * self.posted + more(self.wide)
         for name in gone:
             config = re.sub(rf"- pipeline:( {{name: {name},.*\n|\n    name: {name}\n(    .*\n)*)", "", config)

@@ -148,6 +148,7 @@ class Simulation:
         judge = self.judge(store, world, notes)
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
+        judge.whole = ops_max == COMMIT_OPS_MAX
         troubled = self.processes(self, world, judge, notes, chance, stop, ops_max)
         if self.seed % WHOLE_EVERY % 2:
             kinds = list(WHOLE)
@@ -162,7 +163,7 @@ class Simulation:
             stop.set()
             await asyncio.gather(story, *tasks, return_exceptions=True)
         judge.verify()
-        world.reused = notes.reused
+        world.reused, world.carried = notes.reused, notes.carried
         return world
 
     def world(self, chance: random.Random) -> World:
@@ -257,10 +258,11 @@ def _left(kind: Kind) -> Tree:
     return store.tree
 
 
-def prepare() -> None:
-    """Makes what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken."""
-    every = (Kind.of, Kind.hostile_of, Kind.circular_of, Kind.moving_of, Kind.reusing_of)
-    for kind in {of(seed) for of in every for seed in range(KINDS_WITHIN)}:
+def prepare(*of: Callable[[int], Kind]) -> None:
+    """Make what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken.  `of`:
+    what says the kinds of worlds, where not all are wanted."""
+    every = of or (Kind.of, Kind.hostile_of, Kind.circular_of, Kind.moving_of, Kind.reusing_of)
+    for kind in {kind_of(seed) for kind_of in every for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
 

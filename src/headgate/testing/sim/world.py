@@ -101,6 +101,8 @@ class World:
     """Pipeline and job of those of them that passed, and what they were given."""
     reused: int = 0
     """Builds that others stood for."""
+    carried: int = 0
+    """Builds that were carried over a reset."""
     passing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever a build passes."""
     several: bool = False
