@@ -1,30 +1,43 @@
-"""What `reuse` spares in a month of sixty repositories: `python -m bench.month SEED CHANGES`."""
+"""What `reuse` spares in a month of sixty repositories: `python -m bench.month SEED CHANGES`.
+
+The repositories have the shapes of `headgate.testing.month`; without `reuse` the policy is that of the reference.
+"""
 
 from __future__ import annotations
 
 import statistics
 import sys
+from itertools import product
 
 from headgate.testing.month import CHANGES, Month
 
 FAILING = (0.02, 0.05, 0.10)
 """Of changes."""
+DAYS = (22, 10)
+"""In which they are approved: at ease, and with a queue that is full most of the day."""
 
 
 def measure(seed: int = 1, changes: int = CHANGES) -> list[tuple[str, ...]]:
-    """Return a row for each part of failing changes: what `reuse` comes to, as parts of what there is without."""
+    """Return a row for each load and each part of failing changes: what `reuse` comes to, as parts of what there is
+    without."""
     rows = list[tuple[str, ...]]()
-    for failing in FAILING:
-        without, with_it = (Month(seed, failing, reuse=reuse, changes=changes).run() for reuse in (False, True))
+    for days, failing in product(DAYS, FAILING):
+        without, with_it = (
+            Month(seed, failing, reuse=reuse, changes=changes, days=days).run() for reuse in (False, True)
+        )
         assert not with_it.untested, "what lands was tested"
         assert (len(with_it.landed_s), with_it.rejected) == (len(without.landed_s), without.rejected)
         p50, p95 = ([statistics.quantiles(one.landed_s, n=20)[k] for one in (without, with_it)] for k in (9, 18))
         rows.append(
             (
+                f"{changes / days:.0f}",
                 f"{failing:.0%}",
                 f"{without.builds:,}",
                 f"{with_it.builds / without.builds:.2f}",
+                f"{without.machine_h * 60:,.0f}",
                 f"{with_it.machine_h / without.machine_h:.2f}",
+                f"{with_it.reused:,}",
+                f"{with_it.carried:,}",
                 f"{p50[0] / 60:.0f} min",
                 f"{p50[1] / p50[0]:.2f}",
                 f"{p95[0] / 60:.0f} min",
@@ -35,7 +48,8 @@ def measure(seed: int = 1, changes: int = CHANGES) -> list[tuple[str, ...]]:
 
 
 HEADINGS = (
-    "failing", "builds without", "with reuse", "machine time", "p50 without", "with reuse", "p95 without", "with reuse",
+    "a day", "failing", "builds without", "with reuse", "machine min", "with reuse", "stood in", "carried over",
+    "p50 without", "with reuse", "p95 without", "with reuse",
 )  # fmt: skip
 
 if __name__ == "__main__":

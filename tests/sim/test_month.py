@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import asdict
 
-from headgate.testing.month import Figures, Month
+from headgate.testing.month import LIBRARIES, REPOSITORIES, SERVICES, Figures, Month, shapes
 
 
 def played(*, reuse: bool, failing: float = 0.2) -> Figures:
@@ -21,3 +23,17 @@ def test_builds_are_spared_and_as_much_lands() -> None:
 
 def test_a_seed_is_one_month() -> None:
     assert asdict(played(reuse=True)) == asdict(played(reuse=True)) != asdict(played(reuse=True, failing=0.1))
+
+
+def test_builds_that_run_when_something_ahead_fails_go_on() -> None:
+    assert played(reuse=True).carried and not played(reuse=False).carried
+
+
+def test_the_repositories_have_the_shape_that_is_said() -> None:
+    jobs = shapes(random.Random(1))
+    used = Counter(one for given in jobs.values() for one in given.get("functional", ()))
+    integrated = {name for name, given in jobs.items() if "integrated" in given}
+    assert len(jobs) == REPOSITORIES and SERVICES < len(integrated) < SERVICES + LIBRARIES
+    assert all(given["integrated"] == jobs[next(iter(integrated))]["integrated"] for given in map(jobs.get, integrated))  # type: ignore[index]  # they have it
+    few = sum(count for _, count in used.most_common(6))
+    assert few > sum(used.values()) / 3, "of those that are used, few are used much"

@@ -3,6 +3,11 @@
 The gate's decisions are the real ones (`gate.absorb`, `gate.settle`); mergers and machines answer after a while that
 depends on nothing but the seed.  Beside `reuse` everything is the policy of the reference: one queue, each change
 tested on all ahead of it, and anew whenever something ahead fails; a window that shrinks by failures.
+
+The repositories have the shape of a platform of many repositories with an integrated gate, as OpenStack's: some
+services that one large job tests together; libraries beneath them; clients and plugins, each of which uses a few of
+these.  How often one is used, and how often one changes, are power laws: who is used much is used more (preferential
+attachment), and the n-th busiest repository has an n-th of the changes of the busiest (Zipf).
 """
 
 from __future__ import annotations
@@ -27,36 +32,49 @@ from headgate.gate.work import MergeItem
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
-REPOSITORIES, HUBS, CHAINS = 60, 4, 8
+SERVICES, LIBRARIES, CLIENTS = 12, 18, 30
+REPOSITORIES = SERVICES + LIBRARIES + CLIENTS
 CHANGES = 1_000
 DAYS, FIRST_HOUR, HOURS = 22, 8, 10
 """Working days, in whose working hours changes are approved."""
 MACHINES = 60
 """Builds at a time; the others wait in the order in which they were asked for."""
-MINUTES = {"lint": 5, "unit": 20, "integration": 90}
+MINUTES = {"lint": 5, "unit": 20, "functional": 40, "integrated": 90}
 MERGE_S, LAND_S = 5.0, 3.0
 
 
-def shapes(chance: random.Random) -> dict[str, tuple[str, ...]]:
-    """Return project -> those whose code its integration job has: most use a hub or two, some form chains, some stand
-    alone."""
-    names = [f"git.example/r{n:02}" for n in range(REPOSITORIES)]
-    hubs, rest = names[:HUBS], names[HUBS:]
-    found: dict[str, tuple[str, ...]] = {hub: tuple(hubs[:n]) for n, hub in enumerate(hubs)}
-    for n, name in enumerate(rest):
-        used = chance.sample(hubs, chance.choice((0, 1, 1, 1, 2)))
-        if n >= CHAINS and chance.random() < 0.4:  # the one before it in a chain
-            used.append(rest[n - CHAINS])
-        found[name] = tuple(used)
-    return found
+def shapes(chance: random.Random) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return project -> its jobs -> those whose code each has beside its own; the busiest project first."""
+    services = [f"git.example/service{n:02}" for n in range(SERVICES)]
+    libraries = [f"git.example/library{n:02}" for n in range(LIBRARIES)]
+    clients = [f"git.example/client{n:02}" for n in range(CLIENTS)]
+    users, uses = dict.fromkeys([*services, *libraries], 1), dict[str, tuple[str, ...]]()
+    for project, among in [
+        *((name, libraries[:n]) for n, name in enumerate(libraries)),
+        *((name, libraries) for name in services),
+        *((name, [*services, *libraries]) for name in clients),
+    ]:
+        wanted = chance.choice((1, 1, 2, 3)) if among else 0
+        found = dict.fromkeys(chance.choices(among, [users[one] for one in among], k=wanted)) if wanted else {}
+        for one in found:
+            users[one] += 1
+        uses[project] = tuple(found)
+    together = tuple(dict.fromkeys([*services, *(one for name in services for one in uses[name])]))
+    jobs: dict[str, dict[str, tuple[str, ...]]] = {}
+    for project, used in uses.items():
+        large = {"integrated": together} if project in together else {"functional": used}
+        jobs[project] = {"lint": (), "unit": (), **large}
+    busy = sorted(jobs, key=lambda name: (chance.random() * (1 if name in services else 2), name))
+    return {name: jobs[name] for name in busy}
 
 
 @dataclass(slots=True)
 class Projects(PlayLayout):
-    """Each project has a job for its style, one for itself, and one with what it uses."""
+    """Each project has a job for its style, one for itself, and one with what it uses or is used with."""
 
-    uses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    uses: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     reuse: bool = False
+    graphs: dict[str, FrozenGraph] = field(default_factory=dict)
 
     @property
     def reusing(self) -> bool:
@@ -71,13 +89,14 @@ class Projects(PlayLayout):
         files: tuple[str, ...] | None = None,
         ahead: object = None,
     ) -> FrozenGraph:
-        required = tuple(RequiredProject(name, "git") for name in self.uses[project])
-        return FrozenGraph(
-            tuple(
-                FrozenJob(name=name, reuse=self.reuse, required_projects=required if name == "integration" else ())
-                for name in MINUTES
+        return self.graphs[project]
+
+    def __post_init__(self) -> None:
+        for project, jobs in self.uses.items():
+            required = {job: tuple(RequiredProject(one, "git") for one in given) for job, given in jobs.items()}
+            self.graphs[project] = FrozenGraph(
+                tuple(FrozenJob(name=job, reuse=self.reuse, required_projects=required[job]) for job in jobs)
             )
-        )
 
 
 @dataclass(slots=True)
@@ -88,6 +107,7 @@ class Figures:
     """That began."""
     machine_h: float = 0.0
     reused: int = 0
+    carried: int = 0
     landed_s: list[float] = field(default_factory=list)
     """From approval to landing, of each change that landed."""
     rejected: int = 0
@@ -103,7 +123,7 @@ class Month(Play):
         uses = shapes(chance)
         super().__init__(layout=Projects((), uses=uses, reuse=reuse))
         self.pipeline = replace(self.pipeline, window=Window())
-        self.uses, self.heads = uses, dict.fromkeys(uses, "h")
+        self.heads = dict.fromkeys(uses, "h")
         self.now_s, self.figures = 0.0, Figures()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -119,9 +139,9 @@ class Month(Play):
         self.passed = self._sought
         for n in range(changes):
             at_s = (n * days // changes * 24 + FIRST_HOUR + chance.random() * HOURS) * 3600
-            topic, project = f"c{n}", chance.choice(list(uses))
+            topic, project = f"c{n}", chance.choices(list(uses), [1 / (rank + 1) for rank in range(len(uses))])[0]
             if chance.random() < failing:
-                self._bad[topic] = chance.choice(list(MINUTES))
+                self._bad[topic] = chance.choice(list(uses[project]))
             self._at(at_s, partial(self._proposed, topic, project))
 
     def run(self) -> Figures:
@@ -193,11 +213,10 @@ class Month(Play):
         if run.id not in self.running:
             return
         self._end(run.id)
-        topic, job, buildset = run.spec.change.topic, run.spec.job, self.item(run.spec.change.topic).buildset
-        assert buildset is not None, "it runs"
-        build, good = buildset.builds[job.id], self._bad.get(topic) != job.name
-        if good:
-            self._passed_on.add((job.name, self._sees[buildset.id][job.name]))
+        topic, job = run.spec.change.topic, run.spec.job
+        build = next(one for one in self.item(topic).under_way if one.id == run.id)
+        if good := self._bad.get(topic) != job.name:
+            self._passed_on.add((job.name, self._sees[run.spec.buildset][job.name]))
             ended = replace(build, result="SUCCESS", narrow=job.reuse)
             self._history |= {build.inputs: ended} if lasting(ended) else {}
         self.ends(topic, job.name, "SUCCESS" if good else "FAILURE")
@@ -215,10 +234,9 @@ class Month(Play):
         chain, change = work.state.chain[-1:], work.change
         for job in self.layout.freeze("gate", change.project, "master").jobs:
             self.figures.untested += job.reuse and (job.name, self._given(chain, job)) not in self._passed_on
-        self.figures.reused += sum(
-            build.error.startswith("reused")
-            for build in self.item(change.topic).buildset.builds.values()  # type: ignore[union-attr]  # it has landed
-        )
+        builds = self.item(change.topic).buildset.builds.values()  # type: ignore[union-attr]  # it has landed
+        self.figures.reused += sum(build.error.startswith("reused") for build in builds)
+        self.figures.carried += sum(build.origin != "" for build in builds)
         self.heads = {**self.heads, change.project: self.tree(change.project, chain)}
         self._landed.add(change.commit)
         self.lands(change.topic)
