@@ -16,7 +16,7 @@ from headgate.gate.model import Build, BuildSet, Carried
 from headgate.gate.work import RepoState
 from headgate.gate.world import World
 from headgate.map.kept import state
-from headgate.services.scheduler import bygone
+from headgate.services.scheduler import bygone, turn
 from headgate.testing.loop import tidily
 from headgate.testing.sim.kinds import Kind
 from headgate.testing.sim.simulation import Simulation, prepare
@@ -117,6 +117,10 @@ def the_end_of_what_goes_on_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(words, "carried", lambda item, build: None)
 
 
+def what_does_not_go_on_is_cancelled_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(turn, "_giving_up", lambda before, after: {})
+
+
 MUTANTS: dict[Mutant, range] = {
     a_repository_is_left_out_of_the_digest: range(48, 51),
     what_was_proposed_beneath_is_left_out: range(9, 12),
@@ -127,6 +131,7 @@ MUTANTS: dict[Mutant, range] = {
     what_does_not_go_on_is_not_cancelled: range(4, 6),
     the_state_of_a_base_goes_with_it: range(4, 6),
     a_build_that_nobody_was_asked_for_goes_on: range(604, 605),
+    what_does_not_go_on_is_cancelled_later: range(1581, 1582),
     the_end_of_what_goes_on_is_not_heard: range(126, 129),
 }
 """Each with worlds of which one finds it.  With `SIM_SEEDS` of more than 1,000, as `make soak` has it, each is looked

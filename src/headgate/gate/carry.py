@@ -23,8 +23,8 @@ from headgate.gate.world import World
 
 CARRIED_MAX_MS = 300_000
 """How long the inputs of a build on a new base are waited for."""
-CARRIED_MAX = 50
-"""Builds of an item that go on over a reset; the others are begun anew."""
+CARRIED_MAX = 40
+"""Builds of an item that go on over a reset; the others are begun anew.  One commit can cancel so many."""
 DATA_MAX_BYTES = 2_000
 """What a build may return that ends before it is known whether it counts: it lies in the record of its item."""
 

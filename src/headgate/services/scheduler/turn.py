@@ -100,7 +100,7 @@ class Turn:
             for id, ops in diff.builds.items()
         }
         items = {id: Piece(ops, item=id) for id, ops in diff.items.items()}
-        of = by_buildset(after)
+        of, giving_up = by_buildset(after), _giving_up(before, after)
         told, unwanted = [*reported], list[Piece]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
@@ -110,6 +110,10 @@ class Turn:
             elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
                 piece = self._word(action)
                 if (with_it := builds.get(action.id)) is not None:
+                    with_it.ops += piece.ops
+                    with_it.checks += piece.checks
+                elif (item_id := giving_up.get(action.id)) is not None:
+                    with_it = items.setdefault(item_id, Piece(item=item_id))
                     with_it.ops += piece.ops
                     with_it.checks += piece.checks
                 else:
@@ -252,6 +256,14 @@ def _lasting(asked: Sequence[Action]) -> list[Action]:
     and the same events have it leave and come in once more."""
     last = {action.id: action for action in asked if isinstance(action, Merge | Cancel)}
     return [one for one in asked if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
+
+
+def _giving_up(before: State, after: State) -> dict[str, str]:
+    """Return build -> its item, of builds carried over a reset that their item's record no longer names: nothing else
+    would know of one that is not cancelled with it."""
+    here = {item.id: {one.build.id for one in item.carried} for _, item in after.items()}
+    carried = ((one.build.id, item.id) for _, item in before.items() for one in item.carried)
+    return {build: item for build, item in carried if item in here and build not in here[item]}
 
 
 def _moved(before: State, after: State) -> bool:
