@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from headgate.adapters.nodes.clouds.podman.archives import check
 from headgate.adapters.nodes.imagefiles import FetchedImages
 from headgate.config.layout import Layout
 from headgate.gate.imagework import said_of_images
+from headgate.ports.cloud import Failed
 from headgate.ports.images import NoFile
 from tests.unit.config.places import layout
 
@@ -112,6 +118,80 @@ async def test_a_file_without_end_and_one_that_unpacks_without_end_are_given_up(
                 await files.fetch(f"{url}/{path}", digest(bytes(10**8)))
         assert list(tmp_path.iterdir()) == []
         assert (await files.fetch(f"{url}/good.zst", digest(PLAIN))).read_bytes() == PLAIN
+
+
+def holes(size: int) -> bytes:
+    """Return an archive of one file that has nothing but holes."""
+    content, packed = f"1\n{size}\n0\n".encode().ljust(512, b"\0"), BytesIO()
+    said = {"major": "1", "minor": "0", "name": "hole", "realsize": str(size)}
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(entry(len(content), {f"GNU.sparse.{name}": text for name, text in said.items()}), BytesIO(content))
+    return packed.getvalue()
+
+
+def entry(size: int, headers: dict[str, str] | None = None, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    found = tarfile.TarInfo("file")
+    found.size, found.type, found.pax_headers = size, kind, headers or {}
+    return found
+
+
+def both() -> bytes:
+    """Return a packed archive whose packer's header has what an archive is known by."""
+    inside = entry(10**7).tobuf() + bytes(10**7) + bytes(1024)
+    packed, extra = gzip.compress(inside), bytearray(500)
+    extra[257 - 12 : 262 - 12] = b"ustar"
+    return packed[:3] + b"\x04" + packed[4:10] + len(extra).to_bytes(2, "little") + bytes(extra) + packed[10:]
+
+
+def doubled(*sizes: str) -> bytes:
+    """Return an archive in which several headers say the size of one file."""
+    return b"".join(entry(0, {"size": size}).tobuf(tarfile.PAX_FORMAT)[:1024] for size in sizes)
+
+
+HUGE = b"\x80" + b"\xff" * 11
+BAD_ARCHIVES = {
+    "holes": (holes(10**15), "sparse file"),
+    "holes of old": (entry(0, kind=b"S").tobuf(), "entry of the kind b'S'"),
+    "packed": (both(), "no plain archive"),
+    "link with content": (entry(512, kind=tarfile.SYMTYPE).tobuf() + holes(10**15), "content of an entry"),
+    "old file that is a directory": (entry(512, kind=b"\0").tobuf() + holes(10**15), "content of an entry"),
+    "two sizes": (doubled("0", "1024"), "two headers"),
+    "endless attributes": (entry(2**21, kind=b"x").tobuf() + bytes(2**21), "attributes of more than"),
+    "attributes": (entry(512, kind=b"x").tobuf() + b"9999999 a=b\n".ljust(512, b"\0"), "attributes that cannot"),
+    "huge": (entry(0).tobuf()[:124] + HUGE + entry(0).tobuf()[136:], "a size that cannot be read"),
+    "junk behind": (entry(0).tobuf() + b"x" * 512, "not one of this format"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ARCHIVES)
+def test_an_archive_that_becomes_more_than_it_is_never_gets_to_podman(tmp_path: Path, name: str) -> None:
+    content, why = BAD_ARCHIVES[name]
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(Failed, match=why):
+        check(tmp_path / "x")
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_an_archive_of_every_kind_of_file_that_a_system_has_is_taken(tmp_path: Path, format: int) -> None:
+    long, content = "d" * 90 + "/" + "n" * (60 if format == tarfile.USTAR_FORMAT else 160), os.urandom(1500)
+    with tarfile.open(tmp_path / "x", "w", format=format) as tar:
+        for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):
+            one = tarfile.TarInfo(f"of-{kind.decode()}")
+            one.type, one.linkname = kind, "file"
+            tar.addfile(one)
+        for headers in ({}, {"SCHILY.xattr.security.capability": "\n=\0x", "size": "1500"}):
+            one = entry(len(content), headers)
+            one.name = long
+            tar.addfile(one, BytesIO(content))
+        tar.addfile(tarfile.TarInfo("last"))
+    check(tmp_path / "x")
+    with (tmp_path / "x").open("r+b") as file:  # the last one is looked at
+        file.seek(-tarfile.RECORDSIZE, os.SEEK_END)
+        rest = file.read()
+        file.seek(-len(rest) + rest.index(b"last\0") + 156, os.SEEK_END)
+        file.write(b"S")
+    with pytest.raises(Failed, match="of the kind b'S'"):
+        check(tmp_path / "x")
 
 
 OPS = """

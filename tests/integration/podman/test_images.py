@@ -19,6 +19,7 @@ from headgate.adapters.nodes.clouds.podman.engine import Engine
 from headgate.adapters.nodes.clouds.podman.images import NAME, PodmanImages
 from headgate.ports.cloud import SYSTEM_TAG, Failed
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from tests.hostile.test_built_images import holes
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("podman") is None, reason="needs root and podman")
 
@@ -82,10 +83,11 @@ async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path:
 
 async def test_what_is_packed_or_has_names_of_its_own_is_refused(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "root.tar"
-    file.write_bytes(gzip.compress(archive(bytes(10**7))))
     images = PodmanImages(Engine(words))
-    with pytest.raises(Failed, match="no plain archive"):
-        await images.send(wanted("u3", file.read_bytes()), {}, file)
+    for content, why in ((gzip.compress(archive(bytes(10**7))), "no plain archive"), (holes(10**9), "sparse")):
+        file.write_bytes(content)
+        with pytest.raises(Failed, match=why):
+            await sent(images, wanted("u3", content), file)
     assert await images.listed({}) == []
 
 

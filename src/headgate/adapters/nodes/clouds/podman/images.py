@@ -1,7 +1,7 @@
 """Images of podman that jobs build: the archive of a root file system, imported under a name of ours.
 
 Nothing else is taken: an archive with names of its own could put itself in the place of an image of others, and one
-that is packed could fill the disk.
+that is packed, or that has files with holes, could fill the disk (see `archives`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headgate.adapters.nodes.clouds.podman import archives
 from headgate.adapters.nodes.clouds.podman.engine import Engine
 from headgate.base.tasks import end
 from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, Resource, State
@@ -18,7 +19,6 @@ from headgate.ports.images import Sending, Sent, WantedImage
 
 IMPORT_MAX_S = 3_600.0
 IMAGE = "image"
-_TAR_AT, _TAR = 257, b"ustar"
 NAME = "localhost/headgate/upload"
 
 
@@ -58,16 +58,18 @@ class PodmanImages:
             raise Failed(f"podman has another image than was sent: its layers are {', '.join(map(str, layers))}")
         if file is None:
             return Sending({}, "its file is needed", lacks_file=True)
-        _is_plain(file)
         self._importing[wanted.upload] = asyncio.ensure_future(self._imported(wanted, name, file))
         return Sending({}, "podman imports it")
 
     async def _imported(self, wanted: WantedImage, name: str, file: Path) -> str:
         labels = [f'--change=LABEL "{_plain(tag)}"="{_plain(value)}"' for tag, value in sorted(wanted.tags.items())]
         try:
+            await asyncio.to_thread(archives.check, file)
             done = await self._engine.run("import", "-q", *labels, "--", str(file), name, max_s=IMPORT_MAX_S)
-        except Away as away:
-            return str(away)
+        except (Away, Failed) as wrong:
+            return str(wrong)
+        except OSError as error:
+            return f"its file cannot be read: {error.strerror}"
         return f"podman does not import it: {done.why}" if done.status else ""
 
     async def _named(self, name: str) -> dict[str, Any] | None:
@@ -102,14 +104,6 @@ class PodmanImages:
     async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
         """Remove it."""
         await self._remove(resource.id)
-
-
-def _is_plain(file: Path) -> None:
-    """Raise Failed unless the file is an archive that is not packed: podman would unpack any amount."""
-    with file.open("rb") as opened:
-        head = opened.read(_TAR_AT + len(_TAR))
-    if head[_TAR_AT:] != _TAR:
-        raise Failed("it is no plain archive (tar) of a root file system; pack it as .zst or not at all")
 
 
 def _plain(text: str) -> str:
