@@ -7,6 +7,7 @@ import re
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
 """What colours text and moves the cursor."""
+_SEQUENCE_BYTES = re.compile(_SEQUENCE.pattern.encode())
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -18,6 +19,11 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, _SEQUENCE.sub("", text))
+
+
+def uncoloured(line: bytes) -> bytes:
+    """Return a line without what colours it and moves the cursor, as a terminal shows it."""
+    return _SEQUENCE_BYTES.sub(b"", line)
 
 
 def line(text: str, size_max: int = 2_000) -> str:

@@ -35,6 +35,9 @@ def test_a_private_file_takes_the_place_of_a_link(tmp_path):
         ('say "it"', json.dumps('say "it"').encode(), b'"[redacted]"'),
         ("schl\u00fcssel", json.dumps("schl\u00fcssel").encode(), b'"[redacted]"'),
         ("yes", b"yes", b"yes"),
+        ("s3cr3t", b"a \x1b[01;31m\x1b[Ks3\x1b[m\x1b[Kcr3t", b"a [redacted]"),  # as grep shows what it found
+        ("s3cr3t", b"\x1b[1ms3cr3t\x1b[m", b"\x1b[1m[redacted]\x1b[m"),
+        ("s3cr3t", b"\x1b[1mpublic\x1b[m", b"\x1b[1mpublic\x1b[m"),
     ],
 )
 def test_a_secret_is_found_however_it_is_shown(secret, line, shown):

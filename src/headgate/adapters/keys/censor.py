@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from headgate.base.texts import uncoloured
+
 SHORT_ENCODED = 8
 """Fewer characters of base64 are in many words, too."""
 SHORT = 4
@@ -64,9 +66,13 @@ class Censor:
             self._known, self._bytes = re.compile(pattern), re.compile(pattern.encode())
 
     def line(self, line: bytes) -> bytes:
+        """Return a line of output without secrets; without colours, too, if one of them had some."""
         if self._bytes is None:
             return line
         cleared, count = self._bytes.subn(REDACTED.encode(), line)
+        if b"\x1b" in cleared:  # a part of a secret may have another colour than the rest
+            plain, more = self._bytes.subn(REDACTED.encode(), uncoloured(cleared))
+            cleared, count = (plain if more else cleared), count + more
         self.found = self.found or count > 0
         return cleared
 
