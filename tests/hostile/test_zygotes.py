@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,53 @@ async def test_a_zygote_has_nothing_of_a_build_and_nothing_that_one_chooses(tmp_
     found = contents(pid)
     wanted = (bench.id.encode(), b"CHOSEN-word", b"/tmp/chosen", str(bench.work).encode())
     assert b"HEADGATE_ROOM" in found and not [word for word in wanted if word in found]
+
+
+DRAWS = """
+import ctypes, os, ssl, tempfile
+import multiprocessing.synchronize as semaphores
+from headgate.adapters.process.zygotes import playbook
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+def first_of_a_namespace(run):
+    assert libc.unshare(0x20000000) == 0
+    pid = os.fork()
+    if pid == 0:
+        run()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+def draw():
+    return next(tempfile._get_candidate_names()), next(semaphores.SemLock._rand), ssl.RAND_bytes(8).hex()
+
+def copy():
+    assert os.getpid() == 1
+    if anew:
+        playbook._draw_anew()
+    os.write(1, (" ".join(draw()) + "\\n").encode())
+
+def zygote():
+    global anew
+    draw()
+    for anew in (False, True):
+        for _ in range(2):
+            pid = os.fork()  # one process can make one namespace
+            if pid == 0:
+                first_of_a_namespace(copy)
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+
+first_of_a_namespace(zygote)
+"""
+
+
+def test_copies_with_the_number_of_their_zygote_draw_what_no_other_copy_does() -> None:
+    """As in a container, where numbers of processes are as small as in the sandbox of a build."""
+    done = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True)
+    one, same, other, another = (line.split() for line in done.stdout.splitlines())
+    assert one[:2] == same[:2], "what they draw is the same unless something is done"
+    assert not {*one, *same, *other} & {*another} and not {*one, *same} & {*other}
 
 
 def contents(pid: int) -> bytes:

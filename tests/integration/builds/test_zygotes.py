@@ -22,6 +22,7 @@ from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.confinement.cell import NO_COPIES
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.sandbox import Confined, Sandbox
+from headgate.adapters.process.zygotes import pool
 from headgate.adapters.process.zygotes.pool import FAILURES_MAX, Zygotes
 from headgate.testing.deadline import DEADLINE_S
 from tests.e2e.ansible import fetched
@@ -252,6 +253,24 @@ async def test_an_ansible_that_cannot_be_loaded_is_given_up_until_it_changes(
         found = beside()
         assert found is not None
         program.write_text(Path(found).read_text())
+        assert await lent(zygotes, program)
+    finally:
+        await zygotes.close()
+        limiter.close()
+
+
+async def test_an_ansible_that_could_not_be_loaded_for_a_while_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, limiter = Path(beside() or ""), Limiter()
+    zygotes = Zygotes(limiter, shared_config())
+    try:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(pool, "BEGIN_TIMEOUT_S", 0.0)  # as when builds have all processors
+            for _ in range(FAILURES_MAX):
+                assert await lent(zygotes, program) == 0
+        assert await lent(zygotes, program) == 0, "not at once"
+        monkeypatch.setattr(pool, "AGAIN_S", 0.0)
         assert await lent(zygotes, program)
     finally:
         await zygotes.close()

@@ -28,6 +28,7 @@ from typing import Any
 
 CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
 _SHOWN_MAX = 200
+_DRAWN_BYTES = 48
 _FOR_PEOPLE = "Origin"
 """What newer versions have beside each value: in which file it was said.  It is only ever told."""
 NOWHERE = "/nonexistent"
@@ -175,10 +176,23 @@ def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     sys.path.insert(0, str(Path(arguments[0]).parent))
     sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
     tempfile.tempdir = None
+    _draw_anew()
     key = multiprocessing.process.AuthenticationString(os.urandom(32))  # type: ignore[attr-defined]
     multiprocessing.process.current_process().authkey = key
     _locks(anew=True)
     _reread()
+
+
+def _draw_anew() -> None:
+    """Names of temporary files, and what OpenSSL draws, are drawn anew in processes with another number: a copy in a
+    process namespace of its own may have the number of the process that it is a copy of."""
+    tempfile._name_sequence = None  # type: ignore[attr-defined]
+    semaphores = sys.modules.get("multiprocessing.synchronize")
+    if semaphores is not None:
+        semaphores.SemLock._rand = tempfile._RandomNameSequence()  # type: ignore[attr-defined]
+    crypto = sys.modules.get("ssl")
+    if crypto is not None:
+        crypto.RAND_add(os.urandom(_DRAWN_BYTES), float(_DRAWN_BYTES))
 
 
 def _reread() -> None:

@@ -30,7 +30,9 @@ PHASES_MAX = 200
 IDLE_MAX_S = 900.0
 BEGIN_TIMEOUT_S = 60.0
 FAILURES_MAX = 3
-"""One after the other; then playbooks of this Ansible are new processes as long as nothing changes."""
+"""One after the other; then playbooks of this Ansible are new processes until it changes, or for `AGAIN_S`."""
+AGAIN_S = 600.0
+"""What failed because builds had all memory and processors does not fail for ever."""
 REASONS_MAX = 100
 _ROOM = {"HEADGATE_ROOM": "." * 16_000, "LANG": "C.UTF-8"}
 """Where a copy says what environment it has, see `entry`."""
@@ -134,6 +136,7 @@ class _Kept:
     failures: int = 0
     failed: Marks = field(default_factory=list)
     """What it was when it failed last."""
+    failed_s: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -185,7 +188,7 @@ class Zygotes:
         """Log why playbooks of a program are new processes, each reason once."""
         kept = self._of.setdefault(program, _Kept())
         kept.failures += 1
-        kept.failed = marks([program])
+        kept.failed, kept.failed_s = marks([program]), time.monotonic()
         self.without(f"Playbooks of {program} are new processes, and not copies of one that has Ansible loaded: {why}")
 
     def without(self, said: str) -> None:
@@ -203,6 +206,8 @@ class Zygotes:
                 found = kept.zygote = None
             if kept.failures >= FAILURES_MAX and kept.failed != marks([program]):
                 kept.failures = 0
+            elif kept.failures >= FAILURES_MAX and time.monotonic() - kept.failed_s >= AGAIN_S:
+                kept.failures = FAILURES_MAX - 1
             if found is None and kept.failures < FAILURES_MAX:
                 found = await self._begun(program, kept)
         if found is not None:
