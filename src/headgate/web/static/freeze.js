@@ -1,7 +1,7 @@
 // The jobs that a branch of a project runs in a pipeline, how they depend on each other, and where each attribute of a
 // job comes from.
 import { api, el, fetched, link, main, nav, table, trouble } from "./page.js";
-import { renew } from "./live.js";
+import { renew, watch } from "./live.js";
 import { graph } from "./graph.js";
 
 nav("freeze", "Job graph");
@@ -10,7 +10,7 @@ const words = (text) => text.split("/").map(encodeURIComponent).join("/");
 const field = (name, label, list) => el("input", { name, "aria-label": label, placeholder: label.toLowerCase(), required: true, value: said.get(name) ?? "", list, autocomplete: "off" });
 const listed = (id, names) => el("datalist", { id }, [...new Set(names)].map((name) => el("option", { value: name })));
 const form = el("form", { class: "tools filters", role: "search" }, field("project", "Project", "known-projects"), field("branch", "Branch", "known-branches"), field("pipeline", "Pipeline", "known-pipelines"), el("button", {}, "Show"));
-const body = el("div"), one = el("section", { "aria-live": "polite" });
+const AGAIN_MS = 30_000, body = el("div"), one = el("section", { "aria-live": "polite" });
 main.append(el("h1", {}, "Job graph"), el("p", { class: "small" }, "The jobs of a branch of a project in a pipeline, whatever the files of a change; as they are configured now. A click on a job tells where each of its attributes comes from."), form, body, one);
 
 const place = `${api}/pipeline/${encodeURIComponent(said.get("pipeline") ?? "")}/project/${words(said.get("project") ?? "")}/branch/${words(said.get("branch") ?? "")}`;
@@ -37,11 +37,11 @@ async function choose(name) {
 }
 
 function show(jobs) {
-  if (!jobs.length) return renew(body, el("p", { class: "empty" }, "No job runs there."));
+  if (!jobs.length) return [el("p", { class: "empty" }, "No job runs there.")];
   const needs = (job) => job.dependencies.map((d) => `${d.name}${d.soft ? " (if it runs)" : ""}`).join(", ");
   const button = (job) => el("button", { type: "button", class: "act", "data-job": job.name, "aria-pressed": "false", onclick: () => choose(job.name) }, job.name);
-  renew(body, el("div", { class: "drawing", tabindex: 0, role: "group", "aria-label": "Job graph" }, graph(jobs, choose)), table(["Job", "Depends on"], jobs.map((job) => [button(job), needs(job)]), ""));
-  if (jobs.some((job) => job.name === said.get("job"))) choose(said.get("job"));
+  if (jobs.some((job) => job.name === said.get("job"))) queueMicrotask(() => choose(said.get("job"))); // once it is drawn
+  return [el("div", { class: "drawing", tabindex: 0, role: "group", "aria-label": "Job graph" }, graph(jobs, choose)), table(["Job", "Depends on"], jobs.map((job) => [button(job), needs(job)]), "")];
 }
 
 try {
@@ -51,6 +51,6 @@ try {
   if (project) form.append(listed("known-branches", (await fetched(`${api}/project/${words(project.canonical_name)}`)).branches));
   if (said.get("project") && said.get("branch") && said.get("pipeline")) {
     document.title = `${said.get("project")} ${said.get("branch")} in ${said.get("pipeline")} · Headgate`;
-    show(await fetched(`${place}/freeze-jobs`));
+    watch(`${place}/freeze-jobs`, body, show, AGAIN_MS);
   }
 } catch (error) { trouble(error); }

@@ -1,22 +1,34 @@
 // The inventory: a search, an object, its history; from the same JSON that programs have.
-import { bearing, el, facts, main, nav, table, token, when } from "./page.js";
+import { el, facts, main, nav, table, token, trouble, when } from "./page.js";
+import { asked as answered, busy, keep, renew } from "./live.js";
 nav("inventory", "Inventory");
-const PAGE_ROWS = 50;
+const PAGE_ROWS = 50, AGAIN_MS = 15_000;
 const base = location.pathname.replace(/\/*$/, "/");
 const query = new URLSearchParams(location.search);
 const SESSION = ["partition", "project", "user"];
 const said = Object.fromEntries(SESSION.map((name) => [name, query.get(name) ?? sessionStorage.getItem(`inventory-${name}`) ?? ""]));
 for (const name of SESSION) sessionStorage.setItem(`inventory-${name}`, said[name]);
 
+let reading;  // the signal that ends what is read just now
 async function asked(path, body) {
-  const headers = { ...bearing(), ...Object.fromEntries(SESSION.filter((name) => said[name]).map((name) => [`headgate-${name}`, said[name]])) };
-  const answer = await fetch(base + path, body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : { headers });
-  const told = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(told.detail ?? `${path} answered ${answer.status}`);
-  return told;
+  const headers = { ...Object.fromEntries(SESSION.filter((name) => said[name]).map((name) => [`headgate-${name}`, said[name]])) };
+  return (await answered(base + path, { headers, signal: reading, ...(body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}) })).json();
 }
 
-const alarm = (error) => el("p", { class: "note bad", role: "alert" }, error.message);
+// Read and draw again and again, unless somebody is in the middle of something.
+function follow(body, draw) {
+  let drawn = false;
+  return keep(async (signal) => {
+    reading = signal;
+    const nodes = await draw();
+    if (!drawn || !busy(body)) renew(body, nodes);
+    drawn = true;
+    return AGAIN_MS;
+  }, (error) => { body.replaceChildren(); trouble(error); });
+}
+// What a page shows more of, where it can be had; who may not is told by the rest of the page.
+const perhaps = (path) => asked(path).catch((error) => { if (!error.status) throw error; return {}; });
+
 const moment = (ms) => (Number(ms) ? when(new Date(Number(ms)).toISOString().replace("Z", "")) : "");
 const address = (more) => `${location.pathname}?${new URLSearchParams({ ...Object.fromEntries(SESSION.filter((name) => said[name]).map((name) => [name, said[name]])), ...more })}`;
 const pairs = (properties) => Object.entries(properties ?? {}).sort().map(([key, value]) => el("span", { class: "small" }, `${key}=${value} `));
@@ -28,28 +40,31 @@ function form(text) {
     token() ? "" : field("user", "User", said.user), el("button", {}, "Search"));
 }
 
-async function list() {
-  const text = query.get("q") ?? "", body = el("div"), more = el("nav", { class: "tools", "aria-label": "More rows" });
-  main.append(el("h1", {}, "Inventory"), form(text), el("p", { class: "small" }, "For example: type=runm.machine memory>=64 tag:gpu !reserved name=web*"), body, more);
+function list() {
+  const text = query.get("q") ?? "", body = el("div");
+  let pages = 1;
+  main.append(el("h1", {}, "Inventory"), form(text), el("p", { class: "small" }, "For example: type=runm.machine memory>=64 tag:gpu !reserved name=web*"), body);
   if (!said.partition) { body.append(el("p", { class: "note" }, "Say in which partition to search.")); return; }
-  const rows = [];
-  async function next(page_token) {
-    try {
-      const found = await asked("v1/objects/search", { filters: text.trim() ? [text] : [], limit: PAGE_ROWS, page_token });
-      rows.push(...(found.objects ?? []).map((one) => [el("a", { href: address({ uuid: one.uuid }) }, one.name), one.type, one.project ?? "", pairs(one.properties), (one.tags ?? []).join(" ")]));
-      body.replaceChildren(table(["Name", "Type", "Project", "Properties", "Tags"], rows, found.next_page_token ? "Nothing so far." : "Nothing matches, or nothing that you may see."));
-      more.replaceChildren(...(found.next_page_token ? [el("button", { type: "button", onclick: () => next(found.next_page_token) }, "More"), found.bounded ? el("span", { class: "small" }, "This is a broad question: not all has been looked at yet.") : ""] : []));
-    } catch (error) { body.replaceChildren(alarm(error)); more.replaceChildren(); }
+  const row = (one) => [el("a", { href: address({ uuid: one.uuid }) }, one.name), one.type, one.project ?? "", pairs(one.properties), (one.tags ?? []).join(" ")];
+  async function draw() {
+    const rows = [];
+    let found = { next_page_token: "" };
+    for (let page = 0; page < pages && (!page || found.next_page_token); page++) {
+      found = await asked("v1/objects/search", { filters: text.trim() ? [text] : [], limit: PAGE_ROWS, page_token: found.next_page_token });
+      rows.push(...(found.objects ?? []).map(row));
+    }
+    const more = found.next_page_token ? [el("button", { type: "button", onclick: () => { pages += 1; again(); } }, "More"), found.bounded ? el("span", { class: "small" }, "This is a broad question: not all has been looked at yet.") : ""] : [];
+    return [table(["Name", "Type", "Project", "Properties", "Tags"], rows, found.next_page_token ? "Nothing so far." : "Nothing matches, or nothing that you may see."), el("nav", { class: "tools", "aria-label": "More rows" }, more), await leases()];
   }
-  await Promise.all([next(""), leases()]);
+  const again = follow(body, draw);
 }
 
 async function leases(uuid) {
-  const found = (await asked("v1/leases").catch(() => ({}))).leases ?? [];
+  const found = (await perhaps("v1/leases")).leases ?? [];
   const shown = found.filter((one) => !uuid || one.object === uuid);
-  if (!shown.length) return;
+  if (!shown.length) return [];
   const rows = shown.map((one) => [one.name ? el("a", { href: address({ uuid: one.object }) }, one.name) : one.search ?? "", one.state.toLowerCase(), pairs(one.amounts), one.user, moment(one.until_ms) || `${one.ahead ?? 0} before it`, one.note ?? ""]);
-  main.append(el("h2", {}, "Leases"), table(["What", "State", "Of it", "User", "Until", "Note"], rows, ""));
+  return [el("h2", {}, "Leases"), table(["What", "State", "Of it", "User", "Until", "Note"], rows, "")];
 }
 
 // What differs from one state of an object to the next.
@@ -64,22 +79,22 @@ const STATES = { HEALTHY: "healthy", UNHEALTHY: "unhealthy: given to nobody" };
 
 // Whether probes find it well; nothing where nobody looks.
 async function health(uuid) {
-  const found = await asked(`v1/health/${encodeURIComponent(uuid)}`).catch(() => ({}));
+  const found = await perhaps(`v1/health/${encodeURIComponent(uuid)}`);
   const since = moment(found.since_ms);
   return STATES[found.state] ? [["Health", [STATES[found.state], since && `since ${since}`, found.why].filter(Boolean).join(", ")]] : [];
 }
 
 async function object(uuid) {
-  try {
-    const [one, past, well] = await Promise.all([asked(`v1/objects/${encodeURIComponent(uuid)}`), asked(`v1/objects/${encodeURIComponent(uuid)}/history`), health(uuid)]);
-    const changes = past.changes ?? [];
-    main.append(el("p", {}, el("a", { href: address({}) }, "← Inventory")), el("h1", {}, one.name), facts([["Type", one.type], ["Project", one.project], ["Partition", one.partition], ["Uuid", one.uuid], ["Generation", one.generation], ["Tags", (one.tags ?? []).join(" ")], ...well]),
-      el("h2", {}, "Properties"), table(["Property", "Value"], Object.entries(one.properties ?? {}).sort(), "It has none."));
-    await leases(uuid);
-    const rows = changes.map((change, number) => [moment(change.at_ms), change.user ?? "", change.kind.toLowerCase(), el("ul", { class: "plain" }, differences(number ? changes[number - 1].new : null, change.new))]);
-    main.append(el("h2", {}, "History"), table(["When", "Who", "What", "Difference"], rows.reverse(), "Nothing is known of it."));
-  } catch (error) { main.append(el("p", {}, el("a", { href: address({}) }, "← Inventory")), alarm(error)); }
+  const [one, past, well, leased] = await Promise.all([asked(`v1/objects/${encodeURIComponent(uuid)}`), asked(`v1/objects/${encodeURIComponent(uuid)}/history`), health(uuid), leases(uuid)]);
+  const changes = past.changes ?? [];
+  const rows = changes.map((change, number) => [moment(change.at_ms), change.user ?? "", change.kind.toLowerCase(), el("ul", { class: "plain" }, differences(number ? changes[number - 1].new : null, change.new))]);
+  return [el("h1", {}, one.name), facts([["Type", one.type], ["Project", one.project], ["Partition", one.partition], ["Uuid", one.uuid], ["Generation", one.generation], ["Tags", (one.tags ?? []).join(" ")], ...well]),
+    el("h2", {}, "Properties"), table(["Property", "Value"], Object.entries(one.properties ?? {}).sort(), "It has none."), leased,
+    el("h2", {}, "History"), table(["When", "Who", "What", "Difference"], rows.reverse(), "Nothing is known of it.")];
 }
 
-if (query.get("uuid")) object(query.get("uuid"));
-else list();
+if (query.get("uuid")) {
+  const body = el("div");
+  main.append(el("p", {}, el("a", { href: address({}) }, "← Inventory")), body);
+  follow(body, () => object(query.get("uuid")));
+} else list();

@@ -1,16 +1,16 @@
-import { api, el, facts, fetched, link, main, nav, short, subject, table, tenant, took, trouble, when, word } from "./page.js";
+import { api, el, facts, link, main, nav, short, subject, table, tenant, took, when, word } from "./page.js";
+import { watch } from "./live.js";
 import { chart, counted } from "./chart.js";
 nav("jobs", subject);
 
-const MOST = 500, LISTED = 20;
+const MOST = 500, LISTED = 20, AGAIN_MS = 30_000;
 const name = encodeURIComponent(subject), base = `/t/${encodeURIComponent(tenant)}`;
 const chosen = new URLSearchParams(location.search);
 
 // What its builds say of it: of all, or of one project, branch or pipeline.
-async function lately() {
-  const query = new URLSearchParams({ job_name: subject, limit: MOST });
-  for (const key of ["project", "branch", "pipeline"]) if (chosen.get(key)) query.set(key, chosen.get(key));
-  const [times, health] = await Promise.all([fetched(`${api}/build-times?${query}`), fetched(`${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`)]);
+const query = new URLSearchParams({ job_name: subject, limit: MOST });
+for (const key of ["project", "branch", "pipeline"]) if (chosen.get(key)) query.set(key, chosen.get(key));
+function lately(times, health) {
   const builds = times.map((b) => ({ ...b, at: b.end_time, seconds: b.duration, name: `${short(b.project)} ${b.branch ?? b.ref}`, go: () => location.assign(`${base}/build/${b.uuid}`) }));
   const kinds = [["Project", (b) => short(b.project), "project"], ["Branch", (b) => b.branch ?? b.ref, "branch"], ["Pipeline", (b) => b.pipeline, "pipeline"], ["Nodes", (b) => b.nodeset ?? "", ""]];
   const only = [...chosen].filter(([key]) => ["project", "branch", "pipeline"].includes(key));
@@ -28,13 +28,9 @@ async function lately() {
     el("p", {}, el("a", { href: `${base}/builds?job_name=${name}` }, "All builds of this job"))];
 }
 
-try {
-  main.append(el("h1", {}, subject));
-  const history = el("section", {}), written = el("section", {}, el("h2", {}, "How it is written"));
-  main.append(history, written);
-  const [variants, past] = await Promise.allSettled([fetched(`${api}/job/${subject.split("/").map(encodeURIComponent).join("/")}`), lately()]);
-  if (past.status === "fulfilled") history.append(...past.value.filter(Boolean)); else if (variants.status === "fulfilled") trouble(past.reason);
-  if (variants.status === "rejected") throw variants.reason;
-  for (const v of variants.value) written.append(el("section", { class: "card" }, facts([["Written in", `${v.source_context.project} ${v.source_context.branch} ${v.source_context.path}:${v.source_context.line}`],
-    ["Parent", v.parent ? link("job", v.parent, v.parent) : ""], ["Branches", (v.branches ?? []).join(", ")]]), el("pre", {}, JSON.stringify(v.body, null, 2))));
-} catch (error) { trouble(error); }
+const card = (v) => el("section", { class: "card" }, facts([["Written in", `${v.source_context.project} ${v.source_context.branch} ${v.source_context.path}:${v.source_context.line}`],
+  ["Parent", v.parent ? link("job", v.parent, v.parent) : ""], ["Branches", (v.branches ?? []).join(", ")]]), el("pre", {}, JSON.stringify(v.body, null, 2)));
+const past = el("section"), written = el("section");
+main.append(el("h1", {}, subject), past, written);
+watch([`${api}/build-times?${query}`, `${api}/job-health?${new URLSearchParams([...query].filter(([key]) => key !== "limit"))}`], past, lately, AGAIN_MS);
+watch(`${api}/job/${subject.split("/").map(encodeURIComponent).join("/")}`, written, (variants) => [el("h2", {}, "How it is written"), ...variants.map(card)], AGAIN_MS);

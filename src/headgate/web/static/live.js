@@ -4,6 +4,7 @@ import { bearing, state, trouble } from "./page.js";
 
 const FIRST_MS = 1000, LAST_MS = 30_000, SILENT_MS = 110_000; // a stream says something at least every 45 s
 const TICK_MS = 1000;
+const ENDS = [400, 401, 403, 404, 409];
 const AWAY = "Headgate-Away-Since";
 let phase = "", seen = 0, away = 0, skew = 0;
 
@@ -70,7 +71,7 @@ export function keep(attempt, refused = trouble) {
       if (again === null) ended = true; else timer = setTimeout(turn, again);
     } catch (error) {
       if (mine.signal.aborted) return;
-      if ([400, 401, 403, 404].includes(error.status)) { ended = true; over(""); refused(error); return; }
+      if (ENDS.includes(error.status)) { ended = true; over(""); refused(error); return; }
       lost(error);
       timer = setTimeout(turn, pause * (.75 + Math.random() / 2));
       pause = Math.min(pause * 2, LAST_MS);
@@ -87,23 +88,30 @@ export function keep(attempt, refused = trouble) {
 
 async function failure(answer, url) {
   const said = await answer.json().catch(() => ({}));
-  return Object.assign(new Error(said.description ?? `${url} answered ${answer.status}`), { status: answer.status });
+  const why = said.description ?? said.detail ?? Object.values(said.error_msg ?? {}).join("; ");
+  return Object.assign(new Error(why || `${url} answered ${answer.status}`), { status: answer.status });
+}
+
+// An answer that is good: what it says of the time and of the store is shown in the header.
+export async function asked(url, { headers = {}, ...more } = {}) {
+  const answer = await fetch(url, { headers: { ...bearing(), ...headers }, cache: "no-store", ...more });
+  if (!answer.ok && answer.status !== 304) throw await failure(answer, url);
+  told(Date.parse(answer.headers.get("Date")));
+  alive(Number(answer.headers.get(AWAY)));
+  return answer;
 }
 
 // The answer as text.  Browsers keep headers of an answer that is still good, so what is known is kept here.
 async function read(url, signal, kept) {
   const known = kept.get(url);
-  const answer = await fetch(url, { headers: { ...bearing(), ...(known?.tag ? { "If-None-Match": known.tag } : {}) }, cache: "no-store", signal });
-  if (!answer.ok && answer.status !== 304) throw await failure(answer, url);
-  told(Date.parse(answer.headers.get("Date")));
+  const answer = await asked(url, { headers: known?.tag ? { "If-None-Match": known.tag } : {}, signal });
   const text = answer.status === 304 ? known.text : await answer.text();
   kept.set(url, { tag: answer.headers.get("ETag"), text });
-  alive(Number(answer.headers.get(AWAY)));
   return text;
 }
 
 // Whether somebody is in the middle of something that a redraw would take from under them.
-function busy(body) {
+export function busy(body) {
   if (document.querySelector("dialog[open]")) return true;
   const held = document.activeElement, marked = getSelection();
   if (body.contains(held) && held.matches(".act, input, select, textarea")) return true;

@@ -1,4 +1,5 @@
-import { bearing, el, main, nav, table, trouble } from "./page.js";
+import { el, main, nav, table, trouble } from "./page.js";
+import { asked as answered, busy, keep, renew } from "./live.js";
 nav("messages", "Queues of messages");
 const AGAIN_MS = 5000, MANY = 1000, LETTERS = "headgate_dead_letters", SHOWN = 200;
 const asked = new URLSearchParams(location.search);
@@ -13,16 +14,17 @@ const cut = (text) => el("code", {}, text.length > SHOWN ? `${text.slice(0, SHOW
 const body = el("div");
 
 async function change(method, url, headers = {}, data = undefined) {
-  const answer = await fetch(url, { method, headers: { ...bearing(), ...headers }, body: data });
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(Object.values(said.error_msg ?? {}).join("; ") || `${url} answered ${answer.status}`);
+  await answered(url, { method, headers, body: data });
 }
 
+let reading;  // the signal that ends what is read just now
 async function had(url) {
-  const answer = await fetch(url, { headers: bearing() });
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(answer.status === 401 ? "Log in with a key of an application, or the operator's token, to see queues." : Object.values(said.error_msg ?? {}).join("; "));
-  return said;
+  try {
+    return await (await answered(url, { signal: reading })).json();
+  } catch (error) {
+    if (error.status === 401) error.message = "Log in with a key of an application, or the operator's token, to see queues.";
+    throw error;
+  }
 }
 
 function bounds(q) {
@@ -66,7 +68,7 @@ async function replay(dead, button) {
   try {
     await change("POST", api(app, dead.queue), { "Idempotency-Key": `replay-${dead.id}`, "X-Partition": String(dead.partition), "Content-Type": "text/plain; charset=utf-8" }, dead.body);
     await change("DELETE", `${api(app, LETTERS)}/1:${dead.id}`);
-    await draw();
+    again();
   } catch (error) { button.disabled = false; trouble(error); }
 }
 
@@ -80,14 +82,14 @@ async function letters() {
     table(["", "Given up", "Partition", "Tries", "Why", "Message"], rows, "No message was given up.")];
 }
 
-async function draw() {
-  try {
-    body.replaceChildren(...await (!app || !queue ? overview() : queue === LETTERS ? letters() : one()));
-  } catch (error) { body.replaceChildren(el("p", { class: "note bad", role: "alert" }, error.message)); return false; }
-  return true;
+let drawn = false;
+async function draw(signal) {
+  reading = signal;
+  const nodes = await (!app || !queue ? overview() : queue === LETTERS ? letters() : one());
+  if (!drawn || !busy(body)) renew(body, nodes);
+  drawn = true;
+  return AGAIN_MS;
 }
-
-async function again() { if (await draw()) setTimeout(again, AGAIN_MS); }
 main.append(el("h1", {}, !queue ? "Queues of messages" : queue === LETTERS ? `Dead letters of ${app}` : `${app}: ${queue}`),
   ...(queue ? [el("p", {}, el("a", { href: location.pathname }, "All queues"))] : []), body);
-again();
+const again = keep(draw, (error) => { body.replaceChildren(el("p", { class: "note bad", role: "alert" }, error.message)); });

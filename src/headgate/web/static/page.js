@@ -90,6 +90,7 @@ export async function sent(method, url, body) {
 
 // What a page shows when what it is about cannot be had.
 export function trouble(error) {
+  if ([...main.querySelectorAll(":scope > p.note.bad")].some((one) => one.firstChild?.data === error.message)) return; // by another part of the page
   const note = el("p", { class: "note bad", role: "alert" }, error.message);
   main.append(note);
   if (error.status === 401) login.then(({ realms }) => note.append(...ways(realms).flatMap((one) => [" ", one])));

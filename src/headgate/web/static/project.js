@@ -1,4 +1,5 @@
-import { api, el, facts, fetched, link, main, nav, subject, table, tenant, trouble } from "./page.js";
+import { api, el, facts, link, main, nav, subject, table, tenant } from "./page.js";
+import { watch } from "./live.js";
 nav("projects", subject);
 // What others may show of it.
 function share(p) {
@@ -15,11 +16,12 @@ function share(p) {
   return el("details", { ontoggle: () => gates.length && draw() }, el("summary", {}, "Badge and feed"), gates.length ? el("p", { class: "tools" }, choose, picture, code, copy) : "", el("p", {}, el("a", { href: `${base}/feed.atom?${query}` }, "Atom feed of what ended")));
 }
 
-try {
-  const p = await fetched(`${api}/project/${subject.split("/").map(encodeURIComponent).join("/")}`);
+const AGAIN_MS = 30_000, body = el("div");
+main.append(body);
+watch(`${api}/project/${subject.split("/").map(encodeURIComponent).join("/")}`, body, (p) => {
   const where = (c) => `${c.project} ${c.branch} ${c.path}:${c.line}`, list = (page) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}?project=${encodeURIComponent(p.name)}` }, page);
-  main.append(el("h1", {}, p.name), facts([["Name", p.canonical_name], ["Connection", p.connection_name], ["Branches", p.branches.join(", ")], ["History", el("span", {}, list("builds"), ", ", list("buildsets"), ", ", list("changes"), ", ", list("statistics"))]]),
+  return [el("h1", {}, p.name), facts([["Name", p.canonical_name], ["Connection", p.connection_name], ["Branches", p.branches.join(", ")], ["History", el("span", {}, list("builds"), ", ", list("buildsets"), ", ", list("changes"), ", ", list("statistics"))]]),
     share(p),
     el("h2", {}, "Pipelines"), table(["Pipeline", "Jobs", "Graph", "Queue", "Written in"], p.configs.flatMap((c) => c.pipelines.map((pipe) => [link("status", pipe.name, pipe.name),
-      el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), pipe.jobs.length && p.branches.length ? el("a", { href: `/t/${encodeURIComponent(tenant)}/freeze?${new URLSearchParams({ project: p.name, branch: p.branches[0], pipeline: pipe.name })}`, "aria-label": `Job graph of ${pipe.name}` }, "graph") : "", c.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project."));
-} catch (error) { trouble(error); }
+      el("span", {}, pipe.jobs.flatMap(([job], n) => [n ? ", " : "", link("job", job.name, job.name)])), pipe.jobs.length && p.branches.length ? el("a", { href: `/t/${encodeURIComponent(tenant)}/freeze?${new URLSearchParams({ project: p.name, branch: p.branches[0], pipeline: pipe.name })}`, "aria-label": `Job graph of ${pipe.name}` }, "graph") : "", c.queue_name ?? "", where(c.source_context)])), "No pipeline has jobs for this project.")];
+}, AGAIN_MS);
