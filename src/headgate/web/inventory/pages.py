@@ -10,7 +10,7 @@ from litestar.params import FromPath
 
 from headgate.web.files import document, static_file
 
-FILES = ("inventory.js", "page.js", "style.css", "icon.svg")
+FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 """What the page needs, also where no gate is served."""
 
 
