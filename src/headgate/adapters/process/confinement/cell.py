@@ -292,7 +292,6 @@ class Cell:
         commands: Path | None = None,
     ) -> int | str:  # fmt: skip
         """See `run`.  `commands` is the directory of the socket at which it reaches the container."""
-        # Plugins that reach a container are found by the environment of a new process alone.
         if self._zygotes is not None and asked.plays and commands is None:
             loop = asyncio.get_running_loop()
             begun_s = loop.time()
