@@ -51,7 +51,7 @@ BY_NAME = PIPELINES.replace("approved: true", "approvals: {count: 1, of: [ann, a
 
 
 def token(who: str, *groups: str) -> dict[str, str]:
-    said = {"iss": "issuer", "aud": "headgate", "sub": who, "iat": time.time(), "exp": time.time() + 60}
+    said = {"iss": "issuer", "aud": "headgate", "sub": who, "iat": time.time(), "exp": time.time() + 86_400}
     return {"Authorization": f"Bearer {jwt.encode({**said, 'groups': groups}, SECRET, 'HS256')}"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges import people
-from headgate.gate import absorb, decide, landing, readiness
+from headgate.gate import absorb, decide, landing, readiness, words
 from headgate.gate.actions import Resume
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, State
@@ -118,7 +118,7 @@ def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_ran_beside_a_lost_build_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(absorb, "_without_dependents", lambda buildset, build, asked, *, ended: buildset)
+    patch.setattr(words, "_without_dependents", lambda buildset, build, asked, *, ended: buildset)
 
 
 def a_lost_pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -233,10 +233,10 @@ def unknown_outcomes_are_repeated(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_cut_turn_left_is_not_cancelled(patch: pytest.MonkeyPatch) -> None:
-    async def careless(self: pipeline.PipelineRunner, guard: Any) -> bool:
+    async def careless(*_: Any) -> bool:
         return True
 
-    patch.setattr(pipeline.PipelineRunner, "_disown", careless)
+    patch.setattr(pipeline, "disowned", careless)
 
 
 def builds_are_told_to_go_on_in_another_commit(patch: pytest.MonkeyPatch) -> None:
