@@ -135,9 +135,10 @@ SHELLS = {
     "absent": ('case "$2" in *held*) exit 3;; esac', "RETRY_LIMIT", "a host could not be reached"),
     "loud": ('case "$2" in *WORK*) exec busybox cat /dev/zero;; esac', "FAILURE", "exit status 2"),
     "large": (
-        'case "$2" in *WORK*) exec busybox dd if=/dev/zero of=/large bs=1M count=900;; esac',
+        'case "$2" in *WORK*) for n in 1 2 3; do busybox dd if=/dev/zero of=/large$n bs=1M count=40; done;'
+        " exec busybox sleep 600;; esac",  # no file alone is too large, and it ends by the limit or not at all
         "FAILURE",
-        "",  # the limit ends it, or the command that met the limit does
+        "disk limit",
     ),
 }
 
@@ -201,13 +202,13 @@ PULLS = """
 - hosts: all
   gather_facts: false
   tasks:
-    - synchronize: {src: /root/logs/, dest: "{{ zuul.executor.log_root }}/pulled/", mode: pull}
+    - synchronize: {src: /srv/logs/, dest: "{{ zuul.executor.log_root }}/pulled/", mode: pull}
       ignore_errors: true
 """
 RSYNC = """#!/bin/sh
 mkdir -p /evil/sub && ln -sfn OUT /evil/out && ln -sfn OUT/private /evil/leak && echo hi > /evil/sub/file
 for one; do
-    case $one in /root/logs/) one=/evil/;; esac
+    case $one in /srv/logs/) one=/evil/;; esac
     said="$said $one"
 done
 exec /usr/bin/rsync-real $said

@@ -250,7 +250,7 @@ async def test_an_image_that_a_build_has_stays_whatever_others_fetch(
     script = "echo UP; until [ -e go ]; do sleep 0.1; done; ls -d /bin/busybox"
     waits = bench.start(run=(bench.script("waits", script),), image=image)
     await bench.says("| UP")
-    theirs = next(bench.runner.root.glob("*/work/src/**/waits")).parent
+    theirs = next(bench.work.glob("src/**/waits")).parent
     (tmp_path / "images/store/tmp/fetched").write_bytes(bytes(20_000_000))
     outcome = await bench.build(run=(bench.script("run", "true"),), image=image)
     assert outcome.result == "SUCCESS", outcome

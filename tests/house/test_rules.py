@@ -203,8 +203,11 @@ def test_tasks_are_made_where_the_list_says() -> None:
     assert {name(p) for p in MODULES if makes.search(p.read_text())} == set(TASKS)
 
 
+LEFT = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error")
+
+
 def test_nothing_is_left_for_later() -> None:
-    words = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
+    words = re.compile(rf"\b({'|'.join(LEFT)})\b")
     assert not [name(p) for p in MODULES if words.search(p.read_text())]
 
 

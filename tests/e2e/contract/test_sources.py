@@ -13,6 +13,9 @@ from tests.e2e.ansible import fetched, with_posix
 
 from .stage import Stage
 
+HOME = "/root"
+"""Of the user of a container."""
+
 PREPARE = """
 - hosts: localhost
   gather_facts: false
@@ -82,7 +85,7 @@ async def test_sources_and_logs_are_synchronized_with_a_container(contained: Sta
     await contained.build(
         pre_run=(pre,), run=(run,), post_run=(contained.book("post.yaml", collect, trusted=True),), ansible_version="9"
     )
-    assert "one | x\n" in contained.log and "one | /root/src/h/code\n" in contained.log
+    assert "one | x\n" in contained.log and f"one | {HOME}/src/h/code\n" in contained.log
     assert (contained.bench.runner.log_root / contained.bench.id / "made.txt").read_text() == "made\n"
 
 

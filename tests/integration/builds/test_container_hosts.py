@@ -13,6 +13,8 @@ from .imaged import Images, fetched_images, images
 
 __all__ = ["fetched_images", "images"]
 
+HOME = "/root"
+"""Of the user of the container."""
 FIRST = """
 - hosts: all
   gather_facts: false
@@ -26,7 +28,7 @@ FIRST = """
     - {shell: "test -e /usr/bin/bwrap || echo without the programs of the machine"}
 - hosts: localhost
   gather_facts: false
-  tasks: [{shell: "echo beside it: $(ls /root/kept 2>&1 | tail -c 26)"}]
+  tasks: [{shell: "echo beside it: $(ls {HOME}/kept 2>&1 | tail -c 26)"}]
 - hosts: container
   tasks:
     - debug: {msg: "{{ ansible_distribution }} of {{ ansible_user_id }}"}
@@ -35,7 +37,7 @@ AFTER = """
 - hosts: all
   gather_facts: false
   tasks:
-    - shell: "cat ~/kept; ls {{ zuul.executor.work_root }} || echo sees no work tree; ps | grep -c '[s]leep 300'"
+    - shell: "cat ~/kept; echo; ls {{ zuul.executor.work_root }} || echo sees no work tree; ps | grep -c '[s]leep 300'"
       ignore_errors: true
 """
 
@@ -43,8 +45,10 @@ AFTER = """
 async def test_a_playbook_has_the_container_as_its_host(tmp_path: Path, images: Images) -> None:
     bench = Bench(tmp_path, "container", images=images.supply)
     post = replace(bench.script("post.yaml", AFTER), trusted=True)
-    program = bench.script("program", "cat /root/kept")
-    outcome = await bench.build(run=(bench.script("first.yaml", FIRST), program), post_run=(post,), image=images.system)
+    program = bench.script("program", f"cat {HOME}/kept")
+    outcome = await bench.build(
+        run=(bench.script("first.yaml", FIRST.replace("{HOME}", HOME)), program), post_run=(post,), image=images.system
+    )
     assert outcome.result == "SUCCESS" and outcome.image.startswith(images.system), bench.log
     for line in (
         "container | root in /root reads x", "container | started", "container | without the programs of the machine",

@@ -86,7 +86,7 @@ def test_two_clusters_behind_one_address_have_two_names(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     "image",
-    ["dir:/etc", "dir:etc", "oci-archive:/root/a.tar", "docker-archive:/x:y", "containers-storage:[overlay@/x]y", "-v",
+    ["dir:/etc", "dir:etc", "oci-archive:/srv/a.tar", "docker-archive:/x:y", "containers-storage:[overlay@/x]y", "-v",
      "docker://a/b", "docker-daemon:a:b", "oci:/x", "a b", "../x", "/etc", "a\n--privileged"],
 )  # fmt: skip
 def test_no_file_of_this_machine_is_an_image(image: str) -> None:

@@ -292,7 +292,7 @@ class Cell:
         commands: Path | None = None,
     ) -> int | str:  # fmt: skip
         """See `run`.  `commands` is the directory of the socket at which it reaches the container."""
-        if self._zygotes is not None and asked.plays and commands is None:
+        if self._zygotes is not None and asked.plays:
             loop = asyncio.get_running_loop()
             begun_s = loop.time()
             async with self._zygotes.lent(asked.words[0], cancel, timeout_s) as zygote:

@@ -48,6 +48,8 @@ _READY = b"ready\n"
 HOLDER_TIMEOUT_S = 10.0
 _LIMITS_FROM = 26
 """Where numbers begin in a line of /proc/PID/limits."""
+ROOT = "root"
+"""Link in /proc/PID to the directory that the process takes for the whole file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Standing:
             os.getpriority(os.PRIO_PROCESS, pid),
             _text(f"{place}/oom_score_adj"),
             _label(place),
-            _identity(f"{place}/root/."),
+            _identity(f"{place}/{ROOT}/."),
             _identity(f"{place}/cwd/."),
         )
 
