@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.openid import INSTALLED, openid
+from headgate.testing.servers.openid import INSTALLED, openid, pages
 from headgate.testing.servers.program import free_ports
 from tests.e2e.conftest import UNIT
 from tests.integration.conftest import PIPELINES, TENANTS
@@ -32,12 +32,7 @@ def protected(tmp_path: Path) -> Iterator[Headgate]:
     """A gate whose one tenant is shown to members, and administered by operators."""
     (port,) = free_ports(1)
     here = f"http://127.0.0.1:{port}"
-    client = {
-        "client_id": "gate",
-        "redirect_uris": [f"{here}/login/callback"],
-        "token_endpoint_auth_method": "none",
-    }
-    with openid(tmp_path, [client], PEOPLE) as issuer:
+    with openid(tmp_path, [pages(here)], PEOPLE) as issuer:
         repositories = Repositories(tmp_path)
         repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
         repositories.create("code/api", {"README": "api\n"})

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from headgate.testing.repositories import Repositories, run_git
-from headgate.testing.servers.openid import INSTALLED, openid
+from headgate.testing.servers.openid import INSTALLED, openid, pages
 from headgate.testing.servers.program import free_ports
 from tests.e2e.conftest import UNIT
 from tests.integration.conftest import PIPELINES, TENANTS
@@ -40,12 +40,7 @@ def gate(tmp_path: Path) -> Iterator[Headgate]:
     """A gate that everybody may look at, where some may speak, and some may approve."""
     (port,) = free_ports(1)
     here = f"http://127.0.0.1:{port}"
-    client = {
-        "client_id": "gate",
-        "redirect_uris": [f"{here}/login/callback"],
-        "token_endpoint_auth_method": "none",
-    }
-    with openid(tmp_path, [client], PEOPLE) as issuer:
+    with openid(tmp_path, [pages(here)], PEOPLE) as issuer:
         repositories = Repositories(tmp_path)
         repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
         code = "".join(f"def number_{n}():\n    return {n}\n\n" for n in range(40))

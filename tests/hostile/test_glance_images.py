@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,32 +10,17 @@ from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
 from headgate.ports.cloud import SYSTEM_TAG, Failed
 from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
 from headgate.testing.clouds.glance import Glance, disk
-from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
+from headgate.testing.clouds.openstack import OpenStackGround
+from tests.integration.clouds.glanced import glance, ground, images
+from tests.integration.clouds.glanced import wanted as of_id
+
+__all__ = ["glance", "ground", "images"]
 
 TAGS = {SYSTEM_TAG: "ours", UPLOAD_TAG: "one"}
 
 
-@pytest.fixture
-async def ground() -> AsyncIterator[OpenStackGround]:
-    async with glance_ground() as found:
-        yield found
-
-
-@pytest.fixture
-def glance(ground: OpenStackGround) -> Glance:
-    return ground.services.glance
-
-
-@pytest.fixture
-async def images(ground: OpenStackGround) -> AsyncIterator[GlanceImages]:
-    driver = ground.driver()
-    yield driver.images
-    await driver.close()
-
-
 def wanted(content: bytes = b"", format: str = "qcow2", **tags: str) -> WantedImage:
-    digest = hashlib.sha256(content).hexdigest()
-    return WantedImage("one", "debian", format, digest, {}, {"region": "RegionOne"}, {**TAGS, **tags})
+    return of_id(content, format, "one", **tags)
 
 
 @pytest.mark.parametrize(

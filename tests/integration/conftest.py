@@ -67,6 +67,16 @@ TENANTS = """
           - code/api
           - code/lib
 """
+MACHINE_TENANTS = """
+- tenant:
+    name: example
+    source:
+      local:
+        config-projects:
+          - config: {include: [pipeline, job, project, image, flavor, label, section, provider]}
+        untrusted-projects: [code/api]
+"""
+"""Of one whose configuration says where machines and their images are."""
 
 
 @pytest.fixture

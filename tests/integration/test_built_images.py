@@ -30,18 +30,9 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
 
-from .conftest import PIPELINES
+from .conftest import MACHINE_TENANTS, PIPELINES
 
 R = TypeVar("R", ImageArtifact, ImageUpload)
-TENANTS = """
-- tenant:
-    name: example
-    source:
-      local:
-        config-projects:
-          - config: {include: [pipeline, job, project, image, flavor, label, section, provider]}
-        untrusted-projects: [code/api]
-"""
 IMAGES = """
 - pipeline:
     name: build-images
@@ -161,7 +152,12 @@ async def test_an_image_is_built_uploaded_tried_used_and_deleted(tmp_path: Path,
         return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"artifacts": artifacts}})
 
     async with gate(
-        tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs={"build-debian": build}, clouds={"engine": "podman"}
+        tmp_path,
+        repositories.hub,
+        MemoryBackend(),
+        MACHINE_TENANTS,
+        jobs={"build-debian": build},
+        clouds={"engine": "podman"},
     ) as running:
         context, engine, files = running.context, Engine(), Files(tmp_path / "files")
         await running.looked_at(PROJECT)

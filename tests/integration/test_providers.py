@@ -11,17 +11,8 @@ from headgate.testing.gate import gate
 from headgate.testing.lawful import LawfulBackend, Laws
 from headgate.testing.repositories import Repositories, run_git
 
-from .conftest import PIPELINES
+from .conftest import MACHINE_TENANTS, PIPELINES
 
-TENANTS = """
-- tenant:
-    name: example
-    source:
-      local:
-        config-projects:
-          - config: {include: [pipeline, job, project, image, flavor, label, section, provider]}
-        untrusted-projects: [code/api]
-"""
 MACHINES = """
 - image: {name: debian, type: cloud}
 - flavor: {name: small}
@@ -59,7 +50,7 @@ async def provider(context: Context, image: str) -> FlatProvider | None:
 async def test_launchers_are_told_what_is_configured(tmp_path: Path, repositories: Repositories) -> None:
     push(repositories, PIPELINES + MACHINES)
     lawful = LawfulBackend(MemoryBackend(), Laws("/zuul"), frozenset({"scheduler", "executor", "merger", "web"}))
-    async with gate(tmp_path, repositories.hub, lawful, TENANTS, clouds={"sky": "aws"}) as running:
+    async with gate(tmp_path, repositories.hub, lawful, MACHINE_TENANTS, clouds={"sky": "aws"}) as running:
         found = await provider(running.context, "ami-1")
         assert found is not None and (found.connection, found.driver) == ("sky", "aws")
         assert found.said == {"region": "west-1"} and found.labels[0].flavor["instance-type"] == "t3"

@@ -15,32 +15,18 @@ import pytest
 from headgate.adapters.nodes.clouds.openstack.api import OpenStack
 from headgate.adapters.nodes.clouds.openstack.images import PIECE_BYTES, SAVING_MAX_S, GlanceImages
 from headgate.ports.cloud import SYSTEM_TAG, Away, Failed
-from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from headgate.ports.images import Sending, Sent, WantedImage
 from headgate.testing.clouds.glance import Glance, disk
 from headgate.testing.clouds.ground import driving
-from headgate.testing.clouds.openstack import OpenStackGround, glance_ground, openstack_ground
+from headgate.testing.clouds.openstack import OpenStackGround, openstack_ground
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import Asked, Pass, Told, answers, lost, unheard
 
+from .glanced import glance, ground, images
+from .glanced import wanted as of_id
+
+__all__ = ["glance", "ground", "images"]
 CONTENT = disk(b"debian")
-
-
-@pytest.fixture
-async def ground() -> AsyncIterator[OpenStackGround]:
-    async with glance_ground() as found:
-        yield found
-
-
-@pytest.fixture
-def glance(ground: OpenStackGround) -> Glance:
-    return ground.services.glance
-
-
-@pytest.fixture
-async def images(ground: OpenStackGround) -> AsyncIterator[GlanceImages]:
-    driver = ground.driver()
-    yield driver.images
-    await driver.close()
 
 
 @pytest.fixture
@@ -51,9 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def wanted(content: bytes = CONTENT, format: str = "qcow2", **tags: str) -> WantedImage:
-    id = str(uuid.uuid4())
-    tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, **tags}
-    return WantedImage(id, "debian", format, hashlib.sha256(content).hexdigest(), {}, {"region": "RegionOne"}, tags)
+    return of_id(content, format, str(uuid.uuid4()), **tags)
 
 
 def ours(glance: Glance) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.base.ids import drawn_from, fresh
-from headgate.base.tasks import run_until, unless
+from headgate.base.tasks import run_until
 from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
 from headgate.gate.change import TriggerEvent
 from headgate.gate.imagework import body_of
@@ -39,7 +39,7 @@ from headgate.store.types import At, Backend, Conflict, Delete
 from headgate.testing.loop import run_virtual
 from headgate.testing.nodes.builds import Broken
 from headgate.testing.nodes.sky import Sky, Troubles
-from headgate.testing.sim.link import Link, Trouble
+from headgate.testing.sim.link import Link, Trouble, dies
 
 TIME_MAX_S = 4 * 3_600.0
 DEATHS_MAX = 4
@@ -314,12 +314,7 @@ class ImagingSimulation:
             troubles = {chance.randrange(5, 60): Trouble.DEATH} if lives > 0 else {}
             lives -= 1
             backend = Link(inner, chance, troubles)
-            try:
-                await unless(backend.died, self._life(kind, backend, halls, chance, stop))
-            except Exception:
-                if not backend.died.is_set():
-                    raise
-            if not backend.died.is_set():
+            if not await dies(backend, self._life(kind, backend, halls, chance, stop)):
                 return
             self.deaths += 1
 

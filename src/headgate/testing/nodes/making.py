@@ -40,7 +40,7 @@ from headgate.store.types import At, Backend, Put
 from headgate.testing.loop import run_virtual
 from headgate.testing.nodes.builds import Broken, ask, results, wanted
 from headgate.testing.nodes.sky import Sky, Troubles
-from headgate.testing.sim.link import Link, Trouble
+from headgate.testing.sim.link import Link, Trouble, dies
 
 TIME_MAX_S = 3_600.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -229,12 +229,7 @@ class MakingSimulation:
             troubles = {chance.randrange(10, 150): Trouble.DEATH} if lives > 0 else {}
             lives -= 1
             backend = Link(inner, chance, troubles)
-            try:
-                await unless(backend.died, self._life(kind, meadow, backend, skies, stop))
-            except Exception:
-                if not backend.died.is_set():
-                    raise
-            if not backend.died.is_set():
+            if not await dies(backend, self._life(kind, meadow, backend, skies, stop)):
                 return
             self.deaths += 1
 

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.base.tasks import run_until, unless
+from headgate.base.tasks import run_until
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.inventory.leases import HELD, Lease
@@ -40,7 +40,7 @@ from headgate.store.store import Store
 from headgate.store.types import Backend, Entry
 from headgate.testing.loop import run_virtual
 from headgate.testing.nodes.builds import Broken, ask, results, wanted
-from headgate.testing.sim.link import Link, Trouble
+from headgate.testing.sim.link import Link, Trouble, dies
 
 TIME_MAX_S = 3_000.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -211,12 +211,7 @@ class Simulation:
                 troubles[chance.randrange(3, 80)] = Trouble.DEATH
             lives -= 1
             backend = Link(inner, chance, troubles)
-            try:
-                await unless(backend.died, self._life(kind, yard, backend, stop))
-            except Exception:
-                if not backend.died.is_set():
-                    raise
-            if not backend.died.is_set():
+            if not await dies(backend, self._life(kind, yard, backend, stop)):
                 return
             self.deaths += 1
 

@@ -18,6 +18,15 @@ INSTALLED = shutil.which("node") is not None and (NODE / "node_modules" / "oidc-
 """Whether there is one: `make test` installs it where there is npm."""
 
 
+def pages(url: str) -> dict[str, Any]:
+    """Return the client that the pages at `url` are to a provider."""
+    return {
+        "client_id": "gate",
+        "redirect_uris": [f"{url}/login/callback"],
+        "token_endpoint_auth_method": "none",
+    }
+
+
 @contextmanager
 def openid(root: Path, clients: Sequence[Mapping[str, Any]], people: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Run one, below `root`; its issuer.  `people`: who logs in, by any password -> their groups."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from headgate.base.tasks import unless
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op, Unavailable
 from headgate.testing.through import Through
 
@@ -139,3 +140,13 @@ class Link(Through):
 def _heard(late: asyncio.Future[T]) -> None:
     if not late.cancelled():
         late.exception()
+
+
+async def dies(link: Link, life: Coroutine[Any, Any, object]) -> bool:
+    """Run a process on its link, and return whether it died there.  Raise whatever a living one raises."""
+    try:
+        await unless(link.died, life)
+    except Exception:
+        if not link.died.is_set():
+            raise
+    return link.died.is_set()

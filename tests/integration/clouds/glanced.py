@@ -1,0 +1,39 @@
+"""A Glance to send images to, for the tests of its driver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
+from headgate.ports.cloud import SYSTEM_TAG
+from headgate.ports.images import UPLOAD_TAG, WantedImage
+from headgate.testing.clouds.glance import Glance
+from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
+
+
+@pytest.fixture
+async def ground() -> AsyncIterator[OpenStackGround]:
+    async with glance_ground() as found:
+        yield found
+
+
+@pytest.fixture
+def glance(ground: OpenStackGround) -> Glance:
+    return ground.services.glance
+
+
+@pytest.fixture
+async def images(ground: OpenStackGround) -> AsyncIterator[GlanceImages]:
+    driver = ground.driver()
+    yield driver.images
+    await driver.close()
+
+
+def wanted(content: bytes, format: str, id: str, /, **tags: str) -> WantedImage:
+    """Return an image of Headgate's by that id; `tags` stand beside its own, and before them."""
+    digest = hashlib.sha256(content).hexdigest()
+    tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, **tags}
+    return WantedImage(id, "debian", format, digest, {}, {"region": "RegionOne"}, tags)
