@@ -26,7 +26,7 @@ class Past:
         self._is_quiet = asyncio.Event()
 
     async def follow(self, told: Callable[[Ended], None]) -> None:
-        """Until cancelled."""
+        """Pass each buildset that ends to `told`, and note when nothing new comes any more.  Run until cancelled."""
         while True:
             found = self._new() if self._file.exists() else []
             self._looks = 0 if found else self._looks + 1

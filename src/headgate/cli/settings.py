@@ -61,7 +61,7 @@ class Settings:
         return float(value) if value else default
 
     def place(self, section: str, option: str, default: str) -> Path:
-        """A path, relative to the settings file; without a value `default` in state_dir."""
+        """Return a path, relative to the settings file, or `default` in state_dir if the option has no value."""
         value = self.get(section, option)
         if value:
             return self._absolute(value)
@@ -73,7 +73,7 @@ class Settings:
 
     @property
     def tenant_config(self) -> Path:
-        """The tenant file, or the program that prints it."""
+        """Return the path of the tenant file, or of the program that prints it."""
         script = self.tenant_config_script
         return script or self._absolute(self.get("scheduler", "tenant_config"))
 
@@ -84,7 +84,7 @@ class Settings:
 
     @property
     def budgets(self) -> Budgets:
-        """Of what configuration may say."""
+        """Return the limits on how much configuration may say."""
 
         def most(option: str) -> int:
             return int(self.number("scheduler", option))
@@ -99,7 +99,8 @@ class Settings:
 
     @property
     def store_url(self) -> str:
-        """`memory:`, `sqlite:///<absolute path>`, `zookeeper://…` or `etcd://…`."""
+        """Return the URL of the store: `memory:`, `sqlite:///<absolute path>`, `zookeeper://…` or `etcd://…`.  Raise
+        UserError for any other."""
         url = self.get("store", "url") or self._zookeeper() or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
         if url == "memory:" or url.startswith(("zookeeper://", "etcd://")):
             return url
@@ -120,13 +121,13 @@ class Settings:
 
     @property
     def session_timeout_s(self) -> float:
-        """How long a component is waited for that gives no sign of life."""
+        """Return after how many seconds without a sign of life a component is no longer waited for."""
         said = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
         return self.number("store" if said else "zookeeper", "session_timeout")
 
     @property
     def dburi(self) -> str:
-        """A relative SQLite file is relative to the settings file."""
+        """Return the URL of the history's database; a relative SQLite file is relative to the settings file."""
         uri = self.get("database", "dburi") or f"sqlite:///{self.state_dir / 'history.sqlite'}"
         scheme, slashes, file = uri.partition(":///")
         if not scheme.startswith("sqlite") or not slashes or not file or file.startswith((":memory:", "file:")):
@@ -136,7 +137,7 @@ class Settings:
 
     @property
     def messages_url(self) -> str:
-        """`sqlite:///<absolute path>` or as it stands."""
+        """Return the URL of the messages' database: `sqlite:///<absolute path>`, or any other as it stands."""
         url = self.get("messages", "url") or f"sqlite:///{self.state_dir / 'messages.sqlite'}"
         scheme, slashes, file = url.partition("sqlite:///")
         return f"sqlite:///{self._absolute(file)}" if slashes and not scheme else url
@@ -148,7 +149,8 @@ class Settings:
 
     @property
     def application_keys_until(self) -> dict[str, float]:
-        """Key -> the Unix time at which it is no good any more, where that is said.  Raise UserError."""
+        """Return key -> the Unix time from which the key is no longer valid, for each key that has one.  Raise
+        UserError for a text that is not such a time, or that stands behind no key."""
         found = dict[str, float]()
         for app, keys in self.values.get("application_keys", {}).items():
             for before, word in pairwise(["", *keys.split()]):
@@ -173,8 +175,8 @@ class Settings:
 
 
 def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """The settings file: as given, as HEADGATE_CONFIG says, `headgate.conf` here or in the nearest directory above, or
-    the first that exists of SEARCHED."""
+    """Return the path of the settings file: as given, as HEADGATE_CONFIG says, `headgate.conf` here or in the nearest
+    directory above, or the first that exists of SEARCHED.  Raise UserError if there is none."""
     named = given or environment.get("HEADGATE_CONFIG")
     if named:
         if not Path(named).is_file():
@@ -245,7 +247,7 @@ def _lacking(driver: str) -> bool:
 
 
 def _kind(section: str) -> str:
-    """The section of OPTIONS that says what may stand in this one."""
+    """Return the name in OPTIONS of the section's kind, which says what may stand in it: `auth *` for `auth NAME`."""
     word = section.partition(" ")[0]
     return f"{word} *" if section != word and {f"{word} *"} & {*OPTIONS, *NOTES} else section
 
@@ -321,7 +323,7 @@ def _near_section(section: str) -> str:
 
 
 def _wrong(kind: str, value: str) -> str:
-    """Why the value cannot stand; empty when it can."""
+    """Return why the value is not of this kind, or an empty text if it is."""
     kind, _, limits = kind.partition(":")
     if kind == "choice" and value not in (words := limits.split(",")):
         return f"must be one of {', '.join(words)}, not {value!r}"
@@ -347,7 +349,7 @@ def _near(word: str, known: Mapping[str, object]) -> str:
 
 
 def reference() -> str:
-    """The reference page."""
+    """Return the text of the reference page about settings."""
     lines = [
         "# Settings",
         "",

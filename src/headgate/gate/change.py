@@ -39,7 +39,7 @@ class EventKind(StrEnum):
 
     @property
     def ripples(self) -> bool:
-        """Does it concern other changes than the one it happened to?"""
+        """Return whether the event concerns other changes than the one it happened to."""
         return self in (EventKind.PARENT_ENQUEUED, EventKind.PROJECT_MERGED)
 
     @property
@@ -138,7 +138,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def deletes(self) -> bool:
-        """Is it a ref that is gone?"""
+        """Return whether this is the deletion of a ref."""
         return not self.is_change and self.commit == ZEROS
 
     @property

@@ -137,7 +137,7 @@ class Misdelivered(Exception):
     """It is no delivery of this forge: not signed, wrongly signed, or not in its form."""
 
     def __init__(self, why: str, status: int = 401) -> None:
-        """`why`, for the operator of the forge, who sees the answer; it says nothing of secrets."""
+        """Take the reason (`why`): the operator of the forge sees it in the answer, so it must not tell any secret."""
         super().__init__(why)
         self.status = status
         """Of the answer, as HTTP has it: 401 where the signature is wrong, 400 where the form is."""
@@ -192,10 +192,10 @@ class Forge(Watch, Hears, Protocol):
         ...
 
     async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
-        """Where the forge merges: merge one change, of the patchset that was tested and of no other, into a branch that
-        is where it was tested (`is_tested_on`); then compare what came of it (`tested_tree`).  Asked again for what is
-        merged already it says that it has landed.  While the forge has not made up its mind whether the change can be
-        merged, ReportPutOff is raised, and it is asked again."""
+        """Merge one change at a forge that merges itself: the patchset that was tested and no other, into a branch that
+        is where it was tested (`is_tested_on`).  Then compare the merged tree with the tested one (`tested_tree`).
+        Return Landed also for a change that is merged already.  Raise ReportPutOff, and be asked again, while the forge
+        has not made up its mind whether the change can be merged."""
         ...
 
 
@@ -211,8 +211,8 @@ class Shows(Protocol):
 
 
 def is_tested_on(work: LandRequest, change: Change, head: str) -> bool:
-    """May the branch of the change have this head as it lands?  It is what the change was tested on, or what the queue
-    has landed since."""
+    """Return whether the branch of the change may have this head as the change lands: what the change was tested on, or
+    what the queue has landed since.  Any head will do if it is not known what the change was tested on."""
     base = work.state.heads.get(change.project, {}).get(f"refs/heads/{change.branch}", "")
     return not base or head == base or head in work.after
 

@@ -266,7 +266,8 @@ def _asked(
     question: Question,
     columns: Mapping[str, sa.ColumnElement[Any]],  # columns are of several types
 ) -> sa.Select[Any]:  # rows of several shapes
-    """A name that rows of this kind do not have makes no difference."""
+    """Return the query, limited to the rows of the tenant that the question asks for.  A name that rows of this kind do
+    not have makes no difference."""
     query = query.where(BUILDSETS.c.tenant == tenant)
     of_ref = {name: values for name, values in question.equal.items() if name in _OF_REF}
     if of_ref:
@@ -288,7 +289,7 @@ def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.Col
 
 
 def _is(column: sa.ColumnElement[Any], name: str, values: Sequence[str | bool]) -> sa.ColumnElement[bool]:
-    """One of the values, in which `*` may stand for any text."""
+    """Return the condition that a column has one of the values; in those of a name in WILD, `*` stands for any text."""
     texts = [storable(value) for value in values]
     loose = [text for text in texts if name in WILD and isinstance(text, str) and "*" in text]
     exact = [text for text in texts if text not in loose]
@@ -303,7 +304,7 @@ def _pattern(text: str) -> str:
 
 
 def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
-    """One of the further changes of a circle is wanted."""
+    """Return the condition that one of the further changes of a buildset's circle is wanted."""
     return sa.exists().where(REFS.c.buildset == BUILDSETS.c.uuid, _same(REFS, wanted))
 
 
@@ -349,7 +350,7 @@ def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
 
 
 def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
-    """Of a column that rows written before it was there do not have."""
+    """Return the value of a column as `form`; it is empty in rows that were written before the column was there."""
     return msgspec.convert(value, form) if value else ()
 
 

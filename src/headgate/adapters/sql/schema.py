@@ -14,7 +14,7 @@ NUMBERED_ROWS = 10_000
 
 
 def _of_ref() -> list[sa.Column[Any]]:
-    """Columns of one change, or of one update of a ref."""
+    """Return the columns that describe one change, or one update of a ref."""
     long, id, text = sa.String(255), sa.String(64), sa.Text()
     types = {"project": long, "branch": long, "change": long, "patchset": id, "ref": long, "newrev": id, "oldrev": id}
     return [sa.Column(name, type) for name, type in {**types, "ref_url": text, "author": text}.items()]
@@ -91,8 +91,8 @@ _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, pr
 
 
 def fitting(table: sa.Table, **said: Any) -> dict[str, Any]:  # columns are of several types
-    """A row: what its columns can take of what is said.  Texts of others are longer than a column, or hold what no
-    database takes, and SQLite alone says nothing of it."""
+    """Return a row of the table, made of what its columns can take of `said`.  Texts from elsewhere may be longer than
+    a column, or hold what no database takes; only SQLite does not complain of that."""
     row = {column.name: storable(said.get(column.name)) for column in table.c}
     for column in table.c:
         value, most = row[column.name], getattr(column.type, "length", None)
@@ -102,7 +102,7 @@ def fitting(table: sa.Table, **said: Any) -> dict[str, Any]:  # columns are of s
 
 
 def storable(value: Any) -> Any:  # of any column
-    """With a mark in place of NUL and of halves of characters, however deep."""
+    """Return the value with U+FFFD in place of each NUL and each half of a surrogate pair, however deep inside it."""
     match value:
         case str():
             return _UNSTORABLE.sub("\ufffd", value)
@@ -124,7 +124,8 @@ def _artifacts_and_what_was_tested(connection: sa.Connection) -> None:
 
 
 def _every_attempt(connection: sa.Connection) -> None:
-    """Earlier versions kept the last attempt of the last buildset alone."""
+    """Add the columns for every attempt, and mark the rows that are there as final: earlier versions kept only the last
+    attempt of the last buildset."""
     _add(connection, BUILDSETS, "final", "tree")
     _add(connection, BUILDS, "final", "attempt")
     for table in (BUILDSETS, BUILDS):
@@ -140,7 +141,7 @@ def _what_builds_worked_on(connection: sa.Connection) -> None:
 
 
 def _numbers(connection: sa.Connection) -> None:
-    """Buildsets and builds are counted, in the order in which they ended."""
+    """Number the buildsets and builds that have no number yet, in the order in which they ended."""
     for table, order in ((BUILDSETS, BUILDSETS.c.ended_ms), (BUILDS, BUILDS.c.end_ms)):
         _add(connection, table, "number")
         _index(connection, table, "number")
@@ -162,7 +163,7 @@ def _what_builds_were_given(connection: sa.Connection) -> None:
 
 
 def _latest_of_a_tenant(connection: sa.Connection) -> None:
-    """What sums up the latest buildsets of a tenant does not look through those of others."""
+    """Add the index with which a summary of a tenant's latest buildsets skips those of other tenants."""
     _index(connection, BUILDSETS, "ended_ms")
 
 
@@ -180,7 +181,7 @@ VERSION = len(_STEPS) + 1
 
 
 def bring_up(connection: sa.Connection) -> None:
-    """The tables as this program wants them.  Raises TooNew before anything is changed."""
+    """Create the tables, or bring them into the form this program wants.  Raise TooNew before anything is changed."""
     found = _version(connection)
     if found > VERSION:
         raise TooNew(
@@ -196,7 +197,7 @@ def bring_up(connection: sa.Connection) -> None:
 
 
 def _version(connection: sa.Connection) -> int:
-    """0: there is nothing yet.  The first form said no version."""
+    """Return the version of the tables, or 0 if there are none yet; the first version, 1, did not record its number."""
     tables = sa.inspect(connection).get_table_names()
     if _VERSION.name in tables:
         said = connection.execute(sa.select(sa.func.max(_VERSION.c.version))).scalar()
@@ -206,7 +207,7 @@ def _version(connection: sa.Connection) -> int:
 
 
 def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
-    """Columns that are not there yet."""
+    """Add those of the named columns that the table does not have yet."""
     known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
     for name in names:
         if name not in known:
@@ -215,7 +216,7 @@ def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
 
 
 def _index(connection: sa.Connection, table: sa.Table, name: str) -> None:
-    """Of a column that was added."""
+    """Create those indexes of the table that include a column that was added."""
     for index in table.indexes:
         if name in index.columns:
             index.create(connection, checkfirst=True)

@@ -65,7 +65,8 @@ def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
 
 
 def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """What its driver does not know; of sections that do not know their driver, where it is said."""
+    """Yield what the driver of the first of `path` does not know.  For sections that do not know their driver, which
+    say no connection, yield it where what inherits from them says the connection."""
     said = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
     name = driver(said) if isinstance(said, str) and said else ""
     if not name:
@@ -80,7 +81,7 @@ def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[Con
 
 
 def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
-    """Of the section or provider itself."""
+    """Yield the keys of the section or provider itself that its driver does not know."""
     known = NODE_DRIVERS.get(driver, ANY_NODES)
     good = {*(PROVIDER if stanza.kind == "provider" else SECTION), *known.own}
     for key in stanza.body if known.whole else ():
@@ -90,7 +91,7 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
 
 
 def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
-    """What it says to its driver, and of what it attaches."""
+    """Yield what is wrong in what the stanza says to its driver, for itself and for what it attaches."""
     body = stanza.body
     yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", whole=False)
     for key, keys in known.attached:
@@ -125,7 +126,7 @@ def _redefined(part: Part, key: str, kind: str, above: Sequence[Stanza]) -> Iter
 
 
 def counts_kept(stanza: Stanza) -> Iterator[ConfigError]:
-    """Of an image itself."""
+    """Yield an error if the retain-count of an image, as the image itself says it, is above its max-retain-count."""
     yield from _too_many(Part(stanza, stanza.name, stanza.body, stanza.line), stanza.body.get("max-retain-count"))
 
 
@@ -153,7 +154,7 @@ def _no_counts(part: Part) -> Iterator[ConfigError]:
 
 
 def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
-    """The least of what the image and the sections above say."""
+    """Return the least max-retain-count that the image and the sections above say, or None if none says one."""
     image = known("image", name)
     said: list[Any] = [image.body.get("max-retain-count")] if image is not None else []
     said += [p.said.get("max-retain-count") for stanza in above for p in attached(stanza, "images") if p.name == name]
@@ -211,7 +212,7 @@ def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
 
 
 def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
-    """Of machines that are listed: one that is there already, and more than there may be."""
+    """Yield an error for each machine that is listed already, and for the first that exceeds LISTED_MAX slots."""
     seen, slots = set[tuple[Any, ...]](), 0
     for stanza in path:
         for node, line in entries(stanza.body.get("nodes"), stanza.body.at("nodes")):
@@ -229,10 +230,10 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
 
 
 def _by_name(path: Sequence[Stanza], key: str) -> dict[str, Part]:
-    """What is attached to the first of `path`; the nearest counts."""
+    """Return name -> what is attached under `key` to the first of `path`; of several of one name the nearest counts."""
     return {part.name: part for stanza in reversed(path) for part in attached(stanza, key)}
 
 
 def _at(part: Part, provider: Stanza, text: str) -> ConfigError:
-    """Where the provider says it, or, of what it inherits, where it begins."""
+    """Return the error where the provider says the part, or where the provider begins if it inherits the part."""
     return part.error(text) if part.stanza is provider else provider.error(MEANING, text)

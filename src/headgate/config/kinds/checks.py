@@ -75,7 +75,8 @@ def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:
 
 
 def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> None:
-    """Every encrypted text can be opened, as far as there is somebody who holds the keys."""
+    """Raise Wrong for the first encrypted text in the value that cannot be opened; without `opener`, which has the
+    keys, check only its form."""
     if isinstance(value, Tagged):
         value = value.value
     if isinstance(value, Encrypted):

@@ -56,7 +56,8 @@ class ConnectionRunner:
         closed_max: int = CLOSED_MAX,
         beside: tuple[str, ...] = (),
     ) -> None:
-        """`tenants`: name -> canonical names of its projects; `beside`: all connections that have changes."""
+        """Take `tenants`, name -> canonical names of its projects; `closed_max`, how many closed changes are
+        remembered; and `beside`, the names of all connections that have changes."""
         self._context, self._forge, self._tenants, self._closed_max = context, forge, tenants, closed_max
         self._standings = Standings(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
@@ -84,8 +85,8 @@ class ConnectionRunner:
             )
 
     async def _recall(self, guards: Guards) -> None:
-        """The branch heads as the last leader saw them: what moved since is found by comparing.  Troubles are found
-        anew."""
+        """Read the branch heads and other refs as the last leader saw them: what moved since is found by comparing.
+        Clear the troubles, which are found anew."""
         self._heads = {}
         try:
             value = await blob.read(self._context.store, self._branches)
@@ -101,7 +102,8 @@ class ConnectionRunner:
             await self._context.store.commit([], [place.put(Troubles({}))], guards=guards)
 
     async def _forget_heads(self, damaged: ValueError, guards: Guards) -> None:
-        """What was pushed meanwhile is not known: it triggers nothing, but all configuration is read anew."""
+        """Put branch heads that cannot be read into quarantine.  What was pushed meanwhile is not known: it triggers
+        nothing, but every tenant has all its configuration read anew."""
         context, path = self._context, self._branches
         entry = await context.store.get(path)
         value = entry.value if entry is not None else b""
@@ -125,8 +127,8 @@ class ConnectionRunner:
             await self._forget(guards)
 
     async def _completed(self, sighting: Sighting) -> Sighting:
-        """With what footers mean, and with the changes that they name and that nobody watches; what was tested before
-        one of those was there comes in again."""
+        """Return the sighting with what footers mean, and with the changes that they name and that nobody watches; what
+        was tested before one of those was there comes in again."""
         standings = [self._needed.completed(one) for one in sighting.standings]
         of = {one.change.key: one.change for one in standings}
         events = tuple(replace(one, change=of.get(one.change.key, one.change)) for one in sighting.events)
@@ -138,7 +140,7 @@ class ConnectionRunner:
         return replace(sighting, standings=(*found, *standings), events=events)
 
     async def _look_up(self, guards: Guards) -> None:
-        """Now and then, how the changes are that ours need and that nobody watches."""
+        """Look up, every LOOK_UP_EVERY_S, the changes that ours need and that nobody watches.  Run until cancelled."""
         while self._context.forges:
             await asyncio.sleep(LOOK_UP_EVERY_S)
             own = {key: self._needed.completed(one) for key, one in self._standings.now().items() if one.open}
@@ -147,7 +149,7 @@ class ConnectionRunner:
         await asyncio.Event().wait()
 
     async def _forget(self, guards: Guards) -> None:
-        """The changes that closed long ago, a tenth of them at once."""
+        """Forget the changes that closed long ago, once there are a tenth more than are remembered."""
         known = self._standings.now()
         if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
             return
@@ -163,8 +165,8 @@ class ConnectionRunner:
                 return
 
     async def _store(self, sighting: Sighting, guards: Guards) -> None:
-        """A change and what happened to it in one commit; everything seen in as few as possible.  Nothing is moved on
-        meanwhile: what a change needs is known before its event is acted on."""
+        """Store everything seen in as few commits as possible, each change together with what happened to it.  Move no
+        event on meanwhile: what a change needs is known before its event is acted on."""
         async with self._storing:
             for attempt in range(ATTEMPTS_MAX):
                 seen = self._context.mirror.moves
@@ -221,7 +223,7 @@ class ConnectionRunner:
                 await context.mirror.reached(entry.path, entry.version)
 
     def _to_be_shown(self, was: Standing, now: Standing) -> bool:
-        """Is its forge still to show what has landed of it?"""
+        """Return whether a report waits by which the forge is to show that a push landed this commit."""
         if not now.change.number or was.change.commit != now.change.commit:
             return False
         stream = self._context.map.reports(self._forge.name).stream
@@ -230,8 +232,8 @@ class ConnectionRunner:
         return any(one.change is not None and one.change.key == now.change.key for one in postings)
 
     def _in_parts(self, events: Iterable[TriggerEvent]) -> list[list[Op]]:
-        """As many as a commit holds with what is known of the change, which goes with the last: who takes over in
-        between tells the others again, by the same ids."""
+        """Return the operations that tell of a change's events, in parts that each fit into a commit; what is known of
+        the change goes with the last part.  Who takes over in between tells the others again, by the same ids."""
         parts, size_bytes = list[list[Op]]([[]]), 0
         for event in events:
             ops = self._told_of([event])
@@ -247,7 +249,8 @@ class ConnectionRunner:
         return [op for event in events for op in self._events.stream.append(event)]
 
     def _ordered(self, orders: Iterable[tuple[str, Order]]) -> Iterator[list[Op]]:
-        """To tenants that have the project; whether they have the pipeline, they know."""
+        """Yield the operations that pass each order on to its tenant, if that has the project; whether it has the
+        pipeline, the tenant knows."""
         for key, one in orders:
             if key.rpartition("#")[0] in self._tenants.get(one.tenant, ()):
                 log.info("%s takes %s out of %s of %s", one.who, key, one.pipeline, one.tenant)
@@ -264,7 +267,7 @@ class ConnectionRunner:
         return self._context.map.cache.connection(self._forge.name).troubles.put(Troubles(dict(self._troubles)))
 
     async def _forward(self, guards: Guards) -> None:
-        """Each event to every tenant that has its project, the projects in turn."""
+        """Move each event on to every tenant that has its project, taking projects in turn.  Run until cancelled."""
         mirror, reader = self._context.mirror, Reader(self._events.stream, self._context.mirror, whose)
         with mirror.part(self._events.path) as stirs:
             while True:
@@ -280,8 +283,8 @@ class ConnectionRunner:
                 await mirror.gone(waiting[-1].entry)
 
     def _move(self, event: Waiting[TriggerEvent]) -> list[Piece]:
-        """It ends once all were told.  Where they are too many for one commit, who takes over in between tells some of
-        them again."""
+        """Return what moves an event on and removes it once all tenants concerned were told.  Where they are too many
+        for one commit, who takes over in between tells some of them again."""
         streams = list(self._concerned(event.event))
         news = replace(event.event, shared=True) if len(streams) > 1 else event.event
         told = [Piece(stream.append(news)) for stream in streams]
@@ -317,7 +320,7 @@ class _Known(Mapping[str, Standing]):
 
 
 def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:
-    """Each after those its change needs; where they go in a circle, as they come."""
+    """Yield each standing after those its change needs; yield those that need each other in a circle as they come."""
     left = {standing.change.key: standing for standing in standings}
     while left:
         free = [standing for standing in left.values() if not any(need in left for need in standing.change.needs)]
@@ -327,12 +330,12 @@ def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:
 
 
 def _is_of_refs(event: TriggerEvent) -> bool:
-    """Is it of a tag or another ref that is no branch?"""
+    """Return whether the event is of a tag or another ref that is no branch."""
     return not event.change.is_change and not event.change.ref.startswith(HEADS)
 
 
 def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
-    """In order; those of refs at the end, together."""
+    """Return key of a change -> its events in order; those of refs come last, together under the empty key."""
     found: dict[str, list[TriggerEvent]] = {}
     refs = []
     for event in events:

@@ -35,7 +35,7 @@ class Disconnected:
     """What is known of connections that the settings no longer have, and what waits to be taken up from them."""
 
     def __init__(self, context: Context, connections: Collection[str]) -> None:
-        """`connections`: the names of those there are."""
+        """Take `connections`, the names of those that the settings have."""
         self._cache, self._events, self._known = context.map.cache, context.map.events, connections
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:

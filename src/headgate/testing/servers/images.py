@@ -153,7 +153,7 @@ def _digest(content: bytes) -> str:
 
 
 def _layer(entries: Mapping[str, Entry]) -> tuple[bytes, bytes]:
-    """A tar archive, and it packed."""
+    """Return a tar archive of the entries, first plain and then packed with gzip."""
     plain = archive(entries)
     return plain, gzip.compress(plain, 1, mtime=0)
 

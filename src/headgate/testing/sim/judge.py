@@ -74,7 +74,7 @@ class Notes:
         }
 
     async def keep(self, action: HandAction) -> None:
-        """Nobody takes a hand in a simulated gate."""
+        """Do nothing: nobody acts by hand in a simulated gate."""
 
     def told(self, pipeline: str) -> Iterator[Finished]:
         return (finished for finished in self.finished.values() if finished.pipeline == pipeline)
@@ -146,14 +146,14 @@ class Judge(Through):
             raise Broken(f"{semaphore.value!r}: more than {SEMAPHORE_MAX}")
 
     def _no_more_run_than_may_hold(self) -> None:
-        """Whatever the record of the semaphore says."""
+        """Raise Broken if more builds run that need the semaphore than may hold it, whatever its record says."""
         asked = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
         run = [one for one in asked if one.wanted != "cancel" and SEMAPHORE in one.meta.get("semaphores", "").split()]
         if len(run) > SEMAPHORE_MAX:
             raise Broken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
 
     def _build_of(self, request: Entry) -> str:
-        """Where the record is of the build that a request is for."""
+        """Return the path of the record of the build that a request is for, and remember which request asks for it."""
         asked = decode(request.value, Request)
         meta = asked.meta
         buildset = self._pipelines[meta["pipeline"]].item(meta["item"]).buildset(meta["buildset"])
@@ -178,7 +178,7 @@ class Judge(Through):
                 raise Broken(f"{what} is to run on the state of a buildset that is no more")
 
     def _goes_on(self, request: Request) -> bool:
-        """Is it a build of an earlier base of its item, that the item knows of?"""
+        """Return whether the build's item knows it, as carried over from an earlier base or in one of its buildsets."""
         item = self._pipelines[request.meta["pipeline"]].item(request.meta["item"])
         entry = self._tree.entries.get(item.record.path)
         kept = item.record.decode(entry.value).carried if entry is not None else ()
@@ -215,7 +215,7 @@ class Judge(Through):
         return tenant == "t" or (tenant is not None and standing.change.project in (SHARED, EVIL))
 
     def _is_ready(self, standing: Standing) -> bool:
-        """Nobody waits for an approval, of this change or of one it needs."""
+        """Return whether the change, and every open change that it needs, has the approvals it waits for."""
         needed, left = {standing.change.key}, [standing]
         while left:
             one = left.pop()
@@ -280,15 +280,15 @@ class Judge(Through):
             raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
 
     def _lines(self) -> list[list[Change]]:
-        """What landed, by what has one queue whatever people do."""
+        """Return the landed changes in lists, each of projects that share a queue whatever people do."""
         landed = self._world.landed
         if not self._world.moving:
             return [landed]
         return [[one for one in landed if one.project == project] for project in {one.project for one in landed}]
 
     def _parts(self) -> dict[str, Finished]:
-        """What has landed without what goes together with it: key -> where people are told so.  Raises Broken when
-        nobody is told, or when nothing had kept the rest from landing."""
+        """Return the changes that landed without the rest of their circle: key -> where people are told so.  Raise
+        Broken when nobody is told, or when nothing had kept the rest from landing."""
         alarms = [f for f in self._notes.told("gate") if "ALARM" in f.message]
         for key, commit in self._world.owed.items():
             told = any(f"- {key} has not landed." in f.message for f in alarms)
@@ -307,7 +307,8 @@ class Judge(Through):
         return [f"{ref} {commit}" for ref, commit in last.items() if (ref, commit) not in self._notes.released]
 
     def _each_tag_once(self) -> None:
-        """Of one that was moved before anybody looked, only the last is seen."""
+        """Raise Broken unless each tag that was pushed started exactly one item; one that was moved before anybody
+        looked may have started none."""
         if "release" not in self._pipelines:
             return
         last = dict(self._world.tagged)

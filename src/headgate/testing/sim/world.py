@@ -162,7 +162,8 @@ class World:
         self.stir()
 
     def _by_people(self, standing: Standing, *, approved: bool) -> Standing:
-        """Those who do not count always approve; of two who do, both or one, or both although somebody objects."""
+        """Return the standing with the words of people.  Those who do not count always approve.  Of the two who do,
+        both approve if the change is `approved` or somebody objects, and at most one otherwise."""
         change, objected = standing.change, not approved and self.chance.random() < 0.3
         whose = [*OTHERS, *(PEOPLE if approved or objected else PEOPLE[: self.chance.randrange(2)])]
 
@@ -174,7 +175,7 @@ class World:
         return replace(standing, approved="", approvals=approvals, vetoes=vetoes, proposers=(PROPOSER,))
 
     def is_approved(self, standing: Standing) -> bool:
-        """By those who must."""
+        """Return whether everybody who must has approved this patchset; where several must, nobody may object."""
         if not self.several:
             return standing.is_approved
         words = {word.who for word in standing.approvals if word.commit == standing.change.commit}
@@ -185,14 +186,14 @@ class World:
         self.stir()
 
     def push_past_the_gate(self, project: str) -> None:
-        """To the config project: a push that changes nothing that counts, but everybody's layout; to another one: what
-        one tenant reads."""
+        """Push to a project past the gate.  In the config project the push changes nothing that counts, but everybody's
+        layout; in another one it changes what one tenant reads."""
         self.foreign += 1
         self.heads[project] += f"+foreign{self.foreign}"
         self.stir()
 
     def configure(self, config: str, gone: Collection[str]) -> None:
-        """Somebody pushes this to the config project, past the gate."""
+        """Push this configuration to the config project, past the gate; `gone` names the pipelines it no longer has."""
         self.config, self.gone = config, frozenset(gone)
         self.push_past_the_gate(CONFIG)
 
@@ -242,8 +243,9 @@ class World:
         return missing
 
     def land(self, work: LandRequest) -> None:
-        """One step of a landing.  Raises Broken for what is not approved now or was not tested, for what lands before
-        a change it needs, and for a configuration that is wrong."""
+        """Perform one step of a landing.  Raise Broken if a change is not approved now or was not tested, if it lands
+        before a change it needs or while the gate is closed, if its configuration is wrong, or if what goes together
+        with it cannot land."""
         rest = self._rest(work)
         together = {*(part.change.key for part in work.parts), *rest}
         for part in work.parts:
@@ -262,8 +264,8 @@ class World:
         self.owed |= rest
 
     def _rest(self, work: LandRequest) -> dict[str, str]:
-        """What was tested as one with what lands, and has not landed: key -> commit.  Taken from what was merged, not
-        from what the gate says of it."""
+        """Return what was tested as one with what lands, and has not landed: key -> commit.  Take this from what was
+        merged, not from what the gate says of it."""
         of = next(item.item for item in work.state.chain if item.commit == work.change.commit)
         landed = {change.commit for change in (*self.landed, *(part.change for part in work.parts))}
         commits = [item.commit for item in work.state.chain if item.item == of and item.commit not in landed]
@@ -285,7 +287,7 @@ class World:
             raise Broken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
 
     def _stands(self, proposal: Proposal, beside: set[str]) -> bool:
-        """Can it be put into effect, with the commits `beside` that land together with it?"""
+        """Return whether it can be put into effect, with the commits `beside` that land together with it."""
         there = beside | {commit for head in self.heads.values() for commit in commits(head)}
         return not proposal.wrong and (not proposal.parent or proposal.parent in there)
 

@@ -125,7 +125,7 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
 
 @get("/openapi.yaml", include_in_schema=False)
 async def described(request: HttpRequest) -> Response[bytes]:
-    """The description of the API, where the reference has it."""
+    """Return the description of the API as YAML, at the path where the reference has it."""
     schema = CompleteYaml().render(request, request.app.openapi_schema.to_schema())
     return Response(schema, media_type="application/yaml")
 

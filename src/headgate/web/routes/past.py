@@ -52,7 +52,8 @@ DAYS = Query("days", "How far to look back; 30.", {"type": "integer", "minimum":
 
 
 def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> Question | None:
-    """What the query asks, but for the `others` it may name; None when no row can be an answer.  Raises 400."""
+    """Return what the query asks, apart from the `others` that it may name, too, or None when no row can be an answer.
+    Raise HTTPException (400) for an unknown filter or a value that is not allowed."""
     equal: dict[str, list[str | bool]] = {}
     unequal: dict[str, list[str | bool]] = {}
     known = (*NAMES, *FLAGS, *BOUNDS, "exclude_result", *others)

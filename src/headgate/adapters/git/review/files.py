@@ -57,7 +57,7 @@ async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[R
 
 
 def _files(words: Sequence[str]) -> Iterator[ReviewFile]:
-    """Of `git diff-tree -z --raw`."""
+    """Yield the files that the output of `git diff-tree -z --raw` names; `words` is that, split at NULs."""
     rest = iter(words)
     for head in rest:
         if not head.startswith(":"):

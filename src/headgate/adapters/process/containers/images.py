@@ -65,8 +65,8 @@ class Images:
     async def container(
         self, workspace: Workspace, said: Sink, cancel: asyncio.Event, plays: bool = False
     ) -> AsyncIterator[Given | None]:
-        """None: the job has nothing that would run in one.  `plays`: it has playbooks, and no machines for them.
-        Raises NoImage, Unusable, OSError."""
+        """Yield the image that the job's programs run in, as a container, or None if the job has nothing that would run
+        in one.  `plays` says that it has playbooks, and no machines for them.  Raise NoImage, Unusable, OSError."""
         job = workspace.spec.job
         wanted = Wanted.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")
@@ -158,7 +158,7 @@ class Images:
         self._works.add(image.id)
 
     async def close(self) -> None:
-        """Once no build runs any more."""
+        """Close the store of images and its keeper, once no build runs any more."""
         if self._store is not None and self._keeper is not None:
             await self._store.close()
             self._keeper.close()

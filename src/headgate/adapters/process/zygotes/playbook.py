@@ -132,7 +132,8 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _forget_temporary_files(*, run: bool = False) -> None:
-    """Ansible makes a directory while it reads its settings, and has it removed in the end: that is ours to do."""
+    """Unregister Ansible's removal, at exit, of the directory that it makes while it reads its settings: that is ours
+    to do.  With `run`, run all exit functions first."""
     from ansible.utils.path import cleanup_tmp_file  # type: ignore[import-untyped]
 
     if run:
@@ -184,8 +185,8 @@ def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def _draw_anew() -> None:
-    """Names of temporary files, and what OpenSSL draws, are drawn anew in processes with another number: a copy in a
-    process namespace of its own may have the number of the process that it is a copy of."""
+    """Have names of temporary files, and what OpenSSL draws, drawn anew.  Both do that by themselves when the process
+    has another number, but a copy in a process namespace of its own may have the number of its original."""
     tempfile._name_sequence = None  # type: ignore[attr-defined]
     semaphores = sys.modules.get("multiprocessing.synchronize")
     if semaphores is not None:
@@ -214,7 +215,8 @@ def _reread() -> None:
 
 
 def _rebind(lists: Mapping[int, Any]) -> None:
-    """Loaders of plugins hold the settings that say where to look, and what was found there."""
+    """Give loaders of plugins the settings that now say where to look, and clear what they found before; `lists` has
+    the new value of each setting by the `id()` of its old one."""
     loader = importlib.import_module("ansible.plugins.loader")
     for one in vars(loader).values():
         if isinstance(one, loader.PluginLoader):
@@ -230,7 +232,8 @@ def shared_memory() -> str:
 
 
 def _locks(*, anew: bool = False) -> Any:
-    """Locks that the workers of a playbook have together.  Older versions make them while they are imported."""
+    """Return the locks that the workers of a playbook share, or none if this version of Ansible has no such locks.
+    Older versions make them while they are imported; with `anew`, make them again."""
     try:
         module = importlib.import_module("ansible.executor.action_write_locks")
     except ImportError:
@@ -244,7 +247,7 @@ def _locks(*, anew: bool = False) -> Any:
 
 
 def _unlike_others() -> None:
-    """Ansible draws the ids of tasks, and looks who runs it, while it is imported."""
+    """Draw the ids of tasks, and look up which user runs Ansible, as Ansible itself does only while it is imported."""
     from ansible.utils import display, vars  # type: ignore[import-untyped]
 
     if hasattr(vars, "random_int"):

@@ -64,7 +64,7 @@ def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Spo
 
 
 def _surplus(several: Sequence[ImageUpload], spot: Spot) -> Iterator[ImageUpload]:
-    """`several`: of one place, the newest first."""
+    """Yield the uploads that are to go; `several` are those of one image at one place, the newest first."""
     most = max(1, spot.image.retain)
     validated, others = 0, 0
     for one in several:

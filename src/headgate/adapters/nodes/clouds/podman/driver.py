@@ -56,7 +56,8 @@ class Podman:
     """See `ports.cloud.Cloud`."""
 
     def __init__(self, words: Sequence[str], authorized: bytes, deny: Sequence[Net] = ()) -> None:
-        """`words`: podman, with its options; `authorized`: keys that log in; `deny`: what machines do not reach."""
+        """Take the command line of podman (`words`), the keys that log in, and the networks that machines do not
+        reach."""
         self._engine, self._authorized, self._deny = Engine(words), authorized, tuple(deny)
         self.images = PodmanImages(self._engine)
         self._turn = asyncio.Lock()
