@@ -117,8 +117,9 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
 
 
 async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Mapping[str, str]) -> bool:
-    """As `land`, but nothing is changed: the server is asked for everything that it tells without.  Raises GitError,
-    OSError."""
+    """Check whether `land` would succeed, and change nothing: ask the server for all that it tells without a push.
+
+    Return True if a branch has moved, or another push was quicker.  Raise GitError, OSError."""
     branches = {_branch(part): part.commit for part in parts}
     refs = await mirror.remote.refs(*branches, *(ref for part in parts for ref in _said(part)), VETOES)
     try:
@@ -140,7 +141,8 @@ def _branch(part: Landing) -> str:
 
 
 async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mapping[str, str]) -> list[Landing]:
-    """Those that their branches do not have yet.  Raises Impossible, _Late."""
+    """Return the parts that are not in their branches yet.  Raise Impossible if a branch is gone, _Late if one
+    moved."""
     heads = {_branch(part): refs.get(_branch(part), "") for part in parts}
     if gone := [branch for branch, head in heads.items() if not head]:
         raise Impossible(("push",), 1, f"the branch {gone[0].removeprefix('refs/heads/')} is gone")
@@ -153,13 +155,14 @@ async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mappin
 
 
 def _held(part: Landing) -> list[_Step]:
-    """The refs of a change that must be there when it lands."""
+    """Return the refs of a change that must be where they were seen when it lands."""
     commit, must = part.change.commit, (*_ours(part.change)[: 2 if part.approved else 1], *part.leases)
     return [_Step(ref, commit, commit) for ref in must]
 
 
 def _said(part: Landing) -> dict[str, str]:
-    """The refs of a change, of its approvals and of what else people said of it -> where they are to be."""
+    """Return the refs of a change, of its approvals and of what else people said of it, each with its expected
+    commit."""
     return {**dict.fromkeys((*_ours(part.change), *part.leases), part.change.commit), **part.said}
 
 
@@ -171,7 +174,7 @@ def _may_land(left: Sequence[Landing], held: Sequence[_Step], refs: Mapping[str,
 
 
 async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: str, notes: str) -> str:
-    """The notes with those of the parts, as far as their commits can be had."""
+    """Return the notes with those of the parts, except of parts whose forge is told or whose commit cannot be had."""
     for part in parts:
         commit = part.change.commit
         if part.change.number:
@@ -183,7 +186,7 @@ async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: s
 
 
 async def report(mirror: MirrorRepository, work: ReportRequest, commit: str, heading: str) -> None:
-    """The note on a commit below this heading, in place of an earlier one of it.  Raises GitError, OSError."""
+    """Write the note on a commit below this heading, in place of an earlier one of it.  Raise GitError, OSError."""
     note = work.note
     landed = landed_line(work.change.branch, work.landed) if work.landed else ""
 
@@ -217,8 +220,9 @@ async def say(
 
 
 async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
-    """Refs go that are still where they were seen; what moved meanwhile stays.  Why the remote does not let them go;
-    empty: it does.  Raises GitError, OSError."""
+    """Remove the refs that are still where they were seen, and leave those that moved meanwhile.
+
+    Return why the remote does not let one of them go, or an empty string if it does.  Raise GitError, OSError."""
     async with mirror.exclusive.hold():
         for ref, commit in refs.items():
             try:
@@ -249,14 +253,15 @@ def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> No
 
 
 def _ours(change: Change) -> tuple[str, ...]:
-    """The refs that propose a change and approve it; of a forge, which has ways of its own, none."""
+    """Return the refs that propose a change and approve it; none for a change of a forge, which has ways of its own."""
     if change.number:
         return ()
     return f"refs/for/{change.branch}/{change.topic}", f"refs/approved/{change.branch}/{change.topic}"
 
 
 async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -> T:
-    """Alone with the mirror, and tried again when somebody else was quicker; later by chance, so that racers part."""
+    """Call `once` alone with the mirror, and again while somebody else is quicker, after a random pause each time, so
+    that racers part.  Raise Impossible when every attempt was too late."""
     why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
@@ -270,9 +275,9 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
 
 
 async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], held: Sequence[_Step] = ()) -> None:
-    """All steps that change something, in one push, or group by group when the remote cannot do that or does not want
-    the later ones.  `held`: refs that must be where they are when the first group is pushed; they mostly go in a later
-    one, and the remote itself checks that.  Raises _Late, Refused, RemoteError."""
+    """Push all steps that change something: in one push, or group by group if the remote cannot do that or refuses only
+    later groups.  `held`: refs that must be where they are when the first group is pushed; most of them go in a later
+    group, and the remote itself checks that.  Raise _Late, Refused, RemoteError."""
     todo = [[step for step in group if step.seen != step.to] for group in groups]
     todo = [group for group in todo if group]
     if not todo:
@@ -311,13 +316,13 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
 
 
 def _words(said: str) -> str:
-    """What the server itself says, as its hooks do, as far as it can be shown."""
+    """Return what the server itself says, as its hooks do, as far as it can be shown."""
     lines = [line.removeprefix("remote:").strip() for line in said.splitlines() if line.startswith("remote:")]
     shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines if line]
     return "\n".join(f"  {line[:WORDS_MAX_CHARS]}" for line in shown[:WORDS_MAX_LINES])
 
 
 def _reasons(printed: str) -> dict[str, str]:
-    """ref -> why it was refused, as `git push --porcelain` says; empty: it did not come to that."""
+    """Return why each ref was refused, as `git push --porcelain` says; empty if the push failed before that."""
     lines = [line.split("\t") for line in printed.split("\n") if line.startswith("!\t")]
     return {fields[1].rpartition(":")[2]: fields[-1] for fields in lines}

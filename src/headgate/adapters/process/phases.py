@@ -113,7 +113,7 @@ class Phases:
         return verdict
 
     def _heed(self, verdict: Verdict) -> None:
-        """What was told to fail does not succeed, and is not tried again."""
+        """Make a build fail that was told to fail, so that it neither succeeds nor is tried again."""
         if self._early.why and verdict.result in ("SUCCESS", None):
             verdict.result, verdict.error = "FAILURE", self._early.why
 
@@ -133,7 +133,7 @@ class Phases:
         return Verdict("CANCELED") if self.cancel.is_set() else Verdict()
 
     async def _pause(self, verdict: Verdict) -> None:
-        """For as long as the jobs that depend on this one run, when it returned `zuul.pause`."""
+        """Wait, if this job returned `zuul.pause`, for as long as the jobs that depend on it run."""
         try:
             data, secret = read(self.workspace.result)
         except ReturnError:
@@ -153,7 +153,8 @@ class Phases:
             self.joblog.say("RESUMED")
 
     async def _post(self, verdict: Verdict) -> None:
-        """All of them, whatever failed; after a cancel only those that clean up."""
+        """Run all post-run playbooks, whatever failed, except those nested deeper than pre-run came.  After a cancel,
+        run only those that clean up."""
         job = self.workspace.spec.job
         for index, book in enumerate(job.post_run):
             if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
@@ -191,7 +192,7 @@ class Phases:
         return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
     async def _held(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
-        """With its semaphores; waiting for them is part of its time.  Raises as `_run`."""
+        """Run a playbook while it holds its semaphores; waiting for them is part of its time.  Raise as `_run` does."""
         if not book.semaphores:
             return await self._run(book, said, limit_s, cancel)
         loop = asyncio.get_running_loop()
@@ -260,14 +261,15 @@ class Phases:
 
     @property
     def _returned(self) -> list[str]:
-        """Texts of the secret data that the job returned so far."""
+        """Return the texts of the secret data that the job has returned so far."""
         try:
             return Clear(read(self.workspace.result).secret).sought
         except ReturnError:  # said when the build has ended
             return []
 
     async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> Ended | None:
-        """What the job's variables come to; how it ended, when that is not known.  Raises Unusable, OSError."""
+        """Find out the values of the job's variables.  Return how it ended if that was cancelled, else None.  Raise
+        Unusable, OSError."""
         self.joblog.say("EVALUATING the variables of the job, for playbooks that are trusted or have secrets")
         stage = self.workspace.aside(ansible.EVALUATE)
         command, more = self.playbooks.evaluation(stage)
@@ -287,7 +289,7 @@ class Phases:
         return self.playbooks.installed if stage.is_ansible else ()
 
     def _exposed(self, stage: Stage) -> tuple[Path, ...]:
-        """What the container sees meanwhile: nothing of what a playbook with rights works on."""
+        """Return the paths that the container sees meanwhile: none of those that a playbook with rights works on."""
         return () if stage.context.careful else (self.workspace.work, *self.workspace.objects())
 
     async def _started(
@@ -315,7 +317,7 @@ class Phases:
 
 
 def _limit_s(asked: int | None, default: float) -> float:
-    """What a job asks for; `default` where that is nothing, or no limit."""
+    """Return the seconds that a job asks for, or `default` if it asks for none or for no limit."""
     return asked if asked is not None and asked > 0 else default
 
 
@@ -337,7 +339,8 @@ def _why_not(book: Playbook, error: Exception) -> str:
 
 
 def _status(status: int) -> str:
-    """For people; negative, or above 128 as shells and bubblewrap say it, is a signal."""
+    """Return an exit status in words for people.  A negative one names a signal, and so does one above 128, which is
+    how shells and bubblewrap report it."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name if number > 0 else ""

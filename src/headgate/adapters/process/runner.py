@@ -115,7 +115,7 @@ class ProcessRunner:
         fleet: Fleet = tuple,
         read_log: ReadLog | None = None,
     ) -> None:
-        """`fleet`: see `network.networks`; `read_log`: see `network.artifacts`."""
+        """Set up what all builds share.  For `fleet` see `network.networks`, for `read_log` see `network.artifacts`."""
         self.root, self.log_root, self._checkout, self.settings = root, log_root, checkout, settings
         self._keys, self._read_log = keys, read_log
         self.limiter = Limiter(settings.bounds)
@@ -147,7 +147,8 @@ class ProcessRunner:
             await self._clear(place, kept)
 
     async def _clear(self, place: Path, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
-        """`kept` is asked while nobody else has it: whoever had it has told by then that it is to stay."""
+        """Remove what lies at `place`, unless its owner lives or `kept` names it.  `kept` is asked while nobody else
+        has the place: whoever had it has told by then that it is to stay."""
         with held.left(place) as nobody_s:
             if nobody_s and (kept is None or place.name not in await kept()):
                 await asyncio.to_thread(kill_left, place)
@@ -166,7 +167,7 @@ class ProcessRunner:
         return await self._images.works()
 
     async def close(self) -> None:
-        """Once no build runs any more."""
+        """Close everything that builds share; call this once no build runs any more."""
         await self._supply.close()
         await self._images.close()
         await self.cells.close()
@@ -374,14 +375,15 @@ class ProcessRunner:
         return _again(work.spec, None, str(error) or type(error).__name__)
 
     def _disk_full(self, spec: BuildSpec, what: str) -> BuildOutcome:
-        """Tried again, where there is space; the last try says what was amiss."""
+        """Return the outcome of a build whose disk is full: a further try, where there is space, or DISK_FULL after the
+        last one, with what was amiss."""
         text = f"no space is left on the executor's disk ({self.root} or {self.log_root})"
         result = "DISK_FULL" if spec.attempt >= spec.job.attempts_max else None
         return BuildOutcome(build=spec.build, result=result, error=f"{text}{_colon(what)}")
 
 
 def _again(spec: BuildSpec, result: str | None, error: str) -> BuildOutcome:
-    """No result is a further try, as long as there is one."""
+    """Return the outcome of a build; no result means a further try, or RETRY_LIMIT after the last one."""
     if result is None and spec.attempt >= spec.job.attempts_max:
         result = "RETRY_LIMIT"
     return BuildOutcome(build=spec.build, result=result, error=error)

@@ -107,8 +107,8 @@ def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> d
 
 
 def _variables(image: Image, said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What the image adds to the variables of a job: bubblewrap sets it for the command alone, so that nothing of it is
-    said to a program outside."""
+    """Yield the variables that the image adds to those of a job: bubblewrap sets them for the command alone, so that no
+    program outside sees them."""
     yield from ((name, value) for name, value in image.environment.items() if name not in said)
     yield "PATH", image.environment.get("PATH", SEARCHED)
 
@@ -119,7 +119,7 @@ def _files(network: Network) -> dict[str, str]:
 
 
 def _covers(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[tuple[str, str, bool]]:
-    """What hides each of those that would be visible."""
+    """Yield a bind that hides each of the `hidden` paths that would be visible."""
     for path in hidden:
         if any(path.is_relative_to(seen) for seen in visible) and path.exists():
             yield "" if path.is_dir() else "/dev/null", str(path), False

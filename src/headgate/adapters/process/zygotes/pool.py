@@ -92,7 +92,7 @@ class Zygote(Keeper):
         return self._process.pid if self._process else 0
 
     def retire(self) -> None:
-        """What it has begun goes on: each has a supervisor of its own."""
+        """Kill this zygote.  What it has begun goes on: each copy has a supervisor of its own."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
@@ -103,7 +103,7 @@ class Zygote(Keeper):
 
 
 async def _heard(source: int) -> bytes:
-    """Everything that is said until the other end is closed.  Raise TimeoutError."""
+    """Return everything that is written to a pipe until its other end is closed.  Raise TimeoutError."""
     loop, found = asyncio.get_running_loop(), b""
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb"))
@@ -144,7 +144,7 @@ class Zygotes:
     """Begins, replaces and ends them.  What keeps a playbook from being warm is logged, each reason once."""
 
     def __init__(self, limiter: Limiter, config: str, *, wanted: bool = True) -> None:
-        """`config`: the settings that Ansible is imported with, see `playbook`."""
+        """Begin with no zygote.  `config`: the settings that Ansible is imported with, see `playbook`."""
         self._limiter, self._config, self.wanted = limiter, config, wanted
         self.copies = 0
         """Playbooks that were copies, and have ended."""
@@ -249,7 +249,7 @@ class Zygotes:
             self._timer = asyncio.get_running_loop().call_later(max(1.0, delay_s), self._end_idle)
 
     async def close(self) -> None:
-        """Once no build runs any more."""
+        """End every zygote; call this once no build runs any more."""
         if self._timer is not None:
             self._timer.cancel()
         await end(*self._expected)

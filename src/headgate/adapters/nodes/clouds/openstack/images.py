@@ -46,7 +46,7 @@ class GlanceImages:
     """See `ports.images.ImageCloud`."""
 
     def __init__(self, at: At, now_s: Callable[[], float] = time.time) -> None:
-        """`at`: returns the project in the region of a provider."""
+        """Use `at` to find the OpenStack project in the region of a provider, and `now_s` as the clock."""
         self._at, self._now_s = at, now_s
         self._working: dict[str, asyncio.Task[dict[str, str]]] = {}
         """Upload -> the digests of its file, once it is sent or read."""
