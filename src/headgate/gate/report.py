@@ -31,7 +31,7 @@ REPORTER_OF = {
 
 
 def result_of(item: Item) -> str:
-    """Result of a complete item; first match wins (gating-behaviour §8)."""
+    """Return the result of a complete item; the first match wins (gating-behaviour §8)."""
     buildset = item.buildset
     if item.trouble or buildset is None:
         return "FAILURE"
@@ -52,12 +52,12 @@ def result_of(item: Item) -> str:
 
 
 def kind_of(result: str, world: World) -> str:
-    """The pipeline's list of reporters for `result`."""
+    """Return the name of the pipeline's list of reporters for `result`."""
     return "disabled" if world.disabled else REPORTER_OF[result]
 
 
 def reporters(result: str, world: World) -> tuple[str, ...]:
-    """Connections that are told of `result`."""
+    """Return the names of the connections that are told of `result`."""
     kind = kind_of(result, world)
     told = world.pipeline.reporters.get(kind, ())
     if told:
@@ -68,8 +68,8 @@ def reporters(result: str, world: World) -> tuple[str, ...]:
 
 
 def text(item: Item, result: str, world: World, intro: str = "") -> str:
-    """The report: what happened, where to look, one line a job.  `intro`: what happened, where the result does not say
-    it."""
+    """Return the report: what happened, where to look, and one line for each job.  `intro` says what happened if the
+    result does not."""
     buildset = item.buildset
     lines = [intro or _intro(item, result, world), *_alarm(item, result)]
     if world.root_url and buildset is not None:
@@ -99,7 +99,7 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
 
 
 def _alarm(item: Item, result: str) -> list[str]:
-    """What people must know when only a part has landed of what goes together."""
+    """Return what people must know when only a part has landed of what goes together; otherwise no lines."""
     if not item.landed or result == "SUCCESS":
         return []
     there = [f"- {one.change.key} has landed as {one.commit}." for one in item.landed]
@@ -109,7 +109,7 @@ def _alarm(item: Item, result: str) -> list[str]:
 
 
 def untested(change: Change, world: World) -> list[str]:
-    """What it names that nobody has proposed, for people."""
+    """Return a line for people about each dependency of a change that nobody has proposed or no connection knows."""
     names = () if world.pipeline.ignore_dependencies else change.needs
     absent = [key for key in names if key not in world.standings]
     ignored = () if world.pipeline.ignore_dependencies else change.ignored
@@ -120,7 +120,7 @@ def untested(change: Change, world: World) -> list[str]:
 
 
 def _hanging(text: str) -> str:
-    """What a job says in several lines: none of them begins as one of Headgate's does."""
+    """Indent every line but the first of what a job says, so that none of them begins as one of Headgate's does."""
     return text.replace("\n", "\n    ")
 
 
@@ -175,7 +175,7 @@ def error_of(build: Build) -> str:
 
 
 def _warnings(build: Build | None) -> list[str]:
-    """What the build returned as `zuul.warnings`."""
+    """Return the warnings that the build returned as `zuul.warnings`."""
     return list(build.returned.warnings or ()) if build else []
 
 
@@ -187,7 +187,7 @@ def build_url(build: Build, world: World) -> str:
 
 
 def artifacts(build: Build) -> list[dict[str, object]]:
-    """What the build returned as `zuul.artifacts`."""
+    """Return the artifacts that the build returned as `zuul.artifacts`."""
     return [
         {"name": one.name, "url": one.url, **({"metadata": one.metadata} if one.metadata is not None else {})}
         for one in build.returned.artifacts or ()
@@ -206,26 +206,26 @@ def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[Artifact, ...]]:
 
 
 def duration(length_ms: int) -> str:
-    """`1h 02m 03s`; without hours when there are none."""
+    """Return a duration in milliseconds as `1h 02m 03s`, without the hours if there are none."""
     seconds = max(0, length_ms) // 1000
     hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
     return f"{hours}h {minutes:02d}m {seconds:02d}s" if hours else f"{minutes}m {seconds:02d}s"
 
 
 def filled(message: str, item: Item, world: World) -> str:
-    """A message of the pipeline with what it may name."""
+    """Return a message of the pipeline with `{pipeline.name}` and `{item_url}` filled in."""
     url = f"{world.root_url}/t/{world.tenant}/status" if world.root_url else ""
     return message.replace("{pipeline.name}", world.pipeline.name).replace("{item_url}", url)
 
 
 def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
-    """Why a change was not even enqueued."""
+    """Return the text that says why a change was not even enqueued."""
     reasons = "\n".join(f"- {line(problem)}" for problem in problems)
     return f"{change.id} was not enqueued in {world.pipeline.name}:\n\n{reasons}"
 
 
 def failing_reasons(item: Item) -> list[str]:
-    """For the status page."""
+    """Return the reasons why an item fails, for the status page."""
     reasons = [item.trouble] if item.trouble else []
     buildset: BuildSet | None = item.buildset
     if buildset is None:
@@ -242,12 +242,12 @@ def failing_reasons(item: Item) -> list[str]:
 
 
 def knows(item: Item, world: World) -> bool:
-    """Was somebody told where the change comes from, or will be, that it came in or that its jobs began?"""
+    """Return whether somebody where a change comes from was or will be told that it came in or that its jobs began."""
     told = world.pipeline.reporters.get("start", ())
     return any((item.started and one.connection in told) or announces(one, world) for one in item.changes)
 
 
 def announces(change: Change, world: World) -> bool:
-    """Was, or will, somebody be told that it came in?"""
+    """Return whether somebody where the change comes from was or will be told that it came in."""
     told = world.pipeline.reporters.get("enqueue", ())
     return change.connection in told and not world.disabled and is_known(change, world)

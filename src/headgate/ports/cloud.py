@@ -37,7 +37,7 @@ class Away(Exception):
     """The cloud did not answer, or asks for patience: what was asked may or may not have been done."""
 
     def __init__(self, text: str, after_s: float = 0.0) -> None:
-        """`after_s`: when it may be asked again, where it says so."""
+        """Say what happened in `text`; `after_s`: seconds until it may be asked again, if the cloud says so, else 0."""
         super().__init__(text)
         self.after_s = after_s
 

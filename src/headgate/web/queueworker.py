@@ -39,7 +39,8 @@ def _worker(state: State) -> Worker:
 
 @get("/health")
 async def health(state: State) -> Response[dict[str, Any]]:  # JSON
-    """200 once it is among the workers and its session holds; without a store: while the message server answers."""
+    """Return 200 once the worker is among the workers and its session holds, or, if it has no store, while the message
+    server answers; else 503."""
     worker = _worker(state)
     if isinstance(worker, LeaseWorker):
         well, name, lanes = worker.well, worker.name, worker.lanes
@@ -54,7 +55,7 @@ async def health(state: State) -> Response[dict[str, Any]]:  # JSON
 
 @get("/metrics")
 async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or why there are none
-    """They name queues: for who has the key."""
+    """Return the figures of the worker.  They name queues, so they are only for whoever has the key."""
     if not _knows_the_key(state, request):
         return _refused(401, NEEDED)
     worker = _worker(state)
@@ -65,7 +66,7 @@ async def metrics(state: State, request: Asked) -> Response[Any]:  # figures, or
 
 @post("/control", status_code=200)
 async def control(state: State, request: Asked) -> Response[dict[str, Any]]:  # JSON
-    """For stores that one process owns: who wants something of a partition asks that process."""
+    """Pause, resume or seek a partition, for stores that one process owns: whoever wants that asks this process."""
     worker = _worker(state)
     if not _knows_the_key(state, request):
         return _refused(401, NEEDED)
@@ -96,6 +97,6 @@ def _knows_the_key(state: State, request: Asked) -> bool:
 
 
 def create_worker_app(worker: Worker, key: str, token: str = "") -> Litestar:
-    """`key`: of the application; where there is none, the operator's token is asked for."""
+    """Return the application of a worker.  `key`: of its application; if empty, the operator's token is needed."""
     state = State({"worker": worker, "credential": f"Application {key}" if key else f"Bearer {token}" if token else ""})
     return Litestar([health, metrics, control], state=state, openapi_config=None, logging_config=None)

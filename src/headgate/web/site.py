@@ -154,7 +154,8 @@ class Site:
         return found
 
     async def shot(self, tenant: str) -> Shot:
-        """The status now; looked at again only when the mirror moved, or when estimates are too old."""
+        """Return the status now, made anew only if the mirror, the configuration or the reach of the store changed, and
+        only as often as its cost allows.  Raise 404."""
         configured, moves = self.tenant(tenant), self.context.mirror.moves
         layouts, loaded = configured.layouts, configured.loaded.is_set()
         known = self._shots.get(tenant)
@@ -176,7 +177,7 @@ class Site:
         return found
 
     def troubles(self) -> tuple[TroubleShape, ...]:
-        """Those of every tenant: the store, that nobody is there to do the work, a tenant file that was refused."""
+        """Return the troubles of every tenant: of the store, missing components, accounts, a refused tenant file."""
         found, refused = self.away or (*self._nobody(), *account_troubles(self.context)), self.refused()
         if refused is None:
             return found
@@ -184,7 +185,7 @@ class Site:
         return (*found, TroubleShape("the tenant file", text, refused.since_ms))
 
     def _nobody(self) -> tuple[TroubleShape, ...]:
-        """The kinds of components of which none takes part."""
+        """Return a trouble for each kind of components of which none takes part."""
         context, absent = self.context, dict[str, str]()
         for kind, unless in UNLESS.items():
             found = context.members(getattr(context.map.components, kind).path).values()
@@ -203,7 +204,7 @@ class Site:
 
     @property
     def away(self) -> tuple[TroubleShape, ...]:
-        """That the store cannot be reached, while it cannot."""
+        """Return the trouble that the store cannot be reached, while that is so, else nothing."""
         reach = self.vitals.reach if self.vitals else None
         if reach is None or reach.away_since_ms is None:
             return ()
@@ -211,17 +212,17 @@ class Site:
         return (TroubleShape("the store", text, reach.away_since_ms),)
 
     async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:
-        """(pipeline, item) of everything in the queues."""
+        """Return (pipeline, item) of everything in the queues.  Raise 404."""
         status = (await self.shot(tenant)).status
         return ((p.name, i) for p in status.pipelines for q in p.change_queues for head in q.heads for i in head)
 
     def leaving(self, tenant: str) -> Iterator[Finished]:
-        """Buildsets that ended and are not in the history yet."""
+        """Return the buildsets of a tenant that ended and are not in the history yet."""
         waiting = self.context.map.history.stream.waiting(self.context.mirror, limit=FINISHED_MAX)
         return (event.event for event in waiting if event.event.tenant == tenant)
 
     async def owns(self, tenant: str, build: str) -> bool:
-        """Whether the build is, or was, one of this tenant's."""
+        """Return whether the build is, or was, one of this tenant's.  Raise 404."""
         self.tenant(tenant)
         if any(found.id == build for _, _, found in self.status.builds(tenant)):
             return True
@@ -237,7 +238,7 @@ class Site:
             raise self.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
 
     def allow_all(self, request: HttpRequest) -> None:
-        """As `allow`, for what concerns every tenant."""
+        """Check that who asks may do what concerns every tenant.  Raise 401, 403, 415."""
         must_be_json(request)
         if not self.access.permits_all(self._bearer(request)):
             raise self.access.refused(403, "the bearer of this token is no administrator of the whole")
@@ -276,7 +277,7 @@ class Site:
         await self._ask(tenant, partial(ForPipeline, pipeline, work), besides)
 
     async def reread(self, tenant: str, projects: Sequence[str], besides: Sequence[Op] = ()) -> None:
-        """As `ask`: the configuration of these projects, of all for none, is read anew."""
+        """Have the configuration of these projects, or of all for none, read anew.  Return and raise as `ask`."""
         await self._ask(tenant, partial(Reread, tuple(self.project(tenant, name) for name in projects)), besides)
 
     async def _ask(self, tenant: str, work: Callable[[str], Management], besides: Sequence[Op]) -> None:
@@ -291,7 +292,7 @@ class Site:
             raise NotFoundException(f"tenant {tenant} has no pipeline {name!r}; it has {', '.join(known)}")
 
     def project(self, tenant: str, name: str) -> str:
-        """Canonical name.  Raises 404."""
+        """Return the canonical name of a project.  Raise 404."""
         source = self.tenant(tenant).tenant.find(name)
         if source is None:
             raise NotFoundException(f"tenant {tenant} has no project {name!r}")
@@ -363,7 +364,8 @@ def must_be_json(request: HttpRequest) -> None:
 
 
 def must_read(site: Site, connection: Connection, tenant: str | None = None) -> None:
-    """As `Site.readable`, of who sends the request: a token that is not good counts only where one is needed."""
+    """Check that who sends the request may read a tenant, and raise as `Site.readable` does.  A token that is not good
+    counts only where one is needed."""
     try:
         site.readable(tenant, site.access.reader(connection))
     except HTTPException:

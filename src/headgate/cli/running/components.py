@@ -148,7 +148,7 @@ class Process:
 
     @property
     def tenancy(self) -> Tenancy:
-        """As the store has it, or the scheduler here."""
+        """Return the tenants that the scheduler of this process has, or without one those in the store."""
         if self.scheduler is not None:
             return self.scheduler.tenants
         if self._tenancy is None:
@@ -157,7 +157,7 @@ class Process:
         return self._tenancy
 
     def tenants(self) -> Mapping[str, Tenant]:
-        """As they are configured now."""
+        """Return the tenants as they are configured now, by name."""
         return self.tenancy.tenants()
 
     @property
@@ -191,7 +191,7 @@ class Process:
         self.works.append(member.serve(body, self.stop))
 
     async def run(self) -> None:
-        """Until `stop`, or until every component was asked to stop."""
+        """Run all components until `stop` is set, or until each of them was asked to stop."""
         done = asyncio.Event()
 
         async def members() -> None:
@@ -205,7 +205,9 @@ class Process:
 async def process(
     settings: Settings, stop: asyncio.Event, ports: Sequence[tuple[str, int]] = ()
 ) -> AsyncIterator[Process]:
-    """`ports`: (host, port) where health is told already while the store is waited for.  Raises UserError."""
+    """Yield a process that has reached the store and has no components yet.  Raise UserError.
+
+    `ports`: (host, port) where health is already told while the store is waited for."""
 
     def now_ms() -> int:
         return int(time.time() * 1000)
@@ -232,7 +234,7 @@ async def process(
 
 
 async def add_scheduler(process: Process, *, read: bool = False) -> None:
-    """`read`: others of this process serve its figures, whatever the settings of schedulers say."""
+    """Add a scheduler.  `read`: others of this process serve its figures, whatever the settings of schedulers say."""
     settings, context = process.settings, process.context
     at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
     text, file, refused = await begun(settings, context, at)
@@ -352,7 +354,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
 
 
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
-    """What `headgate run` consists of."""
+    """Add all components that `headgate run` consists of."""
     await add_scheduler(process, read=True)
     await add_merger(process)
     await add_executor(process)
@@ -365,13 +367,13 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
 
 
 async def _forever(session: Session) -> None:
-    """The pages are served whether or not the store can be reached; only the membership comes and goes."""
+    """Wait for ever: pages are served whether or not the store can be reached; only the membership comes and goes."""
     await asyncio.Event().wait()
 
 
 def add_monitor(process: Process, kind: str, *, always: bool, said: Callable[[str], None]) -> None:
-    """Health and figures at the port that the settings of this kind name; `always`: at a free one if they name none.
-    `said` is told the URL."""
+    """Serve health and figures at the port that the settings of this `kind` name; if they name none, at a free one with
+    `always`, else not at all.  `said` is told the URL."""
     settings = process.settings
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:

@@ -191,5 +191,5 @@ ANY = "any"
 
 
 def driver_named(name: str) -> Driver | None:
-    """None: there is no such driver."""
+    """Return the driver of this name, or None if there is none."""
     return _united() if name == ANY else DRIVERS.get(name)

@@ -107,7 +107,7 @@ class _File:
         )
 
     def _tenant(self, stanza: Table, semaphores: Mapping[str, int]) -> Tenant:
-        """As the stanza says; whether what it names exists is another question."""
+        """Return the tenant that a stanza describes, without checking whether what it names exists."""
 
         def names(key: str) -> tuple[Any, ...]:
             return tuple(deep_plain(as_list(stanza.get(key))))
@@ -163,7 +163,7 @@ class _File:
         rules: Mapping[str, AuthorizationRule],
         roles: Mapping[str, Role],
     ) -> list[Wrong]:
-        """Names the tenant uses and nobody defines."""
+        """Return an error for each name that the tenant uses and nobody defines."""
 
         def missing(key: str, known: Callable[[str], bool], what: str, name: str) -> list[Wrong]:
             found = entries(stanza.get(key), stanza.at(key))

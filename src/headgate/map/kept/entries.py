@@ -30,12 +30,13 @@ class Entries:
                 self._builds.setdefault(above, []).append(entry)
 
     def get(self, address: Address[R]) -> R | None:
-        """The record there; None when there is none.  Raises Undecodable."""
+        """Return the record at an address, or None if there is none.  Raise Undecodable."""
         entry = self._by_path.get(address.path)
         return None if entry is None else address.decode(entry.value)
 
     def blob(self, address: Address[R], *, needed: bool) -> R | None:
-        """None when there is none.  Raises Undecodable, for one that is `needed` and missing, too."""
+        """Return the blob at an address, or None if there is none.  Raise Undecodable, also if a `needed` one is
+        missing."""
         entry = self._by_path.get(address.path)
         if entry is None and needed:
             raise Undecodable(address.path, MISSING)
@@ -47,8 +48,8 @@ class Entries:
             raise Undecodable(address.path, str(error)) from error
 
     def build(self, job: JobPlace, name: str) -> Build | None:
-        """The latest attempt at a job: who wrote it may have died before the one before it was removed.  Raises
-        Undecodable, for one of another job or name, too."""
+        """Return the latest attempt at a job, or None if there is none.  There are several if a writer died before it
+        removed the one before.  Raise Undecodable, also for a build of another id or job."""
         attempts = list[Build]()
         for entry in self._builds.get(f"{job.path}/build", ()):
             id = unescape(entry.path.rpartition("/")[2])

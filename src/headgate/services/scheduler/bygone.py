@@ -33,13 +33,14 @@ class Bygone:
     """Build -> how it ended, of those whose end this turn absorbs."""
 
     def ended(self, item: Item, result: str, message: str) -> Finished:
-        """The item left."""
+        """Return the record of an item that left with this result."""
         buildset = item.buildset
         builds = self._builds(buildset, buildset.builds.values(), final=True) if buildset is not None else ()
         return self._of(item, buildset.id if buildset is not None else item.id, result, message, builds)
 
     def superseded(self, before: State, after: State, asked: Sequence[Action]) -> Iterator[Finished]:
-        """Buildsets of `before` that nobody has any more, and builds that those who go on have no more, or stopped."""
+        """Yield the buildsets of `before` that no item has any more; of those that go on, the builds that were replaced
+        or stopped."""
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
         here = {build for _, item in after.items() for build in _every(item)}
         for action in asked:
@@ -135,7 +136,8 @@ class Bygone:
         )
 
     def _known(self, build: Build) -> Build:
-        """With how it ended: as its worker says in this turn, or, of one that is stopped, as its request says."""
+        """Return a build with how it ended: as its worker says in this turn, or, if it was stopped, as its request
+        says."""
         if build.result is None and (outcome := self.outcomes.get(build.id)) is not None:
             outcome = outcome.fit()
             return replace(
@@ -163,24 +165,24 @@ def _every(item: Item) -> Iterator[str]:
 
 
 def _work(build: Build, *, whole: bool) -> str:
-    """Nothing, of a build that did not pass, and of one whose artifacts there was no room for."""
+    """Return `build.work`; empty for a build that did not pass, or for whose artifacts there was no room."""
     return build.work if build.result == "SUCCESS" and (whole or not build.returned.artifacts) else ""
 
 
 def _gone(old: BuildSet, new: BuildSet) -> list[Build]:
-    """Builds that others took the place of."""
+    """Return the builds of `old` that others took the place of."""
     here = {build.id for build in new.builds.values()}
     return [build for build in old.builds.values() if build.id not in here]
 
 
 def _stopped(old: BuildSet, new: BuildSet) -> list[Build]:
-    """Builds that were under way, and will say no more."""
+    """Return the builds that were under way in `old` and are cancelled in `new`: they will say no more."""
     running = {build.id for build in old.builds.values() if build.result is None}
     return [build for build in new.builds.values() if build.id in running and build.result == "CANCELED"]
 
 
 def tree_of(item: Item) -> str:
-    """The same for what was tested on the same state of the code; empty: that is not known."""
+    """Return an id that is the same for what was tested on the same state of the code; empty if that is not known."""
     buildset, change = item.buildset, item.change
     if buildset is None or buildset.state is None:
         return ""

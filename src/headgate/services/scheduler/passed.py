@@ -35,7 +35,7 @@ class PassedBuilds:
     """Of one pipeline, in one process."""
 
     def __init__(self, context: Context, tenant: str, stir: Callable[[], None]) -> None:
-        """`stir` brings about a turn."""
+        """Look up builds of a tenant, and call `stir` to bring about a turn when there are answers."""
         self._context, self._tenant, self._stir = context, tenant, stir
         self._wanted: dict[Sought, None] = {}
         self._answers: dict[Sought, Build] = {}

@@ -223,7 +223,7 @@ class MakingSimulation:
         chance: random.Random,
         stop: asyncio.Event,
     ) -> None:
-        """Live, meet troubles, die, be started again, a few times."""
+        """Run a process until `stop`, let it die at some request a few times, and start it again each time."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             troubles = {chance.randrange(10, 150): Trouble.DEATH} if lives > 0 else {}

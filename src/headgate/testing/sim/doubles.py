@@ -69,10 +69,10 @@ class SimForge:
     name: str = "sim"
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """The world has those it has."""
+        """Do nothing: the world has the projects that it has."""
 
     def stir(self, hint: Hint) -> None:
-        """The world stirs by itself; nobody hints."""
+        """Do nothing: the world stirs by itself, and nobody hints."""
 
     async def sightings(
         self,
@@ -128,7 +128,7 @@ class SimForge:
         return Sighting(tuple(standings), tuple(events), moved, seen)
 
     def _tags(self, project: str, seen: Mapping[str, str] | None) -> Moved | None:
-        """Compared as at a repository."""
+        """Return how the tags of a project differ from those `seen`, as at a repository, or None if they do not."""
         return moved_refs(self.name, project, seen, self.world.tags.get(project, {}))
 
     def _updated(self, project: str, before: str) -> TriggerEvent:
@@ -144,7 +144,7 @@ class SimForge:
         return TriggerEvent(kind, change, id, fresh=fresh)
 
     def _told(self, kind: EventKind, change: Change) -> TriggerEvent:
-        """Of what happens once: another telling of it has another id."""
+        """Return the event of something that happens once: telling it again gives it another id."""
         self.world.tellings += 1
         return TriggerEvent(kind, change, derived(kind, change.key, change.commit, str(self.world.tellings)))
 
@@ -228,7 +228,8 @@ class SimGit:
         return LandAnswer(work.buildset, True, project=own)
 
     def _obstacle(self, part: Landing, state: RepoState) -> tuple[str, bool]:
-        """Why it cannot land now; and has its branch moved?"""
+        """Return why a part cannot land now (empty if nothing but its branch is in the way), and whether its branch has
+        moved.  Raise Broken if it is to land as another commit though nobody else moved the branch."""
         change, world = part.change, self.world
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return f"{change.key} is no longer proposed", False
@@ -244,7 +245,7 @@ class SimGit:
 
 
 def _still_said(work: Landing, now: Standing) -> bool:
-    """As the server holds it."""
+    """Return whether the server still holds the approvals that a landing needs, and no veto that counts."""
     refs = {word.ref for word in now.approvals if word.commit == work.change.commit}
     return not (work.approved and not now.is_approved) and refs >= set(work.leases) and not (work.vetoed and now.vetoes)
 
@@ -270,7 +271,7 @@ class SimRunner:
     flaky: float = 0.05
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
-        """`serves` pauses, and the jobs after it need it until they have ended."""
+        """Run a build.  The job `serves` pauses, and the jobs after it need it until they have ended."""
         if (occasion := spec.change.occasion) is not None:
             self.world.posts.ran.setdefault(occasion.lane, []).append(occasion.id)
         harm = self.world.harms.get(spec.change.commit)
@@ -321,7 +322,7 @@ class SimRunner:
 
 
 def _harmful(spec: BuildSpec, harm: Harm) -> BuildOutcome:
-    """What an executor answers that believes whatever the job returned.  Raises what the harm says."""
+    """Return what an executor answers that believes whatever the job returned.  Raise what the harm says."""
     if harm.running is not None:
         raise harm.running
     return BuildOutcome(build=spec.build, result=harm.result, data=harm.returned)

@@ -134,7 +134,7 @@ class Simulation:
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
     def run_on(self, store: MemoryBackend) -> World:
-        """As `run`, on a store that may have been used before."""
+        """Run as `run` does, on a store that may have been used before.  Raise Broken, naming the seed."""
         try:
             with drawn_from(random.Random(f"ids {self.seed}").getrandbits):
                 return run_virtual(self._run(store))
@@ -195,7 +195,7 @@ class Simulation:
         await run_until(asyncio.Event(), *stories)
 
     async def _kept(self, world: World, judge: Judge) -> None:
-        """By somebody whose own process has no trouble."""
+        """Close the gate now and then and open it again, as somebody whose own process has no trouble."""
         loop, store, done = asyncio.get_running_loop(), Store(judge), asyncio.Event()
         context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000))
 
@@ -227,19 +227,19 @@ class Simulation:
             raise Broken(f"{self._asked() - asked} requests in {self.idle_s:.0f} s of idling")
 
     def _asked(self) -> int:
-        """Requests made, keep-alives apart."""
+        """Return the number of requests that were made to the store, keep-alives apart."""
         return sum(store.counts.requests + store.counts.watches for store in self.stores)
 
 
 def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> None:
-    """Nobody is left to ask what became of the tasks of a process that died."""
+    """Report the failure of a task, unless its process died: then nobody is left to ask what became of it."""
     if not isinstance(failed.get("exception"), Dead):
         loop.default_exception_handler(failed)
 
 
 @cache
 def _left(kind: Kind) -> Tree:
-    """What is in the store after a gate of this kind began, had nothing to do, and stopped."""
+    """Return what is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
     simulations = (
         Simulation(
@@ -316,7 +316,7 @@ class Processes:
             await life
 
     def _troubles(self, *, mortal: bool) -> dict[int, Trouble]:
-        """Number of the request -> what happens."""
+        """Return which trouble happens at which request, by the request's number; `mortal`: death is among them."""
         others = [trouble for trouble in Trouble if trouble is not Trouble.DEATH]
         met: dict[int, Trouble] = {
             self.chance.randrange(*TROUBLED): self.chance.choice(others)

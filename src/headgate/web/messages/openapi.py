@@ -70,7 +70,7 @@ _PAGE = [
 
 
 def _operations() -> dict[str, dict[str, Json]]:
-    """path -> method -> operation, without what all have."""
+    """Return the operations by path and method, without what all of them have."""
     return {**_application(), **_queue(), **_parts_of_queue(), **_server()}
 
 
@@ -302,7 +302,7 @@ def _whole(operation: Json, keys: list[str]) -> Json:
 
 
 def page() -> str:
-    """For people, from the same declarations."""
+    """Return the page for people (HTML), made from the same declarations."""
     rows = []
     for path, operations in _operations().items():
         for method, operation in operations.items():
