@@ -51,7 +51,7 @@ class Permits:
         return cls(taken, world, live, {w.project: w for w in waiters if (w.tenant, w.pipeline) == own})
 
     def twin(self, item: Item) -> Item | None:
-        """The live item of the same patchset: `item` itself, or the one it stands for in another queue."""
+        """Return the live item of the same patchset, or None: `item`, or the one it stands for in another queue."""
         found = item if item.live else self.live.get(item.change.key)
         known = found.of(item.change.key) if found is not None else None
         return found if known is not None and known.commit == item.change.commit else None
@@ -83,7 +83,7 @@ class Permits:
 
 
 def holders(state: State) -> Iterator[tuple[str, str, str]]:
-    """(semaphore, buildset, job) of every build under way."""
+    """Yield (semaphore, buildset, job) of every build under way."""
     for _, item in state.items():
         own = {build.id for build in item.buildset.builds.values()} if item.carried and item.buildset else ()
         for one in item.carried:
@@ -94,7 +94,7 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
 
 
 def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
-    """The item with its job graph, or with what is wrong with its configuration; as it is while that is looked at."""
+    """Return the item with its job graph or its configuration errors, unchanged while these are not known yet."""
     buildset = item.buildset
     assert buildset is not None, "an item is frozen after its buildset merged"
     judged = [world.layouts.judged(_question(buildset, item, change, base, world)) for change in item.changes]
@@ -115,7 +115,7 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
 
 
 def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> Asked:
-    """Of one of the changes of an item; each has an answer of its own."""
+    """Return the question about the configuration of one change of an item; each change has an answer of its own."""
     name = buildset.id if change == item.change else derived(buildset.id, change.key)
     found = Asked(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
     if buildset.proposed:
@@ -127,15 +127,16 @@ def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world:
 
 
 def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
-    """What is wrong, as far as the change is to hear of it."""
+    """Return what is wrong, as far as the change is to hear of it: everything if it touches configuration itself."""
     if world.layouts.landed.touches_config(change.project, change.files, change.branch):
         return judged.errors
     return _beneath(judged.errors, base, world)
 
 
 def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
-    """Of what is wrong and not by this change: what changes bring that are there for its sake alone.  Another change
-    ahead hears of its errors itself, and what is wrong on the branch is not told here."""
+    """Return the errors that come not from this change but from changes that are there for its sake alone; none in a
+    dependent pipeline.  Another change ahead hears of its errors itself, and what is wrong on the branch is not told
+    here."""
     if world.dependent:
         return ()
     touched = base.config(world)
@@ -144,7 +145,7 @@ def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple
 
 
 def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
-    """Each once; of very many the first, and how many more there are."""
+    """Return each error once; of more than ERRORS_MAX the first, and one that says how many more there are."""
     found = tuple(dict.fromkeys(errors))
     if (more := len(found) - ERRORS_MAX) <= 0:
         return found
@@ -196,7 +197,7 @@ def _begun(
 
 
 def _resumed(buildset: BuildSet, asked: list[Action]) -> BuildSet:
-    """Paused builds go on once all that depends on them has ended."""
+    """Resume paused builds once all that depends on them has ended; return the changed buildset."""
     done = graph.done_for(buildset) if buildset.paused else []
     asked.extend(Resume(build.id) for build in done)
     builds = {**buildset.builds, **{build.job: replace(build, resumed=True) for build in done}}
@@ -259,7 +260,8 @@ def _instead(
 
 
 def _stop_the_rest(buildset: BuildSet, asked: list[Action]) -> BuildSet:
-    """Fail-fast: the first failure of a voting job decides; what runs is cancelled, what waits is not begun."""
+    """Cancel what runs and skip what waits, as the first failure of a voting job decides (fail-fast); a build that is
+    known to fail goes on, to tell how.  Return the changed buildset."""
     builds = dict(buildset.builds)
     for job in buildset.jobs:
         build = builds.get(job.id)

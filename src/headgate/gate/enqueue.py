@@ -40,9 +40,9 @@ def enqueue(
     by_hand: ByHand | None = None,
     answered: bool = False,
 ) -> State:
-    """`change` in the queue it belongs to; refused with a report when it cannot be tested at all.  `exempt`: this
-    patchset need not meet the pipeline's requirements, now or later.  `answered`: whoever brings it is told when it
-    does not meet them."""
+    """Return the state with `change` in the queue it belongs to, or refused with a report when it cannot be tested at
+    all.  `exempt`: this patchset need not meet the pipeline's requirements, now or later.  `answered`: whoever brings
+    it is told when it does not meet them."""
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
@@ -66,7 +66,7 @@ def enqueue(
 
 
 def _let_in(state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], world: World, asked: list[Action]) -> State:
-    """The item, behind what it needs."""
+    """Return the state with the item in it, behind what it needs."""
     state = _without_parts(state, own, world, asked)
     if not world.dependent or not (ahead or any(is_known(one, world) for one in own.changes)):
         return _alone(state, own, ahead, world)
@@ -81,7 +81,7 @@ def _let_in(state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], worl
 
 
 def _without_parts(state: State, item: Item, world: World, asked: list[Action]) -> State:
-    """Without what tests a part of `item` until now."""
+    """Return the state without the live items that test a part of `item` until now, unless they are landing."""
     patchsets = {(one.key, one.commit) for one in item.changes}
     for queue in state.queues if item.others else ():
         for part in queue.items:
@@ -93,7 +93,8 @@ def _without_parts(state: State, item: Item, world: World, asked: list[Action]) 
 
 
 def _here(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
-    """Its item: of a change whichever patchset, unless each is tested by itself; of a branch this update of it."""
+    """Return the queue and the item that have the change: with whichever patchset, unless each is tested by itself; for
+    a branch, with this update of it.  Return None if there is none, or if the item grows (`_grows`)."""
     known = ((q, i, one) for q, i in state.items() if i.live and (one := i.of(change.key)) is not None)
     whichever = change.is_change and (world.dependent or world.pipeline.dequeue_on_new_patchset)
     found = ((q, i) for q, i, one in known if whichever or one.commit == change.commit)
@@ -101,7 +102,7 @@ def _here(state: State, change: Change, world: World) -> tuple[Queue, Item] | No
 
 
 def _grows(item: Item, change: Change, world: World) -> bool:
-    """Is it, by itself, a part of what now goes together with it?"""
+    """Return whether the item has the change alone while other changes now go together with it."""
     landing = item.buildset is not None and item.buildset.landing
     if landing or item.others or not change.needs or item.change.commit != change.commit:
         return False
@@ -110,7 +111,8 @@ def _grows(item: Item, change: Change, world: World) -> bool:
 
 
 def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
-    """The change is here already; what replaces a patchset that is being landed waits for the answer to that."""
+    """Return the state for a change that is here already; what replaces a patchset that is being landed is kept in its
+    item, and waits for the answer to that."""
     landing = item.buildset is not None and item.buildset.landing
     same = item.of(successor.change.key)
     if not landing or (same is not None and same.commit == successor.change.commit):
@@ -119,8 +121,9 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
 
 
 def _unfit(state: State, change: Change, event: str, world: World, asked: list[Action], *, answered: bool) -> State:
-    """With a change that meets what the pipeline requires but not what its forge does remembered, to come in once it
-    does; its people are told what is missing.  Of what the pipeline requires they are told who tried to bring it in."""
+    """Return the state for a change that may not come in now.  One that meets what the pipeline requires but not what
+    its forge does is remembered, to come in once it does, and its people are told what is missing.  What the pipeline
+    requires is told only to those who tried to bring the change in (`answered`)."""
     standing = world.standings.get(change.key)
     if standing is None or standing.change.commit != change.commit or not standing.open:
         return state
@@ -141,7 +144,7 @@ def deferring(state: State, refused: Deferred) -> State:
 
 
 def readmitted(state: State, world: World, asked: list[Action]) -> State:
-    """With those that were refused because of what they need, once that has landed, wherever it did."""
+    """Return the state with changes let in that were refused until what they need has landed, wherever it did."""
     for one in state.deferred:
         standing = world.standings.get(one.key)
         gone = standing is None or not standing.open or standing.change.commit != one.commit
@@ -154,7 +157,7 @@ def readmitted(state: State, world: World, asked: list[Action]) -> State:
 
 
 def _alone_ready(change: Change, world: World) -> bool:
-    """Needs it nothing more than what would come in with it?"""
+    """Return whether the change needs only what would come in with it, and nothing keeps any of that out."""
     found = needs(change, world)
     together = (refused(world, world.standings.get(one.key)) for one in found.circle)
     return not found.ahead and not any(together)
@@ -173,7 +176,8 @@ def _append(state: State, item: Item, world: World) -> State:
 
 
 def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> State:
-    """One after the other, of occasions in each lane; supercedent: only the first, which runs, and the last."""
+    """Return the state with the item last in its line, which is that of its lane for an occasion.  In a supercedent
+    pipeline keep only the first, which runs, and the last."""
     change, serial = item.change, world.pipeline.manager == "serial"
     if change.occasion is not None:
         queue = queue_in(state, change.occasion.line, world, 1, dynamic=True)
@@ -187,20 +191,20 @@ def _in_line(state: State, item: Item, world: World, asked: list[Action]) -> Sta
 
 
 def _alone(state: State, item: Item, ahead: tuple[tuple[Change, ...], ...], world: World) -> State:
-    """A queue of its own; what it needs is ahead of it, tested with it, but not reported."""
+    """Return the state with the item in its own queue; what it needs is ahead, tested with it, but not reported."""
     items = (*(needed_item(item, group, world) for group in ahead), item)
     queue = Queue(id=derived("queue", item.id), name=item.change.project, items=items, window=0, dynamic=True)
     return with_queue(state, queue)
 
 
 def needed_item(item: Item, changes: tuple[Change, ...], world: World) -> Item:
-    """What stands for `changes` ahead of `item`, which is tested on them."""
+    """Return the item that stands for `changes` ahead of `item`, which is tested on them."""
     id = derived(item.id, *(name for one in changes for name in (one.key, one.commit)))
     return replace(_item(changes, item.event, world, live=False), id=id)
 
 
 def _those_behind(state: State, change: Change, event: str, world: World, asked: list[Action]) -> State:
-    """Changes that were only waiting for this one."""
+    """Let in the changes that were only waiting for this one; return the state."""
     for other in needed_by(change.key, world):
         same_queue = takes_part(other, world) and queue_name(other, world) == queue_name(change, world)
         if same_queue and not refused(world, world.standings.get(other.key)) and _all_present(state, other, world):
@@ -226,8 +230,8 @@ def _refuse(
 
 
 def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) -> str:
-    """Why none of `pipelines` takes up what was proposed or approved just now, for whoever did it; empty: one does, or
-    it is for the pipelines themselves to say, as they freeze the configuration that it proposes."""
+    """Return why none of `pipelines` takes up what was proposed or approved just now, for whoever did it; empty if one
+    does, or if it is for the pipelines themselves to say, as they freeze the configuration that it proposes."""
     change = event.change
     if not change.is_change or layout.touches_config(change.project, change.files, change.branch):
         return ""
@@ -247,8 +251,9 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) 
 
 
 def concluded(before: State, after: State, asked: list[Action], world: World) -> State:
-    """At the end of a turn, to be settled once more: who came in is told so and leaves the pipelines this one
-    supersedes; who succeeded has its reporter jobs run; failures in a row are counted, and may be the last."""
+    """Return the state at the end of a turn, to be settled once more: tell who came in, and have it leave the pipelines
+    that this one supersedes; add the reporter jobs of who succeeded; count failures in a row, too many of which disable
+    the pipeline."""
     for action in list(asked):
         asked.extend(vouched(action, world) if isinstance(action, Record) else ())
         if isinstance(action, Record) and action.result == "SUCCESS":
@@ -278,7 +283,8 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
 
 
 def _parted(state: State, item: Item, world: World) -> State:
-    """Of a circle that was taken apart as somebody landed one of it past the gate, the others come in again."""
+    """Remember the other changes of a circle that was taken apart as somebody landed one of it past the gate, so that
+    they come in again; return the state."""
     known = [(change, world.standings.get(change.key)) for change in item.left]
     if any(now is not None and now.landed for _, now in known):
         for change, now in known:
@@ -288,7 +294,7 @@ def _parted(state: State, item: Item, world: World) -> State:
 
 
 def _with_epilogue(state: State, item: Item) -> State:
-    """With the jobs that run once the success is reported, by themselves."""
+    """Return the state with the jobs that run, by themselves, once the success of the item is reported."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or not buildset.graph.reporters:
         return state
@@ -302,7 +308,7 @@ def _with_epilogue(state: State, item: Item) -> State:
 
 
 def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
-    """One of the changes of an item came in."""
+    """Yield what is to be done when one of the changes of an item comes in: tell of it, and supersede it elsewhere."""
     pipeline = world.pipeline
     yield from heard(EventKind.PARENT_ENQUEUED, item, change, world)
     if announces(change, world):

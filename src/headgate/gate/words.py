@@ -52,7 +52,7 @@ def with_word(item: Item, word: BuildWord, world: World, asked: list[Action]) ->
 
 
 def _of_carried(item: Item, build: str, word: BuildWord, asked: list[Action]) -> Item:
-    """Of a build of which it is not known whether it counts."""
+    """Return the item with what is said of a carried build, of which it is not known whether it counts."""
     match word:
         case BuildEnded(outcome=outcome):
             outcome = outcome.fit()

@@ -196,7 +196,7 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
 
     @property
     def parts(self) -> tuple[Landing, ...]:
-        """All that lands in this step."""
+        """Return everything that lands in this step, its own change first."""
         own = Landing(
             self.change, self.commit, self.note, self.approved, self.leases, vetoed=self.vetoed, said=self.said
         )
@@ -300,8 +300,8 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The lines of its log that say why it failed, secrets removed."""
 
     def fit(self) -> BuildOutcome:
-        """With what it says in one line, and what the job returned as `gate.returned` has it: what is not of that shape
-        is lost, and a failure of this build."""
+        """Return the outcome with its error in one line and its excerpt in visible characters, both cut to size.  Data
+        that is not of the shape in `gate.returned` is dropped, and counts as a failure of this build."""
         error = line(self.error, ERROR_SIZE_MAX)
         excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
         try:

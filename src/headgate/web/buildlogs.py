@@ -156,7 +156,7 @@ class BuildLogs:
             raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
 
     async def _part(self, build: str, path: str) -> Content | None:
-        """Of what did not get into the store whole."""
+        """Return a file of a build whose logs did not get into the store whole; None if it is not there.  Raise 503."""
         found = await self._stored(build)
         return self.kept.file(found, path.lstrip("/")) if found is not None and self.kept is not None else None
 

@@ -78,7 +78,7 @@ class Status:
     """By connections."""
 
     def of(self, tenant: str, estimate: Estimate = no_estimate) -> StatusShape:
-        """Of a tenant that is; without what changes as time goes by (see `timed`)."""
+        """Return the status of a tenant that exists, without what changes as time goes by (see `timed`)."""
         configured = self.tenants[tenant]
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
         builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
@@ -141,7 +141,7 @@ class Status:
         return known[1]
 
     def builds(self, tenant: str) -> Iterator[tuple[str, Item, Build]]:
-        """(pipeline, item, build) of every build in the queues."""
+        """Yield (pipeline, item, build) of every build in the queues."""
         for pipeline in self.tenants[tenant].layouts.landed.pipelines:
             for _, item in self.state(tenant, pipeline).state.items():
                 own = item.buildset.builds if item.buildset is not None else {}
@@ -176,7 +176,7 @@ class Status:
         )
 
     def components(self) -> dict[str, list[ComponentShape]]:
-        """kind -> processes of it."""
+        """Return kind -> the processes of that kind."""
         found: dict[str, list[ComponentShape]] = {}
         place, mirror = self.context.map.components, self.context.mirror
         queues = (*self.context.zones(), self.context.merges)
@@ -323,14 +323,14 @@ class _View:
 
 
 def _ahead(queue: Queue) -> dict[str, str]:
-    """Item -> the item it is tested on top of."""
+    """Return id of an item -> id of the item it is tested on top of."""
     of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
     below = {item.id: item.buildset.ahead for item in queue.items if item.buildset is not None}
     return {id: of_buildset[ahead] for id, ahead in below.items() if ahead in of_buildset}
 
 
 def timed(status: StatusShape, now_ms: int) -> StatusShape:
-    """With what is true at this moment only: how long jobs have run, and how long they may still."""
+    """Return the status with what is true at this moment only: how long jobs have run, and may run still."""
 
     def queue(one: QueueShape) -> QueueShape:
         return replace(one, heads=tuple(tuple(timed_item(i, now_ms) for i in head) for head in one.heads))
@@ -356,7 +356,8 @@ def timed_item(item: ItemShape, now_ms: int) -> ItemShape:
 
 
 def remaining_ms(jobs: tuple[JobShape, ...]) -> int | None:
-    """Until the last job of an item ends: those to come count as long as they usually take.  None: nobody knows."""
+    """Return the milliseconds until the last job of an item ends, counting those to come as long as they usually take;
+    None if nobody knows."""
     ends: dict[str, int] = {}
     for job in jobs:  # dependencies come first in the order of a frozen graph, or count as nothing
         if job.result is not None:

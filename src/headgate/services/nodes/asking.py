@@ -39,11 +39,11 @@ class Asking:
     its own."""
 
     def __init__(self, context: Context, tenants: Tenants, *, zone: str = "", own: Collection[str] = ()) -> None:
-        """`own`: labels of machines that the runner has."""
+        """Ask on behalf of an executor of `zone`; `own`: labels of machines that the runner has."""
         self._context, self._tenants, self._zone, self._own = context, tenants, zone, own
 
     def labels(self) -> set[str]:
-        """Those of the machines in our zone's partition."""
+        """Return the labels of the machines in our zone's partition."""
         every = [tenant.labels for tenant in self._tenants().values()]
         return {name for labels in every for name, one in labels.items() if self._zone and one.partition == self._zone}
 
@@ -57,7 +57,8 @@ class Asking:
         precedence: int = PRECEDENCE,
         waiting: Waiting = nullcontext,
     ) -> AsyncIterator[BuildSpec | None]:
-        """The build with its hosts; None when it was cancelled before it had them.  Raises NoNodes."""
+        """Yield the build with its hosts; as it is if it needs none from here; None if it was cancelled before it had
+        them.  Raise NoNodes."""
         tenant = self._tenants().get(spec.tenant)
         made = providers(self._context.map, self._context.mirror).get(spec.tenant, [])
         if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or self._means(made, spec)):
@@ -87,7 +88,7 @@ class Asking:
     async def _asked(
         self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
     ) -> AsyncIterator[NodeRequest]:
-        """While it is there, what is claimed for it is ours; it ends with the session, too."""
+        """Yield a request for nodes: while it is there, what is claimed for it is ours; it ends with the session."""
         occasion, of_image = spec.change.occasion, body_of(spec.change)
         nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
         request = NodeRequest(

@@ -63,8 +63,9 @@ class Launcher:
         probe_interval_s: float = 60.0,
         making: Callable[[At], Making] | None = None,
     ) -> None:
-        """`providers` by their type; `probe_interval_s`: of machines that do not say it, 0: these are not probed;
-        `making`: what makes machines, given the guard under which it does."""
+        """Set up the launcher with `providers` by their type; `probe_interval_s`: seconds between probes of machines
+        that do not say it, 0: these are not probed; `making`: what makes machines, given the guard under which it
+        does."""
         self.context, self.inventory, self.tenants, self.providers = context, inventory, tenants, providers
         self._probe_interval_s, self._making = probe_interval_s, making
 
@@ -142,7 +143,8 @@ class Term:
         await self._assign(now)
 
     async def _assign(self, now: Standing) -> None:
-        """In order, builds and people in one line; those behind do not take what one ahead waits for."""
+        """Assign machines in order: builds and people stand in one line, and those behind do not take what one ahead
+        waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
         avoided = {*self._avoided, *self._book.taken, *self._book.aside}
@@ -188,14 +190,14 @@ class Term:
         self._book = given
 
     async def _seen_all(self) -> bool:
-        """Was the inventory looked at as it is now?  If not, the next look does."""
+        """Return whether the inventory was looked at as it is now; if not, wait until it can be, for the next look."""
         now = await self._inventory.journal.now()
         if now != self._revision:
             await self._inventory.journal.reach(now)
         return now == self._revision
 
     async def _claim(self, waiting: Waiting, claims: list[NodeClaim], machines: list[At]) -> None:
-        """All of them or none: whoever else has one of them makes this fail."""
+        """Claim all the machines or none: nothing is claimed if somebody else has one of them."""
         addresses = [self._context.map.nodes.claims(claim.machine).record for claim in claims]
         checks = [waiting.at, self._book.at, *machines, *(At(address.path, None) for address in addresses)]
         puts: list[Op] = [address.put(claim) for address, claim in zip(addresses, claims, strict=True)]
@@ -230,7 +232,7 @@ class Term:
             await self._commit([one.at for one in waiting.claims], back)
 
     async def _prepared(self, claim: NodeClaim) -> dict[str, object]:
-        """What a build is told of the machine, whose key is recorded if it is new.  Raises Unusable."""
+        """Return what a build is told of the machine; record the key of the machine if it is new.  Raise Unusable."""
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         if provider is None:
             raise Unusable(f"there is no provider for machine {claim.name}")
@@ -242,7 +244,7 @@ class Term:
         return {**prepared, "headgate_machine": claim.name, "nodepool": known}
 
     async def _learn(self, claim: NodeClaim, key: str) -> None:
-        """From now on the machine is known by its key.  Raises Unusable."""
+        """Record the machine's key, by which it is known from now on, if it still exists.  Raise Unusable."""
         caller = replace(LAUNCHER, partition=claim.partition)
         try:
             await self._inventory.apply(caller, [Update(claim.machine, set_properties={HOST_KEY: key})])
@@ -277,7 +279,7 @@ class Term:
                 return
 
     def _marked(self, waiting: Waiting, state: str, keys: Mapping[str, str]) -> list[Op]:
-        """`keys`: those by which the machines were just known."""
+        """Return operations that put the claims into `state`; `keys`: machine -> the key by which it was just known."""
         claims = [one.claim.now(state, keys.get(one.claim.machine, "")) for one in waiting.claims]
         return [self._context.map.nodes.claims(claim.machine).record.put(claim) for claim in claims]
 
@@ -286,7 +288,8 @@ class Term:
         await self._commit([waiting.at, *(one.at for one in waiting.claims)], [put, *more])
 
     async def _commit(self, checks: list[At], ops: list[Op]) -> bool:
-        """Under our lock, and seen by the mirror.  False: something changed meanwhile; the next look knows."""
+        """Commit under our lock, and wait until the mirror shows it.  Return False if something changed meanwhile,
+        which the next look finds.  Raise GuardLost."""
         try:
             written = await self._context.store.commit(checks, ops, guards=[self._guard])
         except GuardLost:
@@ -305,14 +308,14 @@ class Term:
         self._avoided[machine] = asyncio.get_running_loop().time() + AVOIDED_S
 
     def _begin(self, key: str, work: Coroutine[None, None, None]) -> None:
-        """Unless it is under way."""
+        """Begin the work unless work of this key is under way."""
         if key in self._tasks:
             work.close()
         else:
             self._tasks[key] = asyncio.ensure_future(work)
 
     async def _wait(self, seen: int, revision: int) -> None:
-        """For the requests or the inventory to move, for work to end, for an avoided machine to be tried again."""
+        """Wait until the requests or the inventory move, work ends, or an avoided machine is to be tried again."""
         until = min(self._avoided.values(), default=None)
         loop = asyncio.get_running_loop()
         moved = asyncio.ensure_future(self._context.mirror.moved(seen))

@@ -105,7 +105,7 @@ class PipelineRunner:
         """Is there anything that the last holder may have left half-written?"""
 
     async def run(self, session: Session) -> None:
-        """Until cancelled, or until the lock is lost."""
+        """Run until cancelled, until the lock is lost, or until nothing is left of a pipeline that nobody has."""
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
             await self._take_over()
@@ -117,7 +117,7 @@ class PipelineRunner:
                     await self._turns(stirs, guard)
 
     async def _turns(self, stirs: Part, guard: At) -> None:
-        """Until nothing is left of a pipeline that nobody has."""
+        """Take turns until nothing is left of a pipeline that nobody has."""
         while True:
             seen = stirs.moves
             if not await self._turn(guard):
@@ -132,11 +132,11 @@ class PipelineRunner:
 
     @property
     def _without(self) -> str:
-        """Why nobody has the pipeline any more."""
+        """Return why nobody has the pipeline any more; empty while somebody has."""
         return self._configuration.without(self.name)
 
     async def _take_over(self) -> None:
-        """The state as the last holder left it."""
+        """Load the state as the last holder left it, and note what of it cannot be read."""
         entries = await self._context.store.list(self._place.path)
         self._state, damaged = load(self._place, entries)
         self._aside = {one.item: f"{one.path} cannot be read: {one.why}" for one in damaged if one.item}
@@ -144,7 +144,7 @@ class PipelineRunner:
         self._looked, self._settled, self._littered = (), False, bool(entries)
 
     async def _tidy(self, guard: At) -> None:
-        """What a turn cut short left half-written, or asked of others, goes once the next took up what it wants."""
+        """Take away what a turn cut short left half-written or asked of others, once a later turn is recorded."""
         for _ in range(DISOWN_ATTEMPTS_MAX):
             if await disowned(self._context, self.tenant, self.name, awaited(self._state), guard):
                 break
@@ -154,7 +154,7 @@ class PipelineRunner:
         self._littered = False
 
     async def _turn(self, guard: At) -> bool:
-        """One turn; False when there is nothing to do until the mirror moves."""
+        """Take one turn; return False when there is nothing to do until the mirror moves."""
         if not self._configuration.current():
             return False  # an event that is seen may rest on a layout that is not taken up yet
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
@@ -258,7 +258,7 @@ class PipelineRunner:
     def _absorb(
         self, state: State, event: Event, world: World, asked: list[Action], outcomes: dict[str, ManagementResult]
     ) -> State:
-        """`outcomes`: what to tell whoever waits, by place."""
+        """Return the state with the event taken up; add to `outcomes` what to tell whoever waits, by place."""
         waits = isinstance(event, Answer) or (isinstance(event, TriggerEvent) and event.change.occasion is not None)
         if (why := self._without) and not waits:
             outcomes |= {event.result: ManagementResult(False, why)} if isinstance(event, ForPipeline) else {}
@@ -272,7 +272,7 @@ class PipelineRunner:
         return after
 
     def _leaving(self, world: World) -> list[Piece]:
-        """What the quarantine is to say of what is set aside with this turn."""
+        """Return what is written to the quarantine of what is set aside with this turn."""
         pieces, of = list[Piece](), {item.id: item for _, item in self._state.items()}
         gone = [(of[id].change, why, id) for id, why in self._aside.items() if id in of and of[id].live]
         gone += [(one.change, f"{one.path}: {one.why}", one.path) for one in self._damaged if one.change is not None]
@@ -287,8 +287,8 @@ class PipelineRunner:
         return pieces
 
     def _waiting(self) -> list[Waiting[Event]]:
-        """Management first, as people are waiting; then results, which free resources; then what is new, of which some
-        is always taken up."""
+        """Return the events of the next turn: management first, as people are waiting; then results, which free
+        resources; then what is new, of which some is always taken up."""
         mirror, most, found = self._context.mirror, self._most, list[Waiting[Event]]()
         triggers, paused = self._triggers.waiting(most), state_of(self._context, self.tenant).result_queue_paused
         for queue in (self._events.management, *(() if paused else (self._events.result,))):
@@ -320,14 +320,14 @@ class PipelineRunner:
         )
 
     def _facts(self) -> tuple[object, ...]:
-        """Changes, semaphores and all the rest outside our own state that a decision may rest on, the rest second."""
+        """Return what a decision may rest on outside our own state, to compare: changes, all the rest, semaphores."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
         shut = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
         rest = layouts, answered, *shut, self._state.disabled
         return self._standings.counted(), rest, self._semaphores.versions()
 
     async def _to_tell(self, asked: list[Action]) -> dict[str, Open]:
-        """The requests whose workers are to be told something: also one of a turn that the mirror does not show yet."""
+        """Return, by id, the requests whose workers are to be told something, even if not in the mirror yet."""
         context, found = self._context, dict[str, Open]()
         fresh = {action.id for action in asked if isinstance(action, Run)}
         for action in asked:

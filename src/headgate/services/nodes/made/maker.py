@@ -61,7 +61,7 @@ class Making:
         guard: At,
         images: ImageKeeper | None = None,
     ) -> None:
-        """`images`: what uploads images that jobs build; None: nothing does."""
+        """Set up the maker of machines; `images`: what uploads images that jobs build, or None if nothing does."""
         self._context, self._tenants, self._accounts = context, tenants, accounts
         self._desk, self._backoff, self._hunting = Desk(context, guard), Backoff(), Hunting(accounts)
         self._hunt = Hunt(self._desk, accounts, self._hunting)
