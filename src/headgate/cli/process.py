@@ -97,7 +97,7 @@ def driver_of(connection: Mapping[str, str]) -> str:
 
 
 def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
-    """As the API tells of them; passwords in URLs are for nobody else."""
+    """Return the connections as the API tells of them, without the passwords in their URLs."""
     sources = connections(settings)
     return tuple(
         ConnectionShape(
@@ -112,7 +112,8 @@ def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
 
 
 def _shown(found: Mapping[str, str]) -> str:
-    """Where it is.  Addresses of webhooks and chats are secrets: of those, the host, or what kind they are of."""
+    """Return where a connection leads, for people.  Addresses of webhooks and chats are secrets: of those, return only
+    the host, or what kind they are of."""
     match driver_of(found):
         case driver if driver in FORGES:
             usual = FORGES[driver].settings.get("server")
@@ -145,14 +146,14 @@ def _server(url: str) -> str:
 
 
 def _baseurl(settings: Settings, url: str) -> str:
-    """A relative directory is relative to the settings file."""
+    """Return the base URL with `~` expanded; a relative directory is relative to the settings file."""
     if "://" in url or url.startswith(("/", "~")) or ":" in url.split("/")[0]:
         return os.path.expanduser(url)
     return str((settings.path.parent / url).absolute())
 
 
 def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
-    """The text of the tenant file, and what it says.  Raises UserError."""
+    """Return the text of the tenant file, and what it says; print what is wrong with it.  Raise UserError."""
     text = tenant_text(settings)
     return text, loadable(settings, tenant_file(settings, at, text))
 
@@ -175,7 +176,7 @@ def loadable(settings: Settings, found: TenantFile) -> TenantFile:
 
 
 def tenant_text(settings: Settings) -> str:
-    """Of the tenant file, or what the program prints that takes its place.  Raises UserError."""
+    """Return the text of the tenant file, or what the program prints that takes its place.  Raise UserError."""
     path, script = settings.tenant_config, settings.tenant_config_script
     try:
         if script is None:
@@ -194,7 +195,7 @@ def tenant_text(settings: Settings) -> str:
 
 
 def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[str, Connection]:
-    """As a tenant file and pipelines name them."""
+    """Return the connections by the names that a tenant file and pipelines use for them."""
     return {
         name: Connection(
             name, at[name].canonical_hostname if name in at else "", driver_of(found), found.get("approvals") == "bound"

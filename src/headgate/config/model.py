@@ -211,7 +211,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """Its name within its graph."""
+        """Return the name of the job within its graph."""
         return self.key or self.name
 
     @property
@@ -229,12 +229,12 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def semaphores_first(self) -> tuple[str, ...]:
-        """Taken before anybody is asked for the build."""
+        """Return the names of the semaphores that are taken before anybody is asked for the build."""
         return tuple(s.name for s in self.semaphores if not s.resources_first)
 
     @property
     def semaphores_last(self) -> tuple[str, ...]:
-        """Taken by the executor once the build has its nodes."""
+        """Return the names of the semaphores that the executor takes once the build has its nodes."""
         return tuple(s.name for s in self.semaphores if s.resources_first)
 
 
@@ -261,14 +261,14 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return {job.id: JobDependency(job.id, soft=True) for job in self.jobs if job.type == "initializer"}
 
     def needs(self, job: FrozenJob) -> Iterable[JobDependency]:
-        """What `job` depends on; a regular one also on every initializer, softly unless it says otherwise."""
+        """Return what `job` depends on; a regular one also on every initializer, softly unless it says otherwise."""
         if not self._initializers or job.type != "regular":
             return job.dependencies
         return {**self._initializers, **{d.name: d for d in job.dependencies}}.values()
 
     @cached_property
     def needed_by(self) -> dict[str, list[tuple[str, bool]]]:
-        """Job -> (job that depends on it, whether softly), by their ids."""
+        """Return id of a job -> list of (id of a job that depends on it, whether softly)."""
         found: dict[str, list[tuple[str, bool]]] = {}
         for job in self.jobs:
             for d in self.needs(job):
@@ -277,7 +277,7 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def semaphores(self) -> frozenset[str]:
-        """Their names."""
+        """Return the names of the semaphores of all jobs."""
         return frozenset(s.name for job in self.jobs for s in job.semaphores)
 
 
@@ -299,7 +299,7 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
     """error | warning"""
 
     def render(self) -> str:
-        """`project branch path:line: error: text [name]` and the snippet below it."""
+        """Return `project branch path:line: error: text [name]`, and the snippet below it."""
         where = " ".join(x for x in (self.project, self.branch) if x)
         place = f"{self.path}:{self.line}" if self.line else self.path
         head = ": ".join(x for x in (" ".join(x for x in (where, place) if x), self.severity, self.text) if x)
@@ -307,7 +307,7 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def long_text(self) -> str:
-        """For a report: where, what, the lines around it, and the place."""
+        """Return the text for a report: where the error is, what is wrong, the lines around it, and the place."""
         where = f"{self.project} on branch {self.branch}" if self.branch else self.project
         kind = "a warning about" if self.severity == "warning" else "an error in"
         place = f"{self.path} line {self.line}" if self.line else self.path

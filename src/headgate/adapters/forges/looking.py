@@ -163,7 +163,7 @@ class ProjectLook:
 
     @property
     def _rules_moved(self) -> bool:
-        """The rules may have, or all of it."""
+        """Return whether a hint names no change, commit or ref, so that the rules, or anything, may have moved."""
         return any(not (hint.number or hint.commit or hint.ref) for hint in self.hints)
 
     async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
@@ -235,7 +235,7 @@ class ProjectLook:
         return moved | {number for number, s in known.items() if s.open and number not in there}
 
     def _told(self, standing: Standing) -> Found:
-        """What the gate landed is told of, without asking the forge."""
+        """Return a change as it is once the gate has landed it, and the event of that, without asking the forge."""
         change = standing.change
         id = derived(change.key, "landed", change.commit)
         details = replace(standing.details, state="MERGED") if standing.details is not None else None

@@ -24,7 +24,7 @@ class NotesMoved(GitError):
 
 
 def landed_line(branch: str, commit: str) -> str:
-    """By this line of its note a change that is gone is known to have landed, whatever its mode of merging."""
+    """Return the line of its note by which a change that is gone is known to have landed in any mode of merging."""
     return f"Landed on {branch} as {commit}"
 
 
@@ -45,7 +45,7 @@ async def annotate(
 
 
 async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:
-    """commit -> its note among those at `notes`; of those that have one.  Raises GitError, OSError."""
+    """Return commit -> its note among those at `notes`, for the commits that have one.  Raise GitError, OSError."""
     await _bring(mirror, notes)
 
     def found() -> dict[str, str]:
@@ -70,7 +70,8 @@ def _read(tree: pygit2.Tree | None, commit: str) -> str:
 
 
 def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
-    """A note is named by its commit, at any depth of directories named by two digits each."""
+    """Yield the notes of the commit `rest`: their path is the commit, of which each leading pair of digits may be a
+    directory, to any depth."""
     if rest in tree and isinstance(blob := tree[rest], pygit2.Blob):
         yield blob
     if rest[:2] in tree and isinstance(below := tree[rest[:2]], pygit2.Tree):

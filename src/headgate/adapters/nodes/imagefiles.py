@@ -35,7 +35,8 @@ class FetchedImages:
     """See `ports.images.ImageFiles`."""
 
     def __init__(self, directory: Path, roots: Sequence[str], size_max_bytes: int) -> None:
-        """`roots`: addresses below which files of images may be; `size_max_bytes`: of a file, also unpacked."""
+        """Remove what is left in `directory` of files that were not fetched to the end.  `roots`: addresses below which
+        files of images may be; `size_max_bytes`: limit for a file, also once it is unpacked."""
         self._directory, self._roots, self._most = directory, tuple(roots), size_max_bytes
         self._turn = asyncio.Lock()
         for part in directory.glob(f"*{_PART}") if directory.exists() else ():

@@ -64,8 +64,8 @@ class Inventory:
 
 
 def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> dict[str, Any]:
-    """On this machine Python is our own and the work directory is where Ansible keeps its things; in a container Python
-    is what the image has."""
+    """Return the variables of one host.  On this machine Python is our own, and Ansible keeps its things in the work
+    directory; in a container Python is what the image has."""
     connection = str(found.get("ansible_connection") or "ssh")
     here = connection in ("local", CONNECTION)
     address = str(found.get("ansible_host") or ("127.0.0.1" if here else name))
@@ -90,7 +90,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
 
 
 def _addresses(address: str) -> dict[str, Any]:
-    """A name is an address that nobody has looked up."""
+    """Return an address under each of its names; a host name is `interface_ip` only, for nobody has looked it up."""
     version = 0
     with suppress(ValueError):
         version = ipaddress.ip_address(address).version
@@ -114,7 +114,7 @@ def targets(hosts: Hosts) -> Iterator[Target]:
 
 
 def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:
-    """Private keys that ssh reaches them with."""
+    """Yield the paths of the private keys for ssh that the variables of the hosts and of the `site` name."""
     for found in (*hosts.values(), site):
         for name in KEY_VARIABLES:
             if found.get(name):

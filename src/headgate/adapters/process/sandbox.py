@@ -66,9 +66,11 @@ class Sandbox:
         tmp_size_bytes: int = TMP_SIZE_BYTES,
         processes_max: int = 0,
     ) -> None:
-        """`hidden`: what holds credentials; it is covered, whatever readable directory it lies in.  `tmp_size_bytes`:
-        of each file system in memory that a job may write.  `processes_max`: of the user in the sandbox, 0 where
-        something else limits them."""
+        """Try bubblewrap unless `mode` is none.  Raise OSError when it is required and does not work.
+
+        `hidden`: paths with credentials, which are covered, whatever readable directory they lie in.  `tmp_size_bytes`:
+        size of each file system in memory that a job may write.  `processes_max`: limit for the user in the sandbox, 0
+        where something else limits them."""
         self.hidden, self.tmp_size_bytes = hidden, tmp_size_bytes
         self._counted = (
             ("prlimit", f"--nproc={processes_max}", "--") if processes_max and shutil.which("prlimit") else ()
@@ -138,8 +140,9 @@ class Sandbox:
         network: Network | None = None,
         lent: Mapping[str, Path] | None = None,
     ) -> Confined:
-        """Programs read-only, `writable`, a /tmp and processes of its own, no capabilities; later mounts cover earlier
-        ones, so what is writable lies over what is readable, and both over what is hidden.
+        """Return the command as it runs in a sandbox: with programs that are read-only, the directories that are
+        `writable`, a /tmp and processes of its own, and no capabilities.  Later mounts cover earlier ones, so what is
+        writable lies over what is readable, and both over what is hidden.
 
         It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `lent` are
         directories with sockets, by where it has them."""
@@ -188,11 +191,12 @@ class Sandbox:
                 yield from ("--unshare-user", "--disable-userns")
 
     def _mode(self, octal: str) -> tuple[str, ...]:
-        """Of what the next argument makes: everybody may look, as on any machine."""
+        """Return arguments that set the mode of what the next one makes, so that everybody may look, as on any machine;
+        none where bubblewrap is too old for that."""
         return ("--perms", octal) if "--perms" in self._options else ()
 
     def _directories(self, paths: Iterable[Path]) -> Iterator[str]:
-        """Those above what is bound, unless a program's directory is."""
+        """Yield arguments that make `paths` and the directories above them, but for those of programs and below."""
         above = {parent for path in paths for parent in (path, *path.parents)}
         for path in sorted(above - {Path("/")}):  # parents first
             if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
@@ -205,7 +209,7 @@ class Sandbox:
         yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)
 
     def _memory(self, path: str) -> Iterator[str]:
-        """A file system in memory that everybody in the sandbox may write."""
+        """Yield arguments that mount a file system in memory at `path`, which everybody in the sandbox may write."""
         if "--size" in self._options:
             yield from ("--size", str(self.tmp_size_bytes))
         yield from (*self._mode("1777"), "--tmpfs", path)
@@ -229,7 +233,7 @@ def _bound(how: str, paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
-    """An empty directory, or an empty file, in the place of what would be visible."""
+    """Yield arguments that put an empty directory, or an empty file, in the place of what would be visible."""
     for path in hidden:
         if not any(path.is_relative_to(seen) for seen in visible):
             continue

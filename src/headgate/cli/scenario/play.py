@@ -94,8 +94,9 @@ class Play:
         await self._outcomes()
 
     async def _approve(self) -> None:
-        """One after the other, as people do.  Repositories are watched each on its own: what is approved at one moment
-        may be seen in another order, and that decides which of two that break each other fails."""
+        """Approve the changes one after the other, as people do.  Repositories are watched each on its own: changes
+        that are approved at one moment may be seen in another order, and that decides which of two that break each
+        other fails."""
         await self._venue.checked([played.change for played in self.changes])
         for played in self.changes:
             await self._venue.approve(played.change)

@@ -59,7 +59,7 @@ class Hub:
         repository.references.create(f"refs/tags/{name}", repository.references["refs/heads/master"].target)
 
     def has(self, proposal: Proposal) -> bool:
-        """Whether the branch has what the change brings."""
+        """Return whether the branch has what the change brings."""
         repository = self._of(proposal.project)
         head = repository.references[f"refs/heads/{proposal.branch}"].peel(pygit2.Commit)
         return self._work(proposal, 1)[0] in head.tree

@@ -30,7 +30,7 @@ class People:
     """`day` ends once each change has landed or was given up."""
 
     def __init__(self, hub: Hub, plan: Plan, day_s: float, patience_s: float) -> None:
-        """`day_s`: how long the day lasts; `patience_s`: how long people take at most to approve what passed."""
+        """Set up a day of `day_s` seconds; `patience_s`: how long people take at most to approve what passed."""
         self._hub, self._plan, self._day_s, self._patience_s = hub, plan, day_s, patience_s
         self._of = {one.topic: one for one in plan.proposals}
         self._needed = plan.needed
@@ -109,7 +109,7 @@ class People:
             self._approving[topic].set()
 
     async def _again(self, proposal: Proposal) -> None:
-        """What failed only because of what it needs is tried once that is in."""
+        """Have a change that failed in the gate tested again, once what it needs has landed."""
         if (needed := self._needed.get(proposal.number)) is not None:
             await self._landing[needed.topic].wait()
         self._hub.recheck(proposal)
@@ -130,5 +130,5 @@ class People:
 
 
 def _beside(one: Proposal, other: Proposal) -> bool:
-    """Whether they share a queue of the gate."""
+    """Return whether the projects of the two share a queue of the gate."""
     return one.project is other.project or (one.project.queue != "" and one.project.queue == other.project.queue)

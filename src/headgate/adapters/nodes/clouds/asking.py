@@ -37,7 +37,7 @@ class Http:
     """Talks with nobody but whom it is told to: no proxies, no `.netrc`, no redirections."""
 
     def __init__(self, verify: str | bool = True) -> None:
-        """`verify`: whether certificates are checked; or the file of who signs them."""
+        """Set up; `verify`: whether certificates are checked, or the file with the authorities that sign them."""
         self._verify = verify
         self._client: httpx.AsyncClient | None = None
 
