@@ -69,7 +69,7 @@ class Taken:
 
 
 def measure() -> Mapping[str, Taken]:
-    """Version -> what its phases take."""
+    """Return the measured seconds of each phase, by the name of the version of Ansible."""
     return dict(_measured())
 
 

@@ -79,7 +79,7 @@ def _is_asked(item: Item, world: World) -> bool:
 
 
 def _is_fit(job: FrozenJob) -> bool:
-    """What a job requires of changes ahead is not in its digest."""
+    """Return whether a job's digest covers all its inputs: what a job requires of changes ahead is not in it."""
     return job.type == "regular" and not job.requires and not job.noop
 
 

@@ -26,7 +26,7 @@ REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
 
 
 def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
-    """The next step."""
+    """Ask for the next step of landing the item, and return the item, marked as landing."""
     buildset, step = item.buildset, _step(item, world)
     assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
     first, *others = (_part(item, change, step, world) for change in step)
@@ -65,12 +65,12 @@ def _demands(item: Item, world: World) -> dict[str, Demands]:
 
 
 def _merged(change: Change, world: World) -> bool:
-    """Does its forge make the merge?"""
+    """Return whether the forge of the change makes the merge."""
     return change.connection in world.merging
 
 
 def _step(item: Item, world: World) -> tuple[Change, ...]:
-    """What is left of the repository whose turn it is; of a forge that merges, one change."""
+    """Return what is left of the repository whose turn it is; of a forge that merges, one change alone."""
     left = item.left
     if _merged(left[0], world):
         return left[:1]
@@ -92,7 +92,7 @@ def _part(item: Item, change: Change, step: tuple[Change, ...], world: World) ->
 
 
 def _company(item: Item, change: Change, step: tuple[Change, ...]) -> list[str]:
-    """What goes together with a change, and whether it has landed; for people."""
+    """Return lines that tell people what goes together with a change, and whether that has landed."""
     done = {one.change.key: one.commit for one in item.landed}
     lines = [f"It goes together with {key}, which has landed as {commit}." for key, commit in done.items()]
     for other in item.left:
@@ -102,7 +102,7 @@ def _company(item: Item, change: Change, step: tuple[Change, ...]) -> list[str]:
 
 
 def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
-    """The queue once it is known what came of the step that was asked for last."""
+    """Return the queue after the answer to the step asked for last; an answer to an earlier step changes nothing."""
     buildset = item.buildset
     if buildset is None or not buildset.landing:
         return queue
@@ -130,8 +130,11 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: li
 
 
 def _mark(item: Item, one: Landed, world: World, *, early: bool) -> Mark:
-    """A forge sees that a change is merged once the branch has the change's own commits; where they were made anew for
-    the test, it is closed."""
+    """Return the request that shows on its forge that a change has landed.
+
+    A forge sees that a change is merged once the branch has the change's own commits; where they were made anew for the
+    test, the change is closed.
+    """
     assert item.buildset is not None and item.buildset.state is not None, "what has landed was merged"
     change, chain = one.change, item.buildset.state.chain
     mode = next((at.mode for at in chain if (at.project, at.commit) == (change.project, change.commit)), "merge")
@@ -141,7 +144,7 @@ def _mark(item: Item, one: Landed, world: World, *, early: bool) -> Mark:
 
 
 def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Report:
-    """Who reads of the change learns that nobody tested what its branch has now."""
+    """Return the report that tells readers of the change that nobody tested what its branch has now."""
     note = (
         f"ALARM: {change.key} has landed as {answer.commit or 'another commit'}, and {change.branch} does not have the "
         "tree that was tested: somebody pushed to it at that moment, or the forge merges otherwise. Look at the "
@@ -152,7 +155,8 @@ def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Repo
 
 
 def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
-    """What rests on it is tested anew: the branch has not come to what was tested."""
+    """Return the queue with every other live item that is not landing to be tested anew, as it rests on this one: the
+    branch has not come to what was tested."""
     items = list(queue.items)
     for position, other in enumerate(items):
         if other.id != item.id and other.live and not (other.buildset is not None and other.buildset.landing):
@@ -161,13 +165,13 @@ def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> 
 
 
 def rest(item: Item) -> Item:
-    """What has not landed, to be tested anew."""
+    """Return the item with only the changes that have not landed, to be tested anew."""
     first, *others = item.left
     return replace(item, change=first, others=tuple(others), buildset=None)
 
 
 def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Action]:
-    """Those that landed before are told that now all has."""
+    """Return reports that tell the changes that landed in earlier steps that now all has landed."""
     said = text(item, "SUCCESS", world)
     told: list[Action] = []
     for one in item.landed:

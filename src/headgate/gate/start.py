@@ -51,7 +51,7 @@ class Base:
     _config: set[str] = field(default_factory=set)
 
     def merges(self, world: World) -> list[MergeItem]:
-        """The chain, as a merger is told of it."""
+        """Return the chain as a merger is told of it."""
         layout = world.layouts.landed
         for item in self.chain[self._asked :]:
             self._merges += merge_items(item, self.chain, world)
@@ -62,13 +62,13 @@ class Base:
         return self._merges
 
     def config(self, world: World) -> set[str]:
-        """Projects whose configuration the chain touches."""
+        """Return the projects whose configuration the chain touches."""
         self.merges(world)
         return self._config
 
 
 def merge_items(item: Item, chain: Sequence[Item], world: World) -> list[MergeItem]:
-    """The changes of `item` on whatever of `chain` is ahead of it, and on each other."""
+    """Return what to merge: the changes of `item` on whatever of `chain` is ahead of it, and on each other."""
     return [_merge_item(item, change, chain, world) for change in item.changes]
 
 
@@ -92,7 +92,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
 
 
 def start(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
-    """A new buildset on this base; asks for its merge."""
+    """Return the item with a new buildset on this base, and ask for its merge."""
     item = reset(item, world, asked)
     id = derived(item.id, str(item.resets), base.ahead or "")
     asked.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
@@ -101,8 +101,11 @@ def start(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
 
 
 def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
-    """Configuration is looked at in the projects the chain touches it in, in those where the layout has not followed
-    what landed, and in the item's own: its jobs are those of the state it is tested on."""
+    """Return the request for the merge of the item on its base.
+
+    Configuration is looked at in the projects the chain touches it in, in those where the layout has not followed what
+    landed, and in the item's own: its jobs are those of the state it is tested on.
+    """
     change = item.change
     projects = {one.project: one.connection for one in item.changes}
     own = world.standings.get(change.key)
@@ -129,7 +132,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
 
 
 def abandon(item: Item, asked: list[Action]) -> None:
-    """Nobody wants what the item came to: what runs for it is cancelled."""
+    """Cancel what runs for the item: nobody wants its result any more."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
         asked.append(Cancel(derived(buildset.id, "merge"), build=False))
@@ -137,14 +140,14 @@ def abandon(item: Item, asked: list[Action]) -> None:
 
 
 def awaited(state: State) -> set[str]:
-    """The requests, of merges and of builds, that an answer is awaited of."""
+    """Return the ids of the requests, for merges and for builds, whose answers are awaited."""
     buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
     merges = {derived(buildset.id, "merge") for buildset in buildsets if buildset.merge is Phase.RUNNING}
     return merges | {build.id for _, item in state.items() for build in item.under_way}
 
 
 def stopped(item: Item, asked: list[Action]) -> Item:
-    """As abandoned, but what it had come to is still there to be reported."""
+    """Cancel what runs for the item, as `abandon` does, but return it with the results so far, to be reported."""
     abandon(item, asked)
     buildset, item = item.buildset, replace(item, carried=(), earlier={}) if item.carried or item.earlier else item
     if buildset is None:
@@ -168,8 +171,8 @@ def run(
     *,
     given: tuple[dict[str, object], ...] = (),
 ) -> Build:
-    """The build of `job`, with the artifacts `given` by changes ahead; asks an executor for it, but for the built-in
-    job that needs nobody."""
+    """Return the build of `job`, with the artifacts `given` by changes ahead.  Ask an executor for it, unless the job
+    is the built-in one that needs nobody, or fails at once because it would be handed too much."""
     build = begun(item, buildset, job, attempt, world, given)
     if job.noop:
         return replace(build, result="SUCCESS")
@@ -214,7 +217,7 @@ def begun(
 
 
 def limits(job: FrozenJob, layout: Layout) -> dict[str, int]:
-    """Semaphores that the executor takes, for playbooks of the job and for itself -> how many may hold them."""
+    """Return semaphore -> how many may hold it, of those that the executor takes for the job and its playbooks."""
     names = {name for book in (*job.pre_run, *job.run, *job.post_run) for name in book.semaphores}
     names.update(job.semaphores_last)
     return {name: layout.semaphores.get(name, 1) for name in sorted(names)}
@@ -223,7 +226,7 @@ def limits(job: FrozenJob, layout: Layout) -> dict[str, int]:
 def variables(
     item: Item, buildset: BuildSet, job: FrozenJob, build: Build, tenant: str, pipeline: Pipeline
 ) -> dict[str, Any]:
-    """The `zuul` variable (gating-behaviour §14.5), as far as the gate knows it.  JSON."""
+    """Return the `zuul` variable (gating-behaviour §14.5), as far as the gate knows it.  JSON."""
     change = item.subjects(job)[0]
     host, _, name = change.project.partition("/")
     project = {
@@ -256,14 +259,14 @@ def variables(
 
 
 def _children(buildset: BuildSet, job: FrozenJob) -> list[str]:
-    """Names of the jobs that depend on it directly."""
+    """Return the names of the jobs that depend directly on this one."""
     graph = buildset.graph
     ids = [id for id, _ in graph.needed_by.get(job.id, ())] if graph is not None else []
     return sorted({graph.by_id[id].name for id in ids if id in graph.by_id}) if graph is not None else []
 
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:
-    """Of the changes ahead as far as the job requires them, and of the jobs it depends on."""
+    """Return the artifacts of the changes ahead, as far as the job requires them, and of the jobs it depends on."""
     names = parents(buildset, job)
     ours = ((buildset.builds.get(other.id), other) for other in buildset.jobs if other.id in names)
     return [*build.given, *(one for done, other in ours if done for one in told(done, other, item))]

@@ -19,8 +19,8 @@ ZUUL = "zuul"
 
 
 def triggers(pipeline: Pipeline, event: TriggerEvent, known: Standing | None = None) -> bool:
-    """Is it something that the pipeline waits for?  `known`: what is known of its change, which triggers may ask for;
-    None: they ask nothing of it yet."""
+    """Return whether the pipeline waits for the event.  `known` is what is known of its change, which triggers may ask
+    for; with None they ask nothing of it yet."""
     return any(_matches(f, pipeline, event, known) for f in pipeline.triggers)
 
 
@@ -60,7 +60,7 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
 
 
 def _kinds(standing: Standing) -> list[EventKind]:
-    """What has happened to a change that is there, as pipelines may have been told."""
+    """Return the kinds of event that pipelines may have been told of an open change; none if it is not open."""
     approved = standing.is_approved or any(word.commit == standing.change.commit for word in standing.approvals)
     there = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
     return there if standing.open else []

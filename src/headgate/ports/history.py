@@ -241,17 +241,17 @@ def named(change: str | None) -> str | int | None:
 
 
 def time_text(at_ms: int | None) -> str | None:
-    """UTC; None when it has not been."""
+    """Return the time in UTC as `YYYY-MM-DDTHH:MM:SS`, or None if there is none (yet)."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if at_ms else None
 
 
 class HistoryWriter(Protocol):
     async def record(self, finished: Finished) -> None:
-        """Durable when it returns; recording the same buildset again changes nothing.  Raises HistoryUnavailable."""
+        """Record a buildset durably; recording the same one again changes nothing.  Raise HistoryUnavailable."""
         ...
 
     async def keep(self, action: HandAction) -> None:
-        """As `record`; told again with its outcome, it has one."""
+        """Record an action by hand durably; recorded again with its outcome, it has one.  Raise HistoryUnavailable."""
         ...
 
 
@@ -269,24 +269,26 @@ class HistoryReader(Protocol):
     async def build(self, tenant: str, uuid: str) -> PastBuild | None: ...
     async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]: ...
     async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
-        """With its builds."""
+        """Return the buildset with its builds, or None if there is none."""
         ...
 
     async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
-        """What was done by hand, latest first; of no tenant in particular for an empty name."""
+        """Return what was done by hand, latest first; for an empty `tenant`, what concerns no tenant in particular."""
         ...
 
     async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
-        """Of the latest builds since then, the flakiest jobs first; `equal` of the question chooses builds."""
+        """Return the health of jobs in the latest builds since `since_ms`, the flakiest jobs first; `equal` of the
+        question chooses builds."""
         ...
 
     async def reset_costs(self, tenant: str, question: Question, since_ms: int) -> list[ResetCost]:
-        """Of the latest buildsets since then, the dearest first; `equal` of the question chooses buildsets."""
+        """Return the cost of resets in the latest buildsets since `since_ms`, the dearest first; `equal` of the
+        question chooses buildsets."""
         ...
 
     async def throughput(self, tenant: str, question: Question, since_ms: int) -> list[Throughput]:
-        """Of the latest buildsets since then, by project and pipeline, each alone and together; `equal` of the question
-        chooses buildsets."""
+        """Return the throughput of the latest buildsets since `since_ms`, by project and pipeline, each alone and
+        together; `equal` of the question chooses buildsets."""
         ...
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
@@ -298,5 +300,6 @@ class HistoryReader(Protocol):
         ...
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
-        """Of the latest successful builds of a job for a branch; of any branch or project where there is none."""
+        """Return how many milliseconds each of the latest successful builds of a job for a branch took; of those for
+        any branch or project if there is none."""
         ...

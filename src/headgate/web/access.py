@@ -86,13 +86,16 @@ class Access:
 
     @property
     def realm(self) -> str:
-        """Said to who brings no token."""
+        """Return the name of the realm that is told to those who bring no token."""
         chosen = next((r for r in self.realms if r.default), self.realms[0] if self.realms else None)
         return chosen.name if chosen else "headgate"
 
     def bearer(self, connection: Connection, csrf: str | None = None) -> Bearer | None:
-        """Who asks; None: nobody in particular.  `csrf`: the token of a page, where no header can bring it.  Raises 401
-        for a token that is not good, 403 for what a browser keeps when that is not enough."""
+        """Return who asks, or None for nobody in particular.
+
+        `csrf` is the token of a page, where no header can bring it.  Raise 401 for a token that is not good, 403 for
+        what a browser keeps when that is not enough.
+        """
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if not scheme:
             return self._visitor(connection, csrf)
@@ -173,7 +176,7 @@ class Access:
         return open_to_all or (bearer is not None and self.permits(bearer, tenant, "read", {}))
 
     def still(self, bearer: Bearer | None, tenant: Tenant, now_ms: int) -> bool:
-        """Whether who began to read may go on: rules change, tokens end, and people log out."""
+        """Return whether somebody who began to read may go on: rules change, tokens end, and people log out."""
         ended = bearer is not None and (bearer.expired(now_ms) or not self._stays(bearer))
         return self.may_read(None if ended else bearer, tenant)
 
@@ -181,8 +184,11 @@ class Access:
         return not bearer.session or (self.sessions is not None and self.sessions.of(bearer.session) is not None)
 
     def may_read_root(self, bearer: Bearer | None, tenants: Iterable[Tenant]) -> bool:
-        """What belongs to no tenant: as the root of the API says; where it says nothing it is for everybody as long as
-        every tenant is, and else for whoever may read one."""
+        """Return whether somebody may read what belongs to no tenant.
+
+        The root of the API says who may; where it says nothing, everybody may as long as everybody may read every
+        tenant, and else whoever may read one.
+        """
         root = self.rules().root
         if bearer is not None and self._reads_root(bearer, root):
             return True
@@ -204,7 +210,7 @@ class Access:
         return any(self._holds(rule, bearer, "") for rule in root.access_rules)
 
     def must_read_figures(self, connection: Connection) -> None:
-        """They name tenants, projects and jobs.  Raises 401, 403."""
+        """Raise 401 or 403 for those who may not read the figures, which name tenants, projects and jobs."""
         if self.figures_open:
             return
         bearer = self.bearer(connection)
@@ -214,7 +220,7 @@ class Access:
             raise self.refused(403, "the bearer of this token may not read what is of every tenant")
 
     def permits(self, bearer: Bearer, tenant: Tenant, permission: str, asked: Mapping[str, str]) -> bool:
-        """`asked`: project and ref, for permissions with conditions."""
+        """Return whether the bearer has the permission; `asked` is project and ref, for permissions with conditions."""
         if bearer.everything:
             return True
         if self._overrides(bearer, tenant.name) and permission not in NAMED_ALONE:
@@ -227,7 +233,7 @@ class Access:
         return any(self._holds(rule, bearer, tenant.name) for rule in named)
 
     def permits_all(self, bearer: Bearer) -> bool:
-        """What concerns every tenant: administrators of the root of the API."""
+        """Return whether the bearer may do what concerns every tenant, as administrators of the root of the API may."""
         return bearer.everything or self._mapped(bearer, self.rules().root.role_mappings, "", "", {})
 
     def _overrides(self, bearer: Bearer, tenant: str) -> bool:
@@ -269,5 +275,5 @@ class Access:
 
 
 def _plain(text: str) -> str:
-    """As it may stand in a header."""
+    """Return the text as it may stand in a header, with `'` in place of each character that may not."""
     return "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "'" for c in text)

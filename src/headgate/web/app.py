@@ -60,8 +60,10 @@ ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
 def _readable(connection: Connection, handler: BaseRouteHandler) -> None:
-    """A tenant that is not for everybody: only who may read it gets anything but the pages, which hold nothing.
-    Whoever streams a log names the token in the first message."""
+    """Refuse anything of a tenant to those who may not read it, except the pages, which hold nothing.
+
+    Websockets pass, too: whoever streams a log names the token in the first message.
+    """
     tenant = connection.path_params.get("tenant")
     if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == ScopeType.WEBSOCKET:
         return

@@ -57,7 +57,7 @@ def troubles_of(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[
 
 
 def _held(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[TroubleShape]:
-    """Configuration that was pushed and is not in force."""
+    """Yield the configuration that was pushed and is not in force, and why."""
     layout, errors = layout_at(context.map.layout(tenant.name).record, context.mirror), layouts.refused
     for project, branches in layout.held.items() if layout is not None else ():
         for branch, held in branches.items():
@@ -69,7 +69,7 @@ def _held(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[Troubl
 
 
 def _aside(context: Context, tenant: str) -> Iterator[TroubleShape]:
-    """What was set aside of the tenant, or of nobody in particular."""
+    """Yield what was set aside of the tenant, or of nobody in particular."""
     found = [one for one in Quarantine(context).all().values() if one.tenant in ("", tenant)]
     for one in found[:SHOWN_MAX]:
         yield TroubleShape(one.what, f"it was set aside: {one.error}", one.since_ms)
@@ -78,8 +78,8 @@ def _aside(context: Context, tenant: str) -> Iterator[TroubleShape]:
 
 
 def _repositories(context: Context, tenant: Tenant) -> Iterator[TroubleShape]:
-    """Of the tenant's repositories: what is wrong with each, else why a merger cannot work on it; then of the
-    connections whose messages or objects start its pipelines."""
+    """Yield what is wrong with each of the tenant's repositories, else why a merger cannot work on it; then what is
+    wrong with the connections whose messages or objects start its pipelines."""
     mergers = _of_mergers(context)
     for connection in sorted({project.connection for project in tenant.projects}):
         known = {**mergers, **_of_connection(context, connection)}

@@ -46,11 +46,12 @@ class SshProvider:
     """See `ports.provider.Provider`."""
 
     def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
-        """`learns`: a machine whose key is not known is believed the first time; else it is not used."""
+        """With `learns`, trust the key of an unknown machine the first time; without, do not use the machine."""
         self._program, self._learns = program, learns
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
-        """Also what Ansible needs, as the properties say it."""
+        """Make a directory for the build, run the command `prepare` in it, and return the variables by which Ansible
+        reaches the machine; its properties `ansible_…` override what is found here.  Raise Unusable."""
         own = f"{DIRECTORY}/{machine.request}"
         with self._known(machine) as known:
             said = await self._run(
@@ -86,7 +87,8 @@ class SshProvider:
 
     @contextmanager
     def _known(self, machine: Machine) -> Iterator[Path]:
-        """A file with the keys of the machine; empty where they are to be learned.  Raises Unusable."""
+        """Provide a file with the keys of the machine, empty where they are to be learned.  Raise Unusable if it has
+        none and they are not to be learned."""
         keys = machine.reach.get(HOST_KEY, "").split("\n")
         lines = [f"{_ALIAS} {key.strip()}\n" for key in keys if key.strip()]
         if not lines and not self._learns:

@@ -62,7 +62,7 @@ class Playbooks:
     """The playbooks of one build."""
 
     def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
-        """`user`: see `Inventory`.  Without an `environment` the Ansible beside Headgate runs them."""
+        """Take `user` as `Inventory` does; without an `environment` the Ansible beside Headgate runs the playbooks."""
         self._workspace, self._user, self._environment = workspace, user, environment
         self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
@@ -94,19 +94,19 @@ class Playbooks:
         return [name for name, found in self._hosts.items() if found.get("ansible_connection") == CONNECTION]
 
     def unevaluated(self, stage: Stage) -> bool:
-        """Are there templates among the job's variables, of which this playbook may have the values only?"""
+        """Return whether the job's variables still have templates, of which this playbook may have only the values."""
         careful = stage.is_ansible and stage.context.careful
         return careful and self._values is None and templates(self._said.harmless(self._hosts))
 
     def evaluation(self, stage: Stage) -> Command:
-        """Of a playbook that finds out what they come to; `stage` has no rights.  Raises Unusable."""
+        """Return the command by which `stage`, which has no rights, evaluates the job's variables.  Raise Unusable."""
         said = plain(self._said.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in said.items()})
         wanted = asked(said, str(stage.said))
         return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
-        """What it found out.  Raises Unusable."""
+        """Keep the values of the job's variables that the evaluation in `stage` found.  Raise Unusable."""
         wanted = self._said.harmless(self._hosts)
         files = asked(wanted, str(stage.said))["files"]
         try:
@@ -116,8 +116,11 @@ class Playbooks:
             raise Unusable(f"the variables of the job cannot be evaluated: {error}") from error
 
     def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
-        """Both secrets are in files until the stage forgets them.  What is `handed` on by other jobs is an inventory of
-        its own, before the one that others may read: so everything else is above it.  Raises Unusable."""
+        """Return the command that runs a playbook.
+
+        The secrets, `clear` and `handed`, are in files until `stage` forgets them.  What other jobs hand on (`handed`)
+        is an inventory of its own before the one that others may read: everything else overrides it.  Raise Unusable.
+        """
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
             values = self._values or self._said.harmless(self._hosts)
@@ -154,7 +157,7 @@ class Playbooks:
         return names is not None
 
     def _tell(self, stage: Stage, values: Values) -> None:
-        """What others found out becomes variables of hosts, but for those that the job says."""
+        """Write what playbooks with fewer rights found out as variables of hosts, except those that the job sets."""
         told = self._facts.told(stage.context)
         for host in {**self._hosts, LOCALHOST: {}}:
             said = {name: value for name, value in told.get(host, {}).items() if name not in values[host]}
@@ -187,13 +190,13 @@ class Playbooks:
         return {**self._workspace.spec.job.extra_vars, **self._site(stage)}
 
     def _careful_extra(self, stage: Stage, values: Values) -> dict[str, Any]:
-        """Nothing that a job says is above what a trusted playbook says itself."""
+        """Return the extra variables; none that a job sets overrides what a trusted playbook says itself."""
         extra = () if stage.context.trusted else self._workspace.spec.job.extra_vars
         here = values[LOCALHOST]
         return {**{name: literal(here[name]) for name in extra if name in here}, **self._site(stage)}
 
     def _site(self, stage: Stage) -> dict[str, Any]:
-        """Above all others; nobody's message, topic or branch is a template."""
+        """Return the variables that override all others; nobody's message, topic or branch is a template in them."""
         return {**self._workspace.site, "zuul": literal(self._workspace.zuul(stage))}
 
 
@@ -210,7 +213,7 @@ def _unreachable(stage: Stage) -> Path:
 
 
 def _sockets(stage: Stage) -> Path:
-    """A directory of this playbook whose name is short enough for sockets in it."""
+    """Return a directory of this playbook whose name is short enough for sockets in it."""
     near = stage.context.tmp / "cp"
     build = stage.own.parents[1].name[:12]
     short = Path("/tmp", f"headgate-{build}-{stage.own.name}")

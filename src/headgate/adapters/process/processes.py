@@ -84,13 +84,14 @@ class Keeper:
         playbook: Mapping[str, Any] | None = None,
         serve: Mapping[str, Any] | None = None,
     ) -> int | str:
-        """Exit status; or `timeout` or `cancel`, when it was ended for that.  Nothing it started is left running.
-        It runs in `spaces`, and its output may be opened by the user `owner`, as they call it.  `box`: see `boxes`;
-        `serve`: see `server`; `playbook`: see `zygotes.pool`.
-        `root` is all of the build, and `whose` has one part of the processors.
+        """Run a command; return its exit status, or `timeout` or `cancel` if it was ended for that.
 
-        Raises Cold when a zygote cannot run it, and nothing of it was run; Exceeded when a limit was reached; OSError
-        when it cannot be started, the log cannot be written, or the disk is full.
+        Nothing it started is left running.  It runs in `spaces`, and its output may be opened by the user `owner`, as
+        `spaces` number users.  `root` is the directory of the whole build; the commands of `whose` share one part of
+        the processors.  `box`: see `boxes`; `serve`: see `server`; `playbook`: see `zygotes.pool`.
+
+        Raise Cold if a zygote cannot run it, and nothing of it was run; Exceeded if a limit was reached; OSError if it
+        cannot be started, the log cannot be written, or the disk is full.
         """
         request = {
             "command": command.command,
@@ -130,7 +131,7 @@ class Keeper:
         return done.output
 
     async def errand(self, spaces: Spaces = NOWHERE_ELSE, **request: Any) -> Errand:  # JSON, see errands
-        """Has something done in `spaces`.  Raises OSError."""
+        """Have an errand done in `spaces` and return its result.  Raise OSError."""
         control, other = socket.socketpair()
         control.setblocking(False)
         with control:
@@ -159,7 +160,7 @@ class Keeper:
         self._spawn(lambda fd: [sys.executable, "-I", "-S", "-c", _PROGRAM, place, str(fd)])
 
     def _spawn(self, words: Callable[[int], Sequence[str]], *fds: int, **options: Any) -> None:
-        """`words` are of the socket that it has.  Raises OSError."""
+        """Start the process with the command that `words` makes of its socket's descriptor.  Raise OSError."""
         self._socket, its = socket.socketpair()
         environment = {"PATH": os.environ.get("PATH", os.defpath), **options.pop("environment", {})}
         with its:
@@ -173,7 +174,7 @@ class Keeper:
             )
 
     def close(self) -> None:
-        """Commands still running are ended by their supervisors, each when its own socket closes."""
+        """End the keeper; commands still running are ended by their supervisors, each when its own socket closes."""
         self._end()
         self._limiter.close()
 
@@ -225,7 +226,7 @@ class _Command:
             await end(answer, cancelled, exceeded)
 
     async def _asked(self, request: dict[str, Any], spaces: Spaces) -> dict[str, Any]:
-        """What the supervisor says in the end.  JSON."""
+        """Return the supervisor's final answer (JSON): empty if it was killed, `cold` if that was before it began."""
         loop = asyncio.get_running_loop()
         found = b""
         try:
@@ -351,7 +352,7 @@ def kill_left(directory: Path) -> None:
 
 
 def processes_of(build: str, directory: Path | None = None) -> list[int]:
-    """Living processes whose environment names the build, and something in `directory`, if it is given."""
+    """Return the ids of living processes whose environment names the build and, if given, something in `directory`."""
     wanted = f"{BUILD_VARIABLE}={build}".encode()
     place = b"" if directory is None else f"={directory}/".encode()
     found = []

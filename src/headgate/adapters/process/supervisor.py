@@ -98,7 +98,7 @@ def keeper(requests: socket.socket, start: Start | None = None) -> None:
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
-    """One that was killed leaves us its command: that is killed, too, and then what the command leaves us."""
+    """Reap supervisors that ended; kill the command that a killed one leaves us, then what that command leaves us."""
     left = False
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -157,7 +157,7 @@ def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
 
 
 def _woken_by_children() -> int:
-    """A descriptor that is readable once a child has ended."""
+    """Return a descriptor that is readable once a child has ended."""
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -207,14 +207,14 @@ def spawned(
 
 
 def _limit(which: int, value: int) -> None:
-    """Of us and so of what we start; never above what we have."""
+    """Set a limit of this process, and so of what it starts, but never above its present hard limit."""
     hard = resource.getrlimit(which)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(which, (value, value))
 
 
 def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server: Server | None) -> int:
-    """Exit status of the command; what its descendants do does not matter."""
+    """Return the exit status of the command, whatever its descendants do; end it when `control` says so or closes."""
     deadline: float | None = None
     sources = [wake, control.fileno()]
     while True:
@@ -285,7 +285,7 @@ def _has_children() -> bool:
 
 
 def _children(parent: int, but: Collection[int]) -> Iterator[int]:
-    """Of `parent`, by a look at every process: done only when there are some."""
+    """Yield the children of `parent` except `but`, by a look at every process: call it only if there are any."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in but:
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -301,7 +301,7 @@ def _kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def _kill_group(group: str) -> None:
-    """Where there is such a file: version 2, not too old."""
+    """Kill everything in a control group if the kernel can do that: version 2, not too old."""
     with contextlib.suppress(OSError), open(f"{group}/cgroup.kill", "r+") as file:
         file.write("1")
 

@@ -75,7 +75,7 @@ class Stage:
         return self.said / "facts"
 
     def forget(self) -> None:
-        """The secrets it was given, and facts, which may have them."""
+        """Delete the secrets that the playbook was given, and its facts, which may have them."""
         for file in (self.secrets, self.variables, self.handed):
             file.unlink(missing_ok=True)
         remove(self.facts)
@@ -177,8 +177,8 @@ class Workspace:
         (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
 
     def _touched(self) -> Iterator[str]:
-        """Projects of the changes, as far as the job wants them: those that it requires, it has anyway.  One with
-        `reuse` has none of other items, so that these change nothing for it."""
+        """Yield the projects of the changes, as far as the job wants them; it has those that it requires in any case.
+        A job with `reuse` gets none of other items, so that these change nothing for it."""
         job, item = self.spec.job, self.spec.item
         own = {self.spec.change.project}
         names = {"change": own, "item": own | {one.project for one in self.state.chain if one.item == item}}
@@ -205,14 +205,14 @@ class Workspace:
                 raise Unusable(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
 
     def _outer_first(self, projects: Iterable[str]) -> list[list[str]]:
-        """Those that lie in no other one's directory, then those that lie in theirs, and so on."""
+        """Group the projects: those that lie in no other one's directory, then those that lie in theirs, and so on."""
         places = {project: self._place(project) for project in projects}
         depths = {p: sum(other in place.parents for other in places.values()) for p, place in places.items()}
         return [[p for p in depths if depths[p] == depth] for depth in sorted(set(depths.values()))]
 
     def _vacant(self, project: str) -> None:
-        """A project may lie in the directory of another one, whose files are of somebody else: no link of theirs leads
-        out of it, and nothing of theirs is in the way.  Raises Unusable, OSError."""
+        """Make sure that a project that lies in the directory of another one, whose files are somebody else's, finds no
+        files in its place and no link of theirs that leads out of it.  Raise Unusable, OSError."""
         place = self._place(project).relative_to(self.work)
         try:
             with Directory.at(self.work) as work, work.below(*place.parts) as there:
@@ -225,14 +225,14 @@ class Workspace:
             raise Unusable(f"{project} belongs in {place}, in the files of another project, but {why}")
 
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
-        """What is checked out of a project, and why (gating-behaviour §14.3).  Raises CheckoutError."""
+        """Return the branch or ref to check out, and why (gating-behaviour §14.3).  Raise CheckoutError."""
         override, change = self.spec.job.override_checkout, self.spec.change
         own = change.ref if change.project == project and not change.is_change and not change.branch else ""
         choices = ((override, "job override ref"), (own, "zuul ref"), (change.branch, "zuul branch"), *DEFAULTS)
         return await self._chosen(project, (*first, *choices))
 
     async def _chosen(self, project: str, choices: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        """The first that is there.  Raises CheckoutError."""
+        """Return the first choice that is there, else the project's first branch, and why.  Raise CheckoutError."""
         known = await self.checkout.branches(self.state, project)
         for name, why in choices:
             if name and name in known:
@@ -287,7 +287,7 @@ class Workspace:
         return Stage(book, path, (), self.contexts.of(book), *self._own(), ())
 
     def _own(self) -> tuple[Path, Path]:
-        """Two directories for one playbook: to read, and in it one to write."""
+        """Make and return two directories for one playbook: one to read, and in it one to write."""
         self._staged += 1
         own = self.root / "playbooks" / str(self._staged)
         said = own / "said"
@@ -295,8 +295,8 @@ class Workspace:
         return own, said
 
     async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str]:
-        """The branch of a project that its roles are taken from, and why.  With a trusted playbook nothing that the job
-        or the change says has a part in it.  Raises CheckoutError."""
+        """Return the branch of a project that its roles are taken from, and why; for a trusted playbook, whatever the
+        job or the change says.  Raise CheckoutError."""
         playbook = book.branch, "playbook branch"
         if role.project == book.project:
             return playbook
@@ -309,7 +309,7 @@ class Workspace:
         )
 
     async def _tree(self, project: str, branch: str, trusted: bool) -> Path:
-        """Made once for all playbooks of the build, where none of them can write.  Raises CheckoutError, OSError."""
+        """Return a checkout made once for all playbooks; none can write to it.  Raise CheckoutError, OSError."""
         key = (project, branch, trusted)
         dest = self.root / ("trusted" if trusted else "untrusted") / quote(project, safe="") / quote(branch, safe="")
         if key not in self._trees:
@@ -346,11 +346,11 @@ class Workspace:
         return found
 
     def write_variables(self, stage: Stage, more: Mapping[str, Any], clear: Clear, handed: Clear) -> None:
-        """Into the file that an executable reads; with secrets in it, until `forget`."""
+        """Write the variables into the file that an executable reads; it may have secrets in it until `forget`."""
         write_private(stage.variables, _json({**handed, **self.variables(stage, clear), **more}))
 
     def forget(self) -> None:
-        """What playbooks with secrets left."""
+        """Remove what playbooks with secrets left, and what opens clusters."""
         self.contexts.forget()
 
     def writable(self, stage: Stage) -> Sequence[Path]:
@@ -368,7 +368,7 @@ class Workspace:
 
 
 def _offer(role: JobRole, tree: Path, links: Path) -> Path | None:
-    """Where the roles of a repository are: in its directory `roles`; one without it may itself be a role."""
+    """Return where a repository has its roles: in `roles`, or in a link to itself as a role; None if it has none."""
     if (tree / "roles").is_dir():
         return tree / "roles"
     name = quote(role.name, safe="")  # somebody chose it: one name, no path
@@ -381,7 +381,7 @@ def _offer(role: JobRole, tree: Path, links: Path) -> Path | None:
 
 
 def _told(role: JobRole, place: Path, tree: Path, chosen: tuple[str, str]) -> dict[str, Any]:
-    """What playbooks are told of roles that they have.  JSON."""
+    """Return what playbooks are told of a role that they have.  JSON."""
     links = {"link_name": str(place / role.name), "link_target": str(tree)} if not place.is_relative_to(tree) else {}
     return {"checkout": chosen[0], "checkout_description": chosen[1], "role_path": str(place), **links}
 
@@ -391,7 +391,7 @@ def _json(value: object) -> bytes:
 
 
 async def _all(works: Any) -> None:  # an iterable of coroutines of any result
-    """Together; the first failure ends the others and is raised alone."""
+    """Await all of them together; the first failure ends the others and is raised alone."""
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:

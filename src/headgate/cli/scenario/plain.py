@@ -100,7 +100,7 @@ class PlainGit:
         return made
 
     async def checked(self, changes: Sequence[Proposed]) -> None:
-        """Nobody waits for that here."""
+        """Return at once: nobody waits for checks here."""
 
     async def approve(self, change: Proposed) -> None:
         await asyncio.to_thread(self.repositories.approve, change.project, change.topic)

@@ -65,7 +65,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
 
 
 def _is_forge(driver: str) -> bool:
-    """Has it words of its own for changes?"""
+    """Return whether the driver is a forge's, with words of its own for changes."""
     return driver in DIALECTS and driver != "git"
 
 
@@ -82,7 +82,7 @@ def _window(body: Table) -> Window:
 
 
 def _told(found: dict[str, tuple[Any, ...]]) -> tuple[str, ...]:
-    """Connections that are told in public: for plain git, unless `note: false`."""
+    """Return the connections that are told in public: all but those of plain git with `note: false`."""
     return tuple(name for name, hows in found.items() if not hows or any(how.get("note", True) for how in hows))
 
 
@@ -143,7 +143,7 @@ class _Said:
                 )
 
     def _trigger(self, entry: Any, driver: Driver, connection: str, line: int) -> bool:
-        """Is it good?  Raises Wrong where the driver does not forgive it."""
+        """Return whether a trigger is good; warn if it is left out.  Raise Wrong if its driver does not forgive it."""
         keys, found = driver.trigger or {}, list[Wrong]()
         try:
             table(entry, keys, f"trigger of {connection}", found, line)
@@ -184,7 +184,7 @@ class _Said:
         return found
 
     def reports(self, kind: str) -> dict[str, tuple[Any, ...]]:
-        """Connection -> what it is told; `{}` says only that it is told."""
+        """Return connection -> what it is told; `{}`: only that it is told.  Raise Wrong if one can be told nothing."""
         found: dict[str, tuple[Any, ...]] = {}
         for connection, driver, value, line in self._sections(kind, self._tenant.allowed_reporters):
             if driver.reporter is None:

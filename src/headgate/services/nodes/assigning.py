@@ -41,7 +41,7 @@ class Assigning:
         avoided: Collection[str],
         aside: Mapping[str, str],
     ) -> None:
-        """`avoided`: machines that cannot be had now; `aside`: those that failed too often, and why."""
+        """Take `avoided`, machines that cannot be had now, and `aside`, those that failed too often, and why."""
         self._tenants, self._finding, self._aside = tenants, finding, aside
         self.taken = {*now.claims, *avoided, *aside}
         """Also what those ahead wait for."""
@@ -49,7 +49,7 @@ class Assigning:
         self._used = Counter((claim.tenant, claim.project) for claim in used)
 
     async def assign(self, waiting: Waiting) -> Assigned | Refusal | None:
-        """None: not now."""
+        """Return the machines that a request gets, a refusal if it will never get any, or None if it gets none now."""
         request = waiting.request
         tenant = self._tenants.get(request.tenant)
         if tenant is None:
@@ -96,7 +96,7 @@ class Assigning:
         return None
 
     async def _candidates(self, request: NodeRequest, tenant: Tenant) -> list[list[Candidate]] | Refusal:
-        """For each node.  Raises Invalid, Refused."""
+        """Return, for each node, the machines that it could have, or a refusal.  Raise Invalid, Refused."""
         found = []
         for _, label in request.nodes:
             said = tenant.labels.get(label)

@@ -50,7 +50,7 @@ def own(project: Project, level: int = 0) -> str:
 
 def _pipelines(periodic: str) -> Stanzas:
     def one(name: str, event: str, more: dict[str, Any], manager: str = "independent", of: Any = ()) -> Any:
-        """`of`: what else its trigger asks for."""
+        """Return a pipeline; `of` is what else its trigger asks for."""
         begun = {"name": name, "manager": manager, "trigger": {CONNECTION: [{"event": event, **dict(of)}]}}
         return {**begun, "success": SILENT, "failure": SILENT, **more}
 

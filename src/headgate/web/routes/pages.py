@@ -46,7 +46,7 @@ _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"
 
 @get("/", include_in_schema=False)
 async def index(state: State, request: HttpRequest) -> Response[str] | Redirect:
-    """The one tenant there is, if who asks may read it; else the list of those."""
+    """Redirect to the one tenant there is, if who asks may read it; else return the page that lists the tenants."""
     site = site_of(state)
     bearer, known = site.access.reader(request), site.tenants
     names = list(known) if all(site.access.may_read(bearer, one.tenant) for one in known.values()) else []

@@ -152,8 +152,11 @@ def hint(said: bytes) -> Hint | None:
 
 
 def _of_change_ref(project: str, ref: str) -> Hint | None:
-    """The ref of a patch set names its change; what else lies there (`meta`) is told by an event of its own, or by
-    nothing: votes of a robot, for instance, which must not be lost."""
+    """Return a hint at the change that the ref names; None if it names no change.
+
+    Any ref below a change counts, not only its patch sets: what `meta` gets, such as votes of a robot, may have no
+    event of its own, and must not be lost.
+    """
     words = ref.split("/")
     number = words[3] if len(words) > 3 else ""
     return Hint(int(number), project, ref) if number.isascii() and number.isdecimal() else None
@@ -183,7 +186,7 @@ async def _complaint(process: Process) -> str:
 
 
 async def _ended(process: Process) -> None:
-    """With whatever it has started, as a proxy: it leads a group of its own."""
+    """End the process and whatever it has started, such as a proxy: it leads a group of its own."""
     try:
         if process.returncode is None:
             process.terminate()
@@ -195,6 +198,6 @@ async def _ended(process: Process) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """What ssh needs of ours: where its files are, and the agent."""
+    """Return the variables of our environment by which ssh finds its files and the agent."""
     names = ("HOME", "PATH", "USER", "LOGNAME", "SSH_AUTH_SOCK", "LANG")
     return {name: os.environ[name] for name in names if name in os.environ}

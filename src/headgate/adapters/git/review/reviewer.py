@@ -32,7 +32,7 @@ class Reviewer:
     """Of all repositories of a merger."""
 
     def __init__(self, mirror: Callable[[str, str], MirrorRepository]) -> None:
-        """`mirror`: (project, connection) -> its bare copy; raise GitError."""
+        """Take `mirror`, which returns the bare copy for a project and a connection or raises GitError."""
         self._mirror, self._listed, self._patches = mirror, Listed(), Patches()
 
     async def do(self, work: ReviewWork) -> ReviewResult:

@@ -29,7 +29,7 @@ class Account:
     """One connection: whoever asks it stands in one line."""
 
     def __init__(self, name: str, cloud: Cloud, rate: float) -> None:
-        """`rate`: requests a second; 0: any number."""
+        """Ask `cloud` at most `rate` times a second, or any number of times if that is 0."""
         self.name, self.cloud = name, cloud
         self._gap_s = 1 / rate if rate > 0 else 0.0
         self._turn_s = self._quiet_until_s = self._quiet_s = 0.0

@@ -27,7 +27,7 @@ class Engine:
     """Runs a program for each question.  Every method raises Away where there is no answer."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """`words`: the program, with the options that every call has."""
+        """Take `words`: the program, with the options that every call has."""
         self._words = tuple(words)
 
     async def run(self, *words: str, told: bytes = b"", max_s: float = ANSWER_MAX_S) -> Done:
