@@ -34,7 +34,8 @@ def line(text: str, size_max: int = 2_000) -> str:
 
 
 def plain_json(text: str) -> str:
-    """JSON that means the same as `text` and is as `visible` on a terminal: in JSON such characters stand in texts."""
+    """Return JSON that means the same as the JSON `text` and is as `visible`: unseen characters, which stand in strings
+    only, are escaped."""
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 

@@ -60,7 +60,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def refusal(asked: Asked, why: str) -> Judgement:
-    """The judgement on what cannot be judged; it points to the largest file of the change's own project."""
+    """Return a judgement for what cannot be judged: an error in the largest file of the change's own project."""
     own = asked.texts.get(asked.project, {}).get(asked.branch, {})
     path = max(own, key=lambda path: len(own[path]), default="")
     return Judgement((ConfigError(TOO_LARGE, why, asked.project, asked.branch, path),), FrozenGraph())
@@ -104,19 +104,19 @@ class Layouts:
         before: Layouts | None = None,
         refused: Branches | None = None,
     ) -> Layouts:
-        """`before`, when there is one, is what held until now: only what has changed is looked at.  `refused`: what
-        branches have that is held back."""
+        """Return the layouts of a tenant.  `before`, if given, is what held until now: only what has changed is looked
+        at.  `refused` is what branches have that is held back."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
         told = frozenset(landed.errors)
         return cls(tenant, branches, cache, landed, told, contents or {}, tuple(_refusals(landed, refused or {}, told)))
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
-        """All that is wrong, what is not in force for it first."""
+        """Return all that is wrong: first with what is held back, then with what is in force."""
         return (*self.refused, *self.landed.errors)
 
     def content(self, project: str) -> Mapping[str, str]:
-        """branch -> digest of the landed configuration files."""
+        """Return branch -> digest of the landed configuration files of a project."""
         return self.contents.get(project, {})
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
@@ -124,7 +124,7 @@ class Layouts:
         return reuses(self.landed, pipeline, project, branch)
 
     def judged(self, asked: Asked) -> Judgement:
-        """Whatever is asked has an answer."""
+        """Return the judgement on whatever is asked; there always is one."""
         layout, errors, without = self.landed, tuple[ConfigError, ...](), None
         if asked.texts:
             layout, errors = self.proposed(asked.texts, (asked.project, asked.branch), asked.ahead)
@@ -135,7 +135,8 @@ class Layouts:
         return Judgement(errors, graph)
 
     def fresh(self, texts: Texts) -> list[tuple[str, str]]:
-        """Those that are not what the landed layout was made of, each with what that was made of in its place."""
+        """Return the texts that the landed layout was not made of, each with the one that it was made of in its place;
+        that is empty for a new file."""
         found: list[tuple[str, str]] = []
         for project, of in texts.items():
             for branch, files in of.items():
@@ -147,7 +148,7 @@ class Layouts:
     def proposed(
         self, texts: Texts, own: tuple[str, str] | None = None, ahead: Texts | None = None
     ) -> tuple[Layout, tuple[ConfigError, ...]]:
-        """The layout to use for a chain that proposes `texts`, and the errors the proposal brings.
+        """Return the layout to use for a chain that proposes `texts`, and the errors the proposal brings.
 
         Files of untrusted projects take effect; those of config-projects are checked only, until they land.  What the
         tenant has already, or the chain `ahead` brings, is not told again; but for what is wrong in `own`, the project
@@ -169,7 +170,7 @@ class Layouts:
         return proposal.layout, tuple(dict.fromkeys(new))
 
     def layout(self, texts: Texts) -> Layout:
-        """The one to use for a chain that proposes these; the landed one when it proposes nothing."""
+        """Return the layout to use for a chain that proposes these texts; the landed one when it proposes nothing."""
         return self._proposal(texts).layout if texts else self.landed
 
     def _proposal(self, texts: Texts) -> _Proposal:
@@ -189,7 +190,7 @@ class Layouts:
         return self._known[key]
 
     def _changed(self, parsed: dict[str, dict[str, ParsedBranch]]) -> dict[str, dict[str, ParsedBranch]]:
-        """Those with another content than the landed one."""
+        """Return the branches whose content is not the landed one."""
         kept = {
             project: {b: p for b, p in found.items() if p is not self.branches.get(project, {}).get(b)}
             for project, found in parsed.items()
@@ -209,7 +210,7 @@ class Layouts:
 
 
 def _refusals(landed: Layout, refused: Branches, told: Collection[ConfigError]) -> Iterator[ConfigError]:
-    """What is wrong with branches that are held back, after a word on each."""
+    """Yield a notice of each branch that is held back, and then what is wrong with them."""
     places = [(project, branch) for project, found in refused.items() for branch in found]
     for project, branch in places:
         text = "what this branch has is not in force because of the errors told with this; what it had before is"
@@ -223,7 +224,7 @@ def _counts(source: TenantProject, branch: str) -> bool:
 
 
 def _following(before: Layouts | None, tenant: Tenant, branches: Branches) -> Layout | None:
-    """The landed layout made from the one before; None when that is no less work."""
+    """Return the landed layout made from the one before, or None when that cannot be or is no less work."""
     if before is None or before.tenant is not tenant:
         return None
     old = before.branches

@@ -84,12 +84,13 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def returned(self) -> Returned:
-        """What is read of the data."""
+        """Return those parts of the job's data that Headgate reads."""
         return checked(self.data) if self.data else NOTHING
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Build:
-        """As the store has it: an older version kept whatever a job returned.  Raises ValueError."""
+        """Return a build as the store has it.  An older version kept whatever a job returned: data that cannot be used
+        is dropped, and makes a success a failure.  Raise ValueError."""
         found = msgspec.json.decode(plain, type=cls)
         try:
             checked(found.data)
@@ -149,12 +150,12 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def failing(self) -> bool:
-        """Already known that this cannot land."""
+        """Return whether it is already known that this cannot land."""
         return self.merge is Phase.CONFLICT or bool(self.config_errors) or bool(self.landing_error) or self.job_failed
 
     @cached_property
     def complete(self) -> bool:
-        """Nothing more will be learned from running jobs."""
+        """Return whether nothing more will be learned from running jobs."""
         if self.merge is Phase.CONFLICT or self.config_errors or self.landing_error:
             return True
         if self.graph is None:
@@ -164,7 +165,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def begun(self) -> bool:
-        """Every job has, and none is at its pause: on this base only results move it on."""
+        """Return whether every job has begun and none is at its pause: on this base only results move it on."""
         graph = self.graph
         if graph is None or graph.fail_fast or self.merge is not Phase.MERGED or self.config_errors:
             return False
@@ -172,12 +173,13 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def paused(self) -> tuple[Build, ...]:
-        """Paused builds that were not yet asked to go on."""
+        """Return the paused builds that were not yet asked to go on."""
         return tuple(b for b in self.builds.values() if b.result is None and b.paused and not b.resumed)
 
     @cached_property
     def semaphores(self) -> tuple[tuple[str, str, str], ...]:
-        """(semaphore, buildset it is held for, job) of every build under way, but for those that its executor takes."""
+        """Return (semaphore, buildset it is held for, job) of every build under way, but for semaphores that its
+        executor takes."""
         of = {b.job: b.origin or self.id for b in self.builds.values() if b.result is None}
         return tuple((name, of[job.id], job.id) for job in self.jobs if job.id in of for name in job.semaphores_first)
 
@@ -236,7 +238,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All that are tested as one, in the order of merging."""
+        """Return all changes that are tested as one, in the order of merging."""
         return (self.change, *self.others)
 
     @property
@@ -245,17 +247,17 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def left(self) -> tuple[Change, ...]:
-        """Those of its changes that have not landed yet."""
+        """Return those of its changes that have not landed yet."""
         done = {one.change.key for one in self.landed}
         return tuple(change for change in self.changes if change.key not in done)
 
     @property
     def whole(self) -> tuple[Change, ...]:
-        """Its changes, and before them those of its circle that have landed already."""
+        """Return its changes, and before them those of its circle that have landed already."""
         return (*(one.change for one in self.landed), *self.left) if self.landed else self.changes
 
     def of(self, key: str) -> Change | None:
-        """Its change with this key."""
+        """Return its change with this key, or None if it has none."""
         return next((change for change in self.changes if change.key == key), None)
 
     def exempts(self, change: Change) -> bool:
@@ -263,22 +265,22 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def under_way(self) -> tuple[Build, ...]:
-        """All builds that have no result, also those of which it is not known yet whether they count."""
+        """Return all builds that have no result, also those of which it is not known yet whether they count."""
         own = self.buildset.builds.values() if self.buildset is not None else ()
         every = {build.id: build for build in (*(one.build for one in self.carried), *own)}
         return tuple(build for build in every.values() if build.result is None)
 
     @property
     def origins(self) -> set[str]:
-        """Earlier buildsets of which a build goes on."""
+        """Return the earlier buildsets of which a build goes on."""
         return {build.origin for build in self.under_way if build.origin}
 
     def subjects(self, job: FrozenJob) -> tuple[Change, ...]:
-        """Those of its changes that a job of it is for."""
+        """Return those of its changes that one of its jobs is for."""
         return tuple(self.changes[number] for number in job.refs) or (self.change,)
 
     def named(self, change: Change, *words: str) -> str:
-        """An id of what is done for one of its changes."""
+        """Return an id, derived from `words`, of what is done for one of its changes."""
         return derived(self.id, *words, *((change.key,) if self.others or self.landed else ()))
 
     @property
@@ -371,7 +373,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
                 yield queue, item
 
     def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:
-        """The item that holds the change with this key."""
+        """Return the item that holds the change with this key, and its queue; None if there is none.  With `live`, only
+        live items count."""
         return next(((q, i) for q, i in self.items() if i.of(key) is not None and (i.live or not live)), None)
 
 
@@ -380,7 +383,7 @@ def with_item(queue: Queue, item: Item) -> Queue:
 
 
 def with_queue(state: State, queue: Queue) -> State:
-    """`queue` put in place of the one with its id; an empty dynamic queue goes."""
+    """Return the state with `queue` put in place of the one with its id, or added; drop an empty dynamic one."""
     if queue.dynamic and not queue.items:
         return replace(state, queues=tuple(q for q in state.queues if q.id != queue.id))
     if any(q.id == queue.id for q in state.queues):

@@ -20,7 +20,7 @@ class Layout(Protocol):
     def semaphores(self) -> Mapping[str, int]: ...
     @property
     def shared(self) -> Collection[str]:
-        """Semaphores that other tenants use, too."""
+        """Return the semaphores that other tenants use, too."""
 
     def freeze(
         self,
@@ -45,13 +45,13 @@ class Layouts(Protocol):
     @property
     def landed(self) -> Layout: ...
     def content(self, project: str) -> Mapping[str, str]:
-        """branch -> digest of the configuration files the landed layout was made of."""
+        """Return branch -> digest of the landed configuration files of a project."""
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
         """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
 
     def judged(self, asked: Asked) -> Judgement | None:
-        """What a proposal comes to; None while that is looked at: a later turn asks again."""
+        """Return the judgement on a proposal; None while it is looked at: a later turn asks again."""
 
 
 @dataclass(frozen=True, slots=True)

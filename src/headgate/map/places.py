@@ -382,6 +382,6 @@ class Map(Dir):
 
 
 def semaphore_of(map: Map, tenant: str, name: str, *, shared: bool) -> Address[SemaphoreRecord]:
-    """Who holds it; `shared`: by all tenants that may use it."""
+    """Return the address of the record of a semaphore's holders; `shared`: all tenants that may use it share it."""
     place = map.global_semaphores if shared else map.semaphores(tenant)
     return place.semaphore(name).record

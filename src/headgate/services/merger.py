@@ -109,7 +109,7 @@ class Merger:
         return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
 
     async def _failed(self, claim: Claim, why: str) -> None:
-        """What was asked may not even be known: the request says what is waited for."""
+        """Answer that work is given up, as the request says who waits: what was asked may not even be known."""
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
         log.error("%s is given up: %s", claim.request.id, error)
         if claim.request.waited:
@@ -133,7 +133,7 @@ class Merger:
         await merges.complete(claim, [*self._answer(claim, answer), *besides], large)
 
     async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
-        """The answer, once the work can be done; None when it is no longer wanted."""
+        """Return the answer, once the work can be done or has waited too long; None when it is no longer wanted."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         away: set[str] = set()
@@ -159,8 +159,8 @@ class Merger:
                 self.membership.say(troubles=dict(self._away))
 
     async def _if_open(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
-        """What is to land, with what people closed as the store has it at this moment, and with what its forge says
-        where it was asked too long ago.  Raises Unreachable."""
+        """Return the work; a landing comes with what people closed as the store has it at this moment, and with what
+        its forge says if that was asked too long ago.  Raise Unreachable."""
         if not isinstance(work, LandRequest):
             return work
         context, tenant = self._context, claim.request.meta["tenant"]
@@ -176,8 +176,8 @@ class Merger:
             raise Unreachable(project, why, answer) from error
 
     async def _tried(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer:
-        """What git answers.  Work that takes long, as a server may answer late or never, gives its place to others; it
-        goes on, and is not handed back when the worker is to stop."""
+        """Return what git answers.  Work that takes long, as a server may answer late or never, gives its place to
+        others; it goes on, and is not handed back when the worker is to stop."""
         doing = asyncio.ensure_future(self._git.do(work))
         try:
             await asyncio.wait({doing}, timeout=SLOW_S)
@@ -196,7 +196,7 @@ class Merger:
             self.membership.say(troubles=dict(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
-        """False, at once, when the work is no longer wanted."""
+        """Wait for `pause_s` and return True; return False, at once, when the work is no longer wanted."""
         requests, mirror = self._context.merges, self._context.mirror
         try:
             async with asyncio.timeout(pause_s):
@@ -216,7 +216,7 @@ class Merger:
         return Done(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
 
     def _answer(self, claim: Claim, answer: MergerAnswer) -> list[Op]:
-        """Where the pipeline waits for it; nobody waits for a report."""
+        """Return the operations that bring an answer to the pipeline that waits; none where no pipeline waits."""
         match answer:
             case MergeAnswer() | LandAnswer():
                 meta = claim.request.meta

@@ -39,7 +39,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
-        """A token goes where it was meant to go, and nowhere else."""
+        """Follow no redirect: a token goes where it was meant to go, and nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _again_s(error: urllib.error.HTTPError) -> float | None:
 
 
 def _said(error: urllib.error.HTTPError) -> str:
-    """The reason in an answer of the API."""
+    """Return the reason that an answer of the API gives, or else that of its status."""
     try:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
     except (ValueError, OSError):
@@ -137,7 +137,8 @@ def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLConte
 
 
 def pages(config: str | None, url: str | None) -> Pages:
-    """As the settings and the environment say, or the profile that is named; `url` wins.  Raises UserError."""
+    """Return the pages that the settings and the environment, or the chosen profile, name; `url` wins.  Raise
+    UserError."""
     said = chosen()
     url = url or said.url or None
     settings = _settings(config, url)
@@ -150,8 +151,8 @@ def pages(config: str | None, url: str | None) -> Pages:
 
 
 def token_for(host: str, port: int, config: str | None = None) -> str:
-    """For another server of this machine than the pages; empty when there is none that this user may read.  Raises
-    UserError."""
+    """Return the token for another server than the pages: that of the environment, or for a server of this machine that
+    of the settings; empty when there is none that this user may read.  Raise UserError."""
     if token := os.environ.get(VARIABLE, ""):
         return token
     if not _is_here(host):
@@ -164,7 +165,7 @@ def token_for(host: str, port: int, config: str | None = None) -> str:
 
 
 def _settings(config: str | None, url: str | None) -> Settings | None:
-    """None when there are none, and an address was given.  Raises UserError."""
+    """Return the settings; None when there are none, and an address was given.  Raise UserError."""
     try:
         return read(find(config))
     except UserError:
@@ -192,7 +193,7 @@ def _here(settings: Settings) -> str:
 
 
 def _alive(base: str, settings: Settings) -> bool:
-    """Whether pages are served there: those of this machine need neither a name nor a load balancer."""
+    """Return whether pages are served there: those of this machine need neither a name nor a load balancer."""
     try:
         request = urllib.request.Request(f"{base}/health/live")
         with _opened(request, ALIVE_S, _trusting(base, settings)) as answer:
@@ -202,8 +203,8 @@ def _alive(base: str, settings: Settings) -> bool:
 
 
 def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
-    """On this machine the server's own certificate and no other, whatever name it is for; elsewhere it is one more
-    that is trusted, with `[tls] ca` and those of the system.  Raises UserError."""
+    """Return whom to trust: on this machine the server's own certificate and no other, whatever name it is for;
+    elsewhere that one, `[tls] ca` and the authorities of the system.  Raise UserError."""
     own = (settings.place("tls", "certificate", ""),) if settings.get("tls", "certificate") else ()
     if not own or not _is_here(urlsplit(base).hostname or ""):
         return trusting(*own, *authorities(settings))
@@ -225,7 +226,7 @@ def known_trust(config: str | None = None) -> ssl.SSLContext | None:
 
 
 def _ours(base: str, settings: Settings) -> bool:
-    """Whether the token of the settings may be shown there: on this machine, or where the settings say."""
+    """Return whether the token of the settings may be shown there: on this machine, or where the settings say."""
     host = urlsplit(base).hostname or ""
     root = urlsplit(settings.get("web", "root"))
     known = (settings.get("web", "listen_address"), root.hostname)
@@ -240,7 +241,7 @@ def _is_here(host: str) -> bool:
 
 
 def _not_a_stranger(base: str, settings: Settings) -> None:
-    """Raises UserError when somebody else's program listens on the port of this machine: Headgate may be stopped."""
+    """Raise UserError when somebody else's program listens on the port of this machine: Headgate may be stopped."""
     at = urlsplit(base)
     if not _is_here(at.hostname or ""):
         return

@@ -183,7 +183,8 @@ def _labels(
     where: Any,
     hosts: Sequence[Mapping[str, Any]],
 ) -> Iterator[FlatLabel]:
-    """`where`: what else tells one machine from another; `hosts`: those that are there anyway."""
+    """Yield the labels of a provider; `where` is what else tells one machine from another, and `hosts` are the machines
+    that are there anyway."""
     for name, label in sorted(parts["label"].items()):
         image, flavor = parts["image"].get(label.get("image", "")), parts["flavor"].get(label.get("flavor", ""))
         if image is None or flavor is None:

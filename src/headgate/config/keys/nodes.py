@@ -41,12 +41,12 @@ class NodeDriver(NamedTuple):
 
     @property
     def attached(self) -> tuple[tuple[str, Keys], ...]:
-        """Key of a section or provider -> the keys of what it attaches there."""
+        """Return each key of a section or provider with the keys of what it attaches there."""
         return ("images", self.images), ("flavors", self.flavors), ("labels", self.labels)
 
 
 def _key(check: Check, default: str = "", note: str = "") -> Key:
-    """Null is as if it were not there."""
+    """Return a key that may be null, which counts as if it were not there."""
     return Key(either(null, check), default, note)
 
 

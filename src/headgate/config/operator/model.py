@@ -69,12 +69,12 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def loads(self) -> bool:
-        """Is anything read of it?"""
+        """Return whether any configuration of it is read."""
         return bool(self.include)
 
     @property
     def config_paths(self) -> tuple[str, ...]:
-        """Files, and directories ending in a slash; nothing when no kind of stanza is read."""
+        """Return files, and directories ending in a slash; nothing when no kind of stanza is read."""
         return (*STANDARD_PATHS, *self.extra_config_paths) if self.loads else ()
 
     def is_dynamic(self, branch: str) -> bool:
@@ -89,7 +89,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.exclude_unprotected_branches and unprotected) or (self.exclude_locked_branches and locked)
 
     def configures(self, other: TenantProject) -> bool:
-        """May it hold project stanzas for this one?"""
+        """Return whether this project may hold project stanzas for the other one."""
         names = (other.name, other.project)
         return (
             self.trusted
@@ -98,7 +98,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def touches_config(self, files: tuple[str, ...] | None, branch: str = "") -> bool:
-        """Does a change of these files (None: not known) on this branch change the configuration?"""
+        """Return whether a change of these files (None: not known) on this branch changes the configuration."""
         if not self.loads:
             return False
         return files is None or self.is_dynamic(branch) or touches(files, self.extra_config_paths)
@@ -176,7 +176,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """Canonical name -> place in `projects`."""
+        """Return canonical name -> place in `projects`."""
         return {p.project: n for n, p in enumerate(self.projects)}
 
     @cached_property
@@ -191,13 +191,13 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return self.max_nodes_of.get(project, self.max_nodes_per_project)
 
     def find(self, name: str) -> TenantProject | None:
-        """By canonical or short name; None when unknown, or when two connections have the short name."""
+        """Return a project by canonical or short name; None if unknown, or if two connections have the short name."""
         exact = self.by_canonical.get(name)
         short = self._by_name.get(name, [])
         return exact or (short[0] if len(short) == 1 else None)
 
     def why_not(self, name: str) -> str:
-        """Why `find` finds nothing."""
+        """Return the reason why `find` finds nothing, for people."""
         several = self._by_name.get(name, [])
         if len(several) > 1:
             return f"the project {name!r} is in several connections; say {' or '.join(p.project for p in several)}"

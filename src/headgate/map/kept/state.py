@@ -52,7 +52,7 @@ class Writes:
     """Deletions of what nothing points to any more."""
 
     def __iter__(self) -> Iterator[Op]:
-        """All of them, in the order of their writing."""
+        """Yield all operations, in the order of their writing."""
         yield from self.fresh
         for ops in (*self.items.values(), *self.builds.values()):
             yield from ops
@@ -60,7 +60,7 @@ class Writes:
 
 
 def writes(place: PipelinePlace, before: State, after: State) -> Writes:
-    """What to write so that the records under `place` say `after` instead of `before`."""
+    """Return what to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
     if (record := _changed(PIPELINE, before, after)) is not None:
         _pipeline(place, before, record, out)
@@ -84,7 +84,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
 
 
 def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> None:  # of the form PIPELINE
-    """Of very many queues it lies in pieces."""
+    """Add to `out` the writes of the pipeline's record, which lies in pieces when it has very many queues."""
     *pieces, pointer = place.record.blob(record)
     out.fresh.extend(pieces)
     out.pipeline.append(pointer)
@@ -95,7 +95,7 @@ def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> 
 
 
 def _changed(form: Form[V], before: V | None, after: V) -> Any:  # a record of the form
-    """The record to write; None: it says so already."""
+    """Return the record to write, or None when the one that is there says the same."""
     record = form.record(after)
     return None if before is not None and form.record(before) == record else record
 
@@ -143,7 +143,7 @@ def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: Bui
 
 
 def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
-    """Also those that run once it has succeeded."""
+    """Return the jobs of a buildset, also those that run once it has succeeded."""
     return (*buildset.graph.jobs, *buildset.graph.reporters) if buildset.graph is not None else ()
 
 
@@ -158,7 +158,7 @@ def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
 def _drop_buildset(
     place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, kept: Collection[str] = ()
 ) -> None:
-    """`kept`: buildsets whose state builds go on with."""
+    """Add to `out` the deletion of a buildset; the states of buildsets in `kept` stay, as builds go on with them."""
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
@@ -207,9 +207,9 @@ class KnownItem(NamedTuple):
 
 
 def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownItem] | None = None) -> Loaded:
-    """The state the records under `place` say, and what is damaged of them.  What no record points to is not part of
-    it; but when the record that may have pointed to it is damaged, it is named.  `known`: items by id as they were
-    loaded before, which are not read again unless their records have changed; it is kept up."""
+    """Return the state the records under `place` say, and what is damaged of them.  What no record points to is not
+    part of it; but when the record that may have pointed to it is damaged, it is named.  `known` has items by id as
+    they were loaded before, which are not read again unless their records have changed; it is kept up."""
     loading = _Loading(place, Entries(entries), known if known is not None else {})
     return Loaded(loading.state(), tuple(loading.damaged))
 
@@ -245,7 +245,7 @@ class _Loading:
         return PIPELINE.value(record, queues=tuple(queues))
 
     def _name_the_lost(self) -> None:
-        """Items whose queue is not known any more."""
+        """Add to `damaged` the live items whose queue is not known any more."""
         for id, entries in self._of_items.items():
             there = any(entry.path == self._place.item(id).record.path for entry in entries)
             record = self._record(id, self._found) if there and id not in self._seen else None
@@ -254,7 +254,7 @@ class _Loading:
                 self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
 
     def _record(self, id: str, found: Entries) -> Any:  # of the form ITEM
-        """None: it is damaged."""
+        """Return the record of an item; if it is damaged, note that and return None."""
         try:
             return found.need(self._place.item(id).record)
         except Undecodable as error:
@@ -331,7 +331,8 @@ def _job(found: Entries, here: JobPlace, name: str) -> FrozenJob:
 
 
 def _was_epilogue(record: Any) -> bool:  # of the form ITEM
-    """Older versions did not write that an item is one: no other has a buildset without having been started."""
+    """Return whether an item is an epilogue, which older versions did not write: no other has a buildset without having
+    been started."""
     return bool(record.live) and record.resets == 0
 
 

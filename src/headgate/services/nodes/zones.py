@@ -64,7 +64,7 @@ def _served(data: Facts) -> tuple[str, ...]:
 
 
 def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:
-    """Zone -> labels, also of those whose executors are all away."""
+    """Yield each zone with its labels, also zones whose executors are all away."""
     for zone in context.zone_names():
         entry = context.mirror.get(context.map.executor.zones(zone).labels.path)
         known = readable(entry, ZoneLabels) if entry is not None else None

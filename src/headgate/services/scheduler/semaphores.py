@@ -55,7 +55,7 @@ class Semaphores:
         return name in self._since_ms and self._context.now_ms() >= self._since_ms[name][1] + PATIENCE_MS
 
     def waiters(self, layouts: Layouts, state: State) -> dict[str, tuple[Waiter, ...]]:
-        """Semaphore -> who waits for a place, without those who leave a free one alone."""
+        """Return semaphore -> who waits for a place, without those who leave a free one alone."""
         found = dict[str, tuple[Waiter, ...]]()
         for name in self._names(layouts, state):
             entry, record = self._entry(name), self._record(name)
@@ -73,13 +73,13 @@ class Semaphores:
         return all(self._is_of_others(readable(entry, SemaphoreRecord)) for entry in self._entries())
 
     def _is_of_others(self, record: SemaphoreRecord | None) -> bool:
-        """A record that cannot be read is everybody's to mend."""
+        """Return whether a record has nothing of this pipeline; one that cannot be read is everybody's to mend."""
         if record is None:
             return False
         return not any(map(self._is_ours, record.holders)) and not any(map(self._is_own, record.waiters))
 
     def held(self, layouts: Layouts, state: State) -> Counter[str]:
-        """Semaphore -> holders in other pipelines, and playbooks."""
+        """Return semaphore -> how many places other pipelines and playbooks hold."""
         held: Counter[str] = Counter()
         for name in self._names(layouts, state):
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
@@ -90,9 +90,9 @@ class Semaphores:
         return set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
 
     def holding(self, before: State, after: State, *, settled: bool, cut: bool = False) -> list[Piece]:
-        """The semaphores as this pipeline holds them after the turn; others' holders stay, and playbooks of builds
-        that run.  `settled`: they are known to be as `before` says.  Of a turn that is `cut` none is given up but to
-        another holder of ours: what it was held for is still there until the end."""
+        """Return the writes that make the semaphores what this pipeline holds after the turn; others' holders stay, and
+        playbooks of builds that run.  `settled`: they are known to be as `before` says.  Of a turn that is `cut` none
+        is given up but to another holder of ours: what it was held for is still there until the end."""
         pieces = list[Piece]()
         before_of, after_of = _by_name(before), _by_name(after)
         waiters = self._waiting(before, after)
@@ -122,7 +122,8 @@ class Semaphores:
         return pieces
 
     def given_up(self) -> list[Piece]:
-        """All that the pipeline holds or waits for, whatever the layout says: nobody has it any more."""
+        """Return the writes that give up all that the pipeline holds or waits for, whatever the layout says: nobody has
+        the pipeline any more."""
         pieces = list[Piece]()
         for entry in self._entries():
             record, own = self._read(entry), entry.path.startswith(f"{self.places[0]}/")
@@ -134,12 +135,12 @@ class Semaphores:
         return pieces
 
     def _line(self, name: str, ours: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
-        """Others who wait, and ours; others who leave a free place alone are to come again."""
+        """Return others who wait, and ours, in order; others who leave a free place alone are to come again."""
         others = () if self._is_passed_over(name) else self._record(name).waiters
         return tuple(sorted([*ours, *(waiter for waiter in others if not self._is_own(waiter))]))
 
     def _waiting(self, before: State, after: State) -> dict[str, tuple[Waiter, ...]]:
-        """Semaphore -> our waiters after the turn.  A project that has taken a place goes behind all others."""
+        """Return semaphore -> our waiters after the turn.  A project that has taken a place goes behind all others."""
         waits = defaultdict[str, set[str]](set)
         for name, project in waiting(after):
             waits[name].add(project)
@@ -182,7 +183,7 @@ class Semaphores:
 
 
 def _running(state: State) -> set[str]:
-    """Builds that have not ended."""
+    """Return the ids of the builds that have not ended."""
     return {build.id for _, item in state.items() for build in item.under_way}
 
 

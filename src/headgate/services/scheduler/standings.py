@@ -62,7 +62,7 @@ class Standings:
         return self.moves
 
     def _look(self, changed: set[str] | None) -> None:
-        """At the entries that changed, or whose bodies came; None: at all."""
+        """Look at the entries that changed, or whose bodies came; at all entries when `changed` is None."""
         for connection in self._connections:
             place = self._map.cache.connection(connection)
             prefix = f"{place.cache.path}/"
@@ -155,8 +155,9 @@ def forgotten(
     lingering: Mapping[str, Collection[str]],
     closed_max: int,
 ) -> list[tuple[At, list[Op]]]:
-    """What to commit, of each under its check, so that of the closed changes only so many stay: those that closed last,
-    those that an open one names in its footers, and those whose refs may still be there (`ports.forge.Sighting`)."""
+    """Return what to commit, each under its check, so that of the closed changes at most `closed_max` stay, those that
+    closed last; besides them stay those that an open one names in its footers, and those whose refs may still be there
+    (`ports.forge.Sighting`)."""
     place = map.cache.connection(connection)
     needed = {key for standing in known.values() if standing.open for key in standing.change.needs}
     closed = list[tuple[int, At, list[Op]]]()

@@ -308,7 +308,7 @@ class ImagingSimulation:
     async def _process(
         self, kind: str, inner: MemoryBackend, halls: Mapping[str, Hall], chance: random.Random, stop: asyncio.Event
     ) -> None:
-        """Live, meet troubles, die, be started again, a few times."""
+        """Run a process that meets troubles, dies, and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             troubles = {chance.randrange(5, 60): Trouble.DEATH} if lives > 0 else {}

@@ -108,7 +108,7 @@ class Yard:
 
     @asynccontextmanager
     async def visit(self, lease: Lease) -> AsyncIterator[None]:
-        """Somebody is on the machine, and leaves traces."""
+        """Put a person on the machine, who leaves traces.  Raise Broken if another has it, or people have too many."""
         if other := self.busy.get(lease.name):
             raise self._broken(f"{lease.name} is leased to {lease.user} while {other} has it")
         self.busy[lease.name], self.dirty[lease.name] = f"{lease.user}-person", lease.id
@@ -121,7 +121,7 @@ class Yard:
 
     @asynccontextmanager
     async def build(self, spec: BuildSpec, executor: str) -> AsyncIterator[None]:
-        """It has its machines, and its place, for itself."""
+        """Give the build its machines, and a place, for itself.  Raise Broken if it cannot have them."""
         names = [str(found["headgate_machine"]) for found in spec.hosts.values()]
         for name in names:
             if name in self.busy:
@@ -231,7 +231,7 @@ class Simulation:
         await run_until(stop, *works)
 
     async def _person(self, user: str, yard: Yard, inner: MemoryBackend, chance: random.Random) -> None:
-        """Leases a machine now and then, is on it, and gives it back."""
+        """Lease a machine now and then, be on it, and give it back."""
         loop, store = asyncio.get_running_loop(), Store(inner)
         inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
         journal = asyncio.ensure_future(inventory.journal.run())
@@ -279,7 +279,7 @@ class Simulation:
 
 
 async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:
-    """An inventory with a few machines."""
+    """Make an inventory with a few machines."""
     inventory = Inventory(Store(backend), InventoryMap(), lambda: 0)
     root = Caller("root", "lab", PARTITION, frozenset({ADMIN}))
     await inventory.begin()

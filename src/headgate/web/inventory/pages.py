@@ -16,7 +16,7 @@ FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 
 @get("/", include_in_schema=False)
 async def inventory_page() -> Response[str]:
-    """Its files are found beside it, wherever the inventory is served."""
+    """Return the page; its files are found beside it, wherever the inventory is served."""
     text = document("inventory", "Inventory").replace('"/static/', '"static/').replace('href="/"', 'href="?"')
     return Response(text, media_type=MediaType.HTML, headers={"Cache-Control": "no-cache"})
 

@@ -27,13 +27,13 @@ class Fleet:
     _secret: str = field(default="", repr=False)
 
     async def headers(self, build: str) -> dict[str, str]:
-        """For a request about one build's logs.  Raises StoreError."""
+        """Return the headers for a request about one build's logs.  Raise StoreError."""
         now_s = self.context.now_ms() // 1_000
         claims = {"sub": build, "iat": now_s, "exp": now_s + PROOF_MAX_S}
         return {HEADER: jwt.encode(claims, await self._known(), ALGORITHM)}
 
     async def vouches(self, proof: str, build: str) -> bool:
-        """Whether somebody of the fleet asks for the logs of this build.  Raises StoreError."""
+        """Return whether somebody of the fleet asks for the logs of this build.  Raise StoreError."""
         if not proof:
             return False
         try:
@@ -53,7 +53,7 @@ class Fleet:
         return hmac.new((await self._known()).encode(), purpose.encode(), hashlib.sha256).digest()
 
     async def _known(self) -> str:
-        """The secret; whoever needs it first makes it."""
+        """Return the secret of the fleet; whoever needs it first makes it.  Raise StoreError."""
         place, store = self.context.map.system.fleet, self.context.store
         while not self._secret:
             entry = await store.get(place.path)

@@ -29,7 +29,7 @@ class Porter:
     latest is kept."""
 
     def __init__(self, gone: Callable[[int], None], lost: Callable[[], None]) -> None:
-        """`gone` is told of a viewer that has left, `lost` that the process is no more and all of them have."""
+        """Call `gone` for each viewer that leaves, and `lost` when the process has ended and all viewers have left."""
         self._gone, self._lost = gone, lost
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None

@@ -117,14 +117,14 @@ class Cells:
         return [*self._lacks, *self._networks.lacks]
 
     async def _as_root(self) -> None:
-        """Raises OSError with the reason why builds can have no users of their own."""
+        """Raise OSError with the reason why builds can have no users of their own."""
         numbers = users.numbers_of_root(self._wanted, Path("/proc/self/uid_map").read_text())
         if numbers is None:
             raise OSError("the users that [executor] build_users names do not exist here (/proc/self/uid_map)")
         await self._tried(Users(numbers, numbers.first))
 
     async def _as_ordinary_user(self) -> None:
-        """In a user namespace this process is root, and has the users that /etc/subuid gives it.  Raises OSError."""
+        """Make a user namespace where this process is root and has the users of /etc/subuid.  Raise OSError."""
         numbers, me = users.subordinates_of_this_user(), os.geteuid()
         if numbers is None:
             await self._alone()
@@ -143,14 +143,14 @@ class Cells:
             raise
 
     async def _alone(self) -> None:
-        """In a user namespace this process is root, but there is nobody else: it can still have networks made."""
+        """Make a user namespace where this process is root and nobody else is: it can still have networks made."""
         try:
             self.spaces = await self._user_namespace([[0, os.geteuid(), 1]], [[0, os.getegid(), 1]])
         except OSError as error:
             log.info("%s", error)
 
     async def _user_namespace(self, uids: list[list[int]], gids: list[list[int]]) -> Spaces:
-        """Raises OSError."""
+        """Raise OSError."""
         made = (await self._keeper.errand(do="user", uids=uids, gids=gids)).made
         assert made is not None, "the errand makes one"
         return {"user": made}
@@ -161,7 +161,7 @@ class Cells:
         self.spaces = NOWHERE_ELSE
 
     async def _tried(self, found: Users) -> None:
-        """Raises OSError."""
+        """Raise OSError."""
         if not found_program(users.PROGRAM):
             raise OSError(f"the program {users.PROGRAM} is not installed; install the package util-linux")
         try:
@@ -176,14 +176,14 @@ class Cells:
         self._users = found
 
     async def close(self) -> None:
-        """Once no build runs any more."""
+        """Give up networks and namespaces, once no build runs any more."""
         await self._networks.close()
         self._leave()
         self._users, self._begun = None, False
 
     @asynccontextmanager
     async def opened(self, build: str, machines: Reached, container: Container | None = None) -> AsyncIterator[Cell]:
-        """Raises NoUser, OSError."""
+        """Raise NoUser, OSError."""
         await self.begin()
         async with AsyncExitStack() as stack:
             user = None
@@ -253,7 +253,7 @@ class Cell:
 
     @asynccontextmanager
     async def _lent(self, asked: Command) -> AsyncIterator[None]:
-        """What it gives to the agent stays there, unless it has secrets.  Raises OSError."""
+        """Lend a command the agent; keys that it adds there stay, unless the command has secrets.  Raise OSError."""
         if self._agent is None or not asked.secret:
             yield
             return
@@ -376,7 +376,7 @@ class Cell:
         return self._user_space
 
     async def _network(self, *, trusted: bool) -> Network:
-        """Raises OSError."""
+        """Raise OSError."""
         kind = self._networks.kind(trusted=trusted)
         if kind not in self._open:
             self._open[kind] = await self._stack.enter_async_context(
@@ -385,15 +385,15 @@ class Cell:
         return self._open[kind]
 
     async def _give(self, asked: Command, owner: int) -> None:
-        """Raises OSError."""
+        """Raise OSError."""
         places = [place for place in (*asked.writable, *asked.private) if self._given.get(place) != owner]
         self._given |= dict.fromkeys(places, owner)
         await _chown(self._keeper, self._networks.user, owner, places)
 
 
 async def _chown(keeper: Keeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:
-    """All below the places that are there, never through a symbolic link.  No process may be writing there.  Raises
-    OSError."""
+    """Give all below the places that are there to `owner`, never through a symbolic link.  No process may be writing
+    there.  Raise OSError."""
     names = [str(place) for place in places if place.exists()]
     if names:
         words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", *names]

@@ -171,7 +171,7 @@ class _Command:
         self._poll = select.poll()
 
     def run(self) -> None:
-        """Raises OSError, EOFError, ValueError."""
+        """Raise OSError, EOFError, ValueError."""
         refused = os.read(self._why, 1_000)  # until the program runs
         if refused:
             raise OSError(refused.decode(errors="replace"))
@@ -199,7 +199,7 @@ class _Command:
                 signal.pidfd_send_signal(ended, signal.SIGKILL)
 
     def _rest(self, fd: int, name: bytes) -> None:
-        """What it said before it ended; what it left may go on."""
+        """Send what the command said before it ended; processes that it left may go on."""
         os.set_blocking(fd, False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(REST_CHUNKS_MAX):
@@ -216,7 +216,8 @@ class _Command:
         return False
 
     def _take(self) -> None:
-        """More input; none is read before it is passed on.  Raises EOFError when the client is gone."""
+        """Take more input; none is read before it is passed on.  Raise EOFError when the client is gone, ValueError for
+        any other frame than input."""
         kind, text = _frame(self._connection)
         if kind != b"i" or self._stdin < 0:
             raise ValueError("more input is wanted, and nothing else")
@@ -241,7 +242,7 @@ class _Command:
 
 
 def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Raises OSError, EOFError, ValueError."""
+    """Raise OSError, EOFError, ValueError."""
     kind, size = HEAD.unpack(_whole(connection, HEAD.size))
     if size > FRAME_SIZE_MAX_BYTES:
         raise ValueError("a frame is too large")
@@ -249,7 +250,7 @@ def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
 
 
 def _whole(connection: socket.socket, size: int) -> bytes:
-    """Raises OSError, EOFError."""
+    """Raise OSError, EOFError."""
     pieces = bytearray()
     while len(pieces) < size:
         piece = connection.recv(size - len(pieces))
@@ -260,5 +261,5 @@ def _whole(connection: socket.socket, size: int) -> bytes:
 
 
 def _send(connection: socket.socket, kind: bytes, text: bytes) -> None:
-    """Raises OSError."""
+    """Raise OSError."""
     connection.sendall(HEAD.pack(kind, len(text)) + text)

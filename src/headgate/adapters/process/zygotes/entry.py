@@ -67,7 +67,7 @@ class Standing:
 
     @staticmethod
     def of(pid: int) -> Standing:
-        """0 is this process.  Raise OSError."""
+        """Return what the kernel tells of a process; `pid` 0 is this process.  Raise OSError."""
         place = f"/proc/{pid or 'self'}"
         lines = (line.partition(":") for line in _text(f"{place}/status").splitlines())
         return Standing(
@@ -160,7 +160,8 @@ def start(request: dict[str, Any], sink: int, doors: list[int], run: Run) -> Sta
 
 
 def _holder(mine: socket.socket) -> int | None:
-    """Its number here, as the kernel tells it with what it writes; None when it ended first.  Raise Cold."""
+    """Return the holder's process id as seen here, which the kernel tells with what the holder writes; None when it
+    ended first.  Raise Cold when it is not ready in time."""
     ready, _, _ = select.select([mine], [], [], HOLDER_TIMEOUT_S)
     if not ready:
         raise Cold(f"the sandbox was not ready in {HOLDER_TIMEOUT_S:.0f} s")
@@ -287,7 +288,7 @@ def _told(environment: Mapping[str, str], words: Sequence[str]) -> None:
 
 
 def _limits(place: str) -> list[tuple[int, int]]:
-    """Those that each process has, in the order of their numbers."""
+    """Return the (soft, hard) limits that each process has, in the order of their numbers."""
     lines = _text(f"{place}/limits").splitlines()[1:]
     both = (line[_LIMITS_FROM:].split()[:2] for line in lines)
     soft_and_hard = [[resource.RLIM_INFINITY if word == "unlimited" else int(word) for word in pair] for pair in both]
@@ -301,7 +302,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _label(place: str) -> str:
-    """Of a security module, where there is one."""
+    """Return the label that a security module gives the process; empty where there is no such module."""
     try:
         return _text(f"{place}/attr/current")
     except OSError:

@@ -36,7 +36,7 @@ class Machines:
     """One project; each region is spoken to on its own."""
 
     def __init__(self, name: str, place: Place, now_s: Callable[[], float] = time.time) -> None:
-        """`name`: of the connection."""
+        """Prepare to use the project at `place`; `name` is the name of the connection."""
         self.name, self._place, self._now_s = name, place, now_s
         self._http = Http(place.verify)
         self._regions: dict[str, OpenStack] = {}

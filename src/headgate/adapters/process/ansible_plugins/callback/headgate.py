@@ -64,7 +64,7 @@ class CallbackModule(CallbackBase):
         self._display.display(text)
 
     def _happens(self, **event):
-        """Lines that would be too much are left out."""
+        """Append an event and its time to the file for events; leave out lines that would make it too large."""
         place = os.environ.get(EVENTS_VARIABLE)
         if place:
             now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -75,7 +75,7 @@ class CallbackModule(CallbackBase):
                     file.write(line)
 
     def _comes(self, result, **more):
-        """A result, for programs."""
+        """Write the result of a task as an event, for programs; hide the output if the task says no_log."""
         host, task, found = _parts(result)
         told = _public(found)
         if found.get("_ansible_no_log") or task.no_log:
@@ -185,12 +185,12 @@ class CallbackModule(CallbackBase):
 
 
 def _parts(result):
-    """Host name, task, result."""
+    """Return the host name, the task and the result."""
     return result._host.get_name(), result._task, result._result
 
 
 def _public(found):
-    """A result, and those of its items, without what a task was given: no task says that its arguments may be seen."""
+    """Return a result, and those of its items, without the task's arguments: no task says that they may be seen."""
     told = {name: value for name, value in found.items() if not name.startswith("_") and name != "invocation"}
     items = told.get("results")
     if isinstance(items, list):
@@ -199,14 +199,14 @@ def _public(found):
 
 
 def _without_python(host, found):
-    """Has a container no program for Ansible's modules?"""
+    """Return whether a task failed because its container has no program for Ansible's modules."""
     if found.get("rc") not in NOT_RUN or host not in os.environ.get(CONTAINERS_VARIABLE, "").split(","):
         return False
     return "interpreter" in str(found.get("msg")) or "python" in str(found.get("module_stderr"))
 
 
 def _confined():
-    """Can nobody here get other rights?"""
+    """Return whether nobody here can get other rights; False if that cannot be read."""
     try:
         with open("/proc/self/status") as file:
             return "NoNewPrivs:\t1" in file.read()
@@ -215,7 +215,8 @@ def _confined():
 
 
 def _rescued(task):
-    """Is it in a block that goes on when it fails?  What cannot be told counts as rescued: the end will tell."""
+    """Return whether the task is in a block that goes on when it fails.  A task that is not recognized in the rescue or
+    always section counts as rescued: the end of the playbook will tell."""
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         if getattr(parent, "rescue", None) and not any(_same(child, one) for one in (*parent.rescue, *parent.always)):
@@ -244,7 +245,7 @@ def _why(found):
 
 
 def _texts(task, found, *, failed):
-    """What a reader wants to see of a result, before the line that says how it ended."""
+    """Yield what a reader wants to see of a result, before the line that says how it ended."""
     if task.action in DEBUG and not failed:
         shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in OF_ANY_RESULT}
         if list(shown) == ["msg"]:
@@ -265,7 +266,7 @@ def _texts(task, found, *, failed):
 
 
 def _end(found):
-    """Exit status and time taken, of a command."""
+    """Return the end of a command's last line: its exit status unless that is 0, and the time it took."""
     status = f", exit status {found['rc']}" if found.get("rc") else ""
     took = found.get("delta") or ""
     if took.count(":") != 2:
