@@ -44,7 +44,7 @@ from headgate.gate.world import World
 
 
 def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]) -> State:
-    """The state once `event` is known; absorbed twice is as absorbed once."""
+    """Return the state once `event` is known; absorbed twice is as absorbed once.  Add to `asked` what follows."""
     match event:
         case TriggerEvent() if event.kind.ripples:
             return rippled(state, event, world, asked)
@@ -109,8 +109,11 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
 
 
 def _moved(state: State, update: Change, world: World, asked: list[Action]) -> State:
-    """A branch that somebody else moved: what rests on where it was starts anew, and with it what is behind.  Whether a
-    forge moved it that is asked to merge there, its answer says."""
+    """Return the state after somebody else moved a branch: items that rest on where it was start anew.
+
+    What is behind such an item starts anew with it.  A queue with an item that a forge is asked to merge into the
+    branch stays as it is: the forge's answer says who moved the branch.
+    """
     for queue in state.queues:
         if any(_merging(item, update, world) for item in queue.items):
             continue
@@ -134,14 +137,15 @@ def _moved(state: State, update: Change, world: World, asked: list[Action]) -> S
 
 
 def _merging(item: Item, update: Change, world: World) -> bool:
-    """Is a forge asked to merge the item into the branch?"""
+    """Return whether a forge is asked to merge the item into the branch that was updated."""
     if item.buildset is None or not item.buildset.landing or update.connection not in world.merging:
         return False
     return any((one.project, f"refs/heads/{one.branch}") == (update.project, update.ref) for one in item.left)
 
 
 def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool) -> bool:
-    """`old`: it was begun before the branch came to where it was then moved from."""
+    """Return whether the item rests on where the branch was; `old`: it was begun before the branch came to where it was
+    then moved from."""
     own = {(one.project, f"refs/heads/{one.branch}") for one in item.changes if one.is_change}
     on_it = (update.project, update.ref) in own
     if not on_it or buildset.landing or item.epilogue or buildset.state is None:
@@ -152,7 +156,7 @@ def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool)
 def _without_old_patchset(
     state: State, change: Change, world: World, asked: list[Action]
 ) -> tuple[State, tuple[Change, ...]]:
-    """And what was tested as one with it."""
+    """Return the state without an older patchset of the change, and the changes that were tested as one with it."""
     found = state.find(change.key)
     own = found[1].of(change.key) if found is not None else None
     known = world.standings.get(change.key)
@@ -173,9 +177,12 @@ def dequeued(
     *,
     withdrawn: bool = False,
 ) -> State:
-    """Without the live items of this change, in whichever patchset unless `commit` says which; builds under way are
-    cancelled.  What is being landed stays: the answer to that decides.  `why`: what people are told, whether or not
-    they know of it.  `withdrawn`: people of what was to land together with it do not know."""
+    """Return the state without the live items of this change; cancel their builds that are under way.
+
+    `commit`: take only this patchset out.  What is being landed stays: the answer to that decides.  `why`: what people
+    are told, whether or not they know of the item.  `withdrawn`: report what was to land together with the change as
+    failed, as its people do not know.
+    """
     for _, item in list(state.items()):
         landing, own = item.buildset is not None and item.buildset.landing, item.of(key)
         if item.live and own is not None and commit in ("", own.commit) and not landing:
@@ -192,7 +199,7 @@ def dequeued(
 
 
 def stopped(state: State, work: CancelBuild, world: World, asked: list[Action]) -> State:
-    """The state once somebody stopped a build: it is cancelled, and its job did not pass."""
+    """Return the state once somebody stopped a build: it is cancelled, and its job did not pass."""
     found = running(state, work.build)
     if found is None:
         return state
@@ -219,7 +226,8 @@ def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, asked
 
 
 def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
-    """A conflict of a live item ahead is its own affair; of one that is there for our sake it is ours."""
+    """Return the buildset with the merger's answer.  A conflict of a live item ahead only blocks it; any other, also of
+    an item that is there for its sake, is its own."""
     if buildset.merge is not Phase.RUNNING:
         return buildset
     if answer.ok:

@@ -48,7 +48,7 @@ class Room:
         return cls(Counter(queue.name for queue in state.queues if queue.dynamic and _begun(queue)))
 
     def admits(self, queue: Queue) -> bool:
-        """Is the queue's change worked on, or may it be?  Then it takes its place."""
+        """Return whether the queue's change is worked on or may be; if it is yet to begin, take a place for it."""
         if not queue.dynamic or _begun(queue):
             return True
         if self.taken[queue.name] >= WORKED_ON_MAX:
@@ -62,7 +62,7 @@ def _begun(queue: Queue) -> bool:
 
 
 def unfinished(asked: list[Action]) -> bool:
-    """May more have to leave than did?"""
+    """Return whether more items may have to leave: as many left as may leave in one turn."""
     return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
 
 
@@ -88,7 +88,7 @@ def settle(state: State, world: World, asked: list[Action], settled_before: Stat
 
 
 def _alone_and_begun(queue: Queue) -> bool:
-    """Does only a result, or a fact of the world, move the queue on, whatever happens to the others?"""
+    """Return whether only a result, or a fact of the world, moves the queue on, whatever happens to the others."""
     if not queue.dynamic or len(queue.items) != 1:
         return False
     buildset = queue.items[0].buildset
@@ -97,7 +97,7 @@ def _alone_and_begun(queue: Queue) -> bool:
 
 
 def _waits_for_room(queue: Queue, room: Room) -> bool:
-    """Does it wait for others to leave, as it did before?"""
+    """Return whether the queue's change, tested alone and not begun, still waits for others to leave."""
     if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
         return False
     return room.taken[queue.name] >= WORKED_ON_MAX and _alone(queue.items[0])
@@ -106,7 +106,8 @@ def _waits_for_room(queue: Queue, room: Room) -> bool:
 def settle_queue(
     queue: Queue, permits: Permits, room: Room, world: World, asked: list[Action], looked_at: list[str]
 ) -> Queue:
-    """`looked_at`: the ids of items, as far as it came."""
+    """Return the queue after all that can be done in it now; add to `asked` what that takes, and to `looked_at` the ids
+    of items as they are looked at."""
     queue, circular = _renewed(queue, world, asked)
     base, kept = Base(keys=set(queue.landed_keys), unfollowed=_unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
@@ -144,12 +145,13 @@ def settle_queue(
 
 
 def _asked_again(item: Item) -> bool:
-    """May it still leave?  The answer to a landing is awaited."""
+    """Return whether the item may still leave: it is live, runs no epilogue, and awaits no answer to a landing."""
     return item.live and not item.epilogue and not (item.buildset is not None and item.buildset.landing)
 
 
 def _as_known(item: Item, world: World) -> Item:
-    """What a patchset needs may become known later: another change is proposed, or a branch made."""
+    """Return the item with its patchsets' needs as they are known now: a change they need may have been proposed, or a
+    branch made."""
     known = tuple(_change_as_known(change, world) for change in item.changes)
     return item if known == item.changes else replace(item, change=known[0], others=known[1:])
 
@@ -163,7 +165,7 @@ def _change_as_known(change: Change, world: World) -> Change:
 
 
 def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unready | None]:
-    """A change that is tested alone, on what it needs as that is now; and what keeps it from being so."""
+    """Return the queue of a change tested alone, behind what it needs now; and what prevents that, or None."""
     if not queue.dynamic or world.dependent or world.pipeline.ignore_dependencies or not queue.items:
         return queue, None
     *before, item = queue.items
@@ -188,7 +190,7 @@ def _renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Un
 
 
 def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:
-    """The groups, by the names of what is in them."""
+    """Return the groups as the keys and commits of the changes in them."""
     return [tuple((change.key, change.commit) for change in group) for group in groups]
 
 
@@ -207,7 +209,7 @@ def _look(
     world: World,
     asked: list[Action],
 ) -> Item:
-    """The item after everything that can be done for it on this base."""
+    """Return the item after everything that can be done for it on this base."""
     buildset = item.buildset
     stays = buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed)
     if stays and not item.earlier and _alone(item):
@@ -233,22 +235,22 @@ def _look(
 
 
 def _alone(item: Item) -> bool:
-    """Needs it no other change?"""
+    """Return whether the item has no trouble and needs no other change."""
     return not (item.trouble or any(change.needs for change in item.changes))
 
 
 def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
-    """Was it started on what we believe in now?  What landed since is no change of base."""
+    """Return whether the buildset was started on what we believe in now; what landed since is no change of base."""
     return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
 
 
 def _unblocked(buildset: BuildSet, base: Base) -> bool:
-    """Is the change that kept it from merging no longer beneath it?"""
+    """Return whether the change that kept the buildset from merging is no longer beneath it."""
     return buildset.merge is Phase.BLOCKED and all(item.id != buildset.blame for item in base.chain)
 
 
 def _finished(item: Item, base: Base) -> bool:
-    """At the head, with nothing more to learn?"""
+    """Return whether the item is at the head and has nothing more to learn; not while it is being landed."""
     if base.live or not item.live:
         return False
     if item.trouble:
@@ -262,7 +264,7 @@ def _lands(item: Item, world: World) -> bool:
 
 
 def _held_back(item: Item, world: World) -> Item:
-    """It passed, but a disabled pipeline lands nothing."""
+    """Return an item that passed with the reason why it does not land: the pipeline is disabled."""
     assert item.buildset is not None, "what lands was tested"
     why = (
         "the pipeline is disabled after too many failures in a row; it lands changes again once its configuration "
@@ -288,7 +290,7 @@ def _told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Ac
 
 
 def _believe(item: Item, base: Base, permits: Permits) -> None:
-    """Those behind bet that this one lands, unless it is failing."""
+    """Add the item to the base of those behind: they bet that it lands, unless it is failing."""
     base.keys.update(item.keys)
     base.live += item.live
     if item.failing:
@@ -308,7 +310,8 @@ def _unfollowed(queue: Queue, world: World) -> Mapping[str, Unfollowed]:
 
 
 def _tidy(queue: Queue, kept: list[Item], world: World) -> Queue:
-    """Items that were there for another's sake go with it; landed buildsets nobody rests on are forgotten."""
+    """Return the queue with the items kept, without those at the end that were there for another's sake, and without
+    landed buildsets that nobody rests on."""
     while kept and not kept[-1].live:
         kept.pop()
     used = {item.buildset.ahead for item in kept if item.buildset is not None}

@@ -62,7 +62,8 @@ def _settled(item: Item, build: Build) -> str:
 
 
 def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
-    """Without this build, those that depend on it, and those that were stopped because a job failed."""
+    """Return the buildset without this build, those that depend on it, and those stopped because a job failed; all of
+    them are to run once more."""
     gone = {build.job, *dependents(buildset, build.job)}
     gone |= {one.job for one in buildset.builds.values() if one.error == FAIL_FAST}
     due = {job: buildset.builds[job].attempt + 1 for job in gone if job in buildset.builds}
@@ -71,8 +72,11 @@ def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
 
 
 def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> State:
-    """The named changes at the heads of their queues, in this order, each behind what it needs; what they displace
-    starts anew behind them.  Nothing overtakes what is being landed."""
+    """Return the state with the named changes at the heads of their queues, each behind what it needs.
+
+    They keep the order in which they are named; what they displace starts anew behind them.  Nothing overtakes what is
+    being landed.
+    """
     for queue in state.queues:
         if queue.dynamic:
             continue  # there is nobody else in it
@@ -99,13 +103,13 @@ def promoted(state: State, work: Promote, world: World, asked: list[Action]) -> 
 
 
 def _exempted(item: Item, keys: Sequence[str]) -> Item:
-    """Those of its changes that are named."""
+    """Return the item with those of its changes that are named exempt from the requirements."""
     spared = tuple(key for key in item.keys if key in keys or (item.exempt and key in item.spared))
     return replace(item, exempt=True, spared=spared if item.others else ())
 
 
 def unmoved(work: Managed, before: State, after: State, world: World) -> str:
-    """Why what was asked by hand changed nothing, `after` being right after it was absorbed; empty when it did."""
+    """Return why what was asked by hand changed nothing, or "" if it did; `after` is the state once it was absorbed."""
     match work:
         case Enqueue(change=change):
             commit = "" if change.is_change else change.commit
@@ -143,13 +147,13 @@ def unmoved(work: Managed, before: State, after: State, world: World) -> str:
 
 
 def has(state: State, key: str, commit: str = "", event: str = "") -> bool:
-    """Is the change or ref with this key here; where `commit` or `event` say so, as that, or enqueued by that?"""
+    """Return whether a live item has the change or ref `key`, at `commit` and enqueued by `event` if given."""
     own = (item.of(key) for _, item in state.items() if item.live and event in ("", item.event))
     return any(change is not None and commit in ("", change.commit) for change in own)
 
 
 def kept_back(work: Promote, key: str, state: State, world: World) -> str:
-    """Why a change is not moved to the head, where it lands first: it no longer meets the requirements."""
+    """Return why a change is not moved to the head, as it no longer meets the requirements to land; "" if it may."""
     found = state.find(key)
     if found is None or work.unapproved or not guarded(world.pipeline):
         return ""

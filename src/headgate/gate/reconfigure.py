@@ -19,8 +19,11 @@ from headgate.gate.world import World
 
 
 def reconfigured(state: State, world: World, asked: list[Action]) -> State:
-    """Items whose project takes no part any more leave, and those that have another queue now move there; those not yet
-    tested are frozen by the new layout; windows follow it."""
+    """Return the state under the new configuration; add to `asked` what follows from it.
+
+    Items whose project takes no part any more leave, and those that have another queue now move there.  Items not yet
+    tested are frozen by the new layout; windows follow it.
+    """
     for queue in state.queues:
         for item in queue.items:
             out = [one for one in item.changes if not takes_part(one, world)]
@@ -38,12 +41,13 @@ def reconfigured(state: State, world: World, asked: list[Action]) -> State:
 
 
 def _lands(item: Item) -> bool:
-    """Is the answer to its landing awaited?"""
+    """Return whether the answer to the item's landing is awaited."""
     return item.buildset is not None and item.buildset.landing
 
 
 def _resized(size: int, window: Window) -> int:
-    """What became of a window counts on, within the new bounds; one that never moves has the size that is given."""
+    """Return the size of a window under new settings: the size it has grown or shrunk to, within the new bounds; the
+    given size if it never moves."""
     moves = (window.increase_type, window.increase_factor, window.decrease_type, window.decrease_factor)
     if 0 in (size, window.size) or moves == ("exponential", 1, "exponential", 1):
         return window.size
@@ -51,12 +55,12 @@ def _resized(size: int, window: Window) -> int:
 
 
 def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
-    """Has it nothing left to be in the pipeline for, where the changes `out` take no part any more?"""
+    """Return whether the item is no longer wanted in the pipeline, as the changes `out` take no part any more."""
     return bool(out) and (world.dependent or len(out) == len(item.changes))
 
 
 def _closes_itself(change: Change, world: World) -> bool:
-    """Is there another reason for it to leave, which is the one to be told?"""
+    """Return whether the change leaves for another reason, which is the one to be told."""
     own = world.standings.get(change.key)
     return own is not None and not own.open and not own.landed and bool(own.reason)
 
@@ -65,8 +69,10 @@ def _closes_itself(change: Change, world: World) -> bool:
 
 
 def _moved(state: State, world: World, asked: list[Action]) -> State:
-    """Each item in the queue that it has now, behind whoever was there, in the order in which they stood.  Its builds
-    are those of before as long as what is ahead of it is: whoever decides next looks."""
+    """Return the state with each item in the queue that it has now, behind whoever was there, in the order they stood.
+
+    An item keeps its builds as long as what is ahead of it stays the same: whoever decides next looks.
+    """
     names = {item.id: _names(item, world) for queue in state.queues if not queue.dynamic for item in queue.items}
     for queue in state.queues:
         for item in queue.items:
@@ -90,12 +96,12 @@ def _moved(state: State, world: World, asked: list[Action]) -> State:
 
 
 def _names(item: Item, world: World) -> tuple[str, ...]:
-    """Of the queues that its changes have now."""
+    """Return the names of the queues that the item's changes have now."""
     return tuple(dict.fromkeys(queue_name(change, world) for change in (item.left or item.changes)))
 
 
 def _joined(name: str, parts: list[tuple[Queue, list[Item]]], world: World) -> Queue:
-    """One queue of what came from several; nothing overtakes what is being landed."""
+    """Return one queue made of what came from several; nothing overtakes what is being landed."""
     parts = sorted(parts, key=lambda part: part[0].name != name)
     first, queues = parts[0][0], [queue for queue, _ in parts]
     items = [item for _, own in parts for item in own]
@@ -123,7 +129,8 @@ def _together(of: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _without_needs(state: State, world: World) -> State:
-    """With a note of those whose need has another queue now: they leave, and come in again once it has landed."""
+    """Return the state with a note of changes whose need has another queue now: they leave, and come in again once it
+    has landed."""
     where = {key: queue.id for queue, item in state.items() if not queue.dynamic for key in item.keys}
     for queue, item in list(state.items()):
         for change in item.left if not queue.dynamic else ():

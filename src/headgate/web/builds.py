@@ -187,7 +187,7 @@ class Builds:
         )
 
     async def _live_sets(self) -> list[PastBuildset]:
-        """As `_live`, of buildsets."""
+        """Return the buildsets in the queues, and those on their way to the history, latest first."""
         status, found = self.site.status, dict[str, PastBuildset]()
         for pipeline in self.site.tenant(self.tenant).layouts.landed.pipelines:
             for _, item in status.state(self.tenant, pipeline).state.items():

@@ -123,17 +123,17 @@ _DAMAGED = re.compile(
 
 
 def is_damage(error: GitError) -> bool:
-    """Does it fail for what the objects are that it works on?"""
+    """Return whether git failed because of the objects it worked on: they are damaged, missing or of the wrong type."""
     return _DAMAGED.search(error.said) is not None and not is_of_this_machine(error)
 
 
 def is_want_of_memory(error: GitError) -> bool:
-    """Did it need more than its limit?  A machine that has none left kills instead."""
+    """Return whether git needed more memory than its limit; a machine that has none left kills it instead."""
     return re.search(r"cannot allocate memory|out of memory", error.said, re.IGNORECASE) is not None
 
 
 def is_of_this_machine(error: GitError) -> bool:
-    """Does it fail for what this machine lacks, whatever it works on?"""
+    """Return whether git failed for something this machine lacks, such as disk space, whatever it worked on."""
     return _OF_THIS_MACHINE.search(error.said) is not None
 
 
@@ -194,10 +194,11 @@ async def git(
     limits: Limits = _LIMITS,
     config: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str]:
-    """Exit status and standard output.  Raises GitError for a status not in `ok`, TooLong beyond the limits.
+    """Run git and return its exit status and standard output.
 
-    `remote`: another repository is talked to, as the user would; RemoteError when that fails, OverTime if it takes too
-    long.  `config`: settings of git for this command alone, which may be secret.
+    Raise GitError for a status not in `ok`, TooLong beyond the limits.  `remote`: another repository is talked to, as
+    the user would; raise RemoteError when that fails, OverTime if it takes too long.  `config`: settings of git for
+    this command alone, which may be secret.
     """
     where = () if at is None else ("-C", str(at))
     process = await asyncio.create_subprocess_exec(
@@ -244,7 +245,7 @@ def told(said: str) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Asked first, as a git that is killed leaves its lock files behind; with whatever it has started."""
+    """End git and all it has started; ask first, as a git that is killed leaves its lock files behind."""
     runs = process.returncode is None
     try:
         if runs:

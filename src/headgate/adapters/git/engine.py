@@ -70,7 +70,7 @@ class GitEngine:
     """Does git work in bare copies under `root`; safe to use for many pieces of work at once."""
 
     def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
-        """`who` makes the commits; it must be the same in every process, as it is part of their ids."""
+        """Set up the engine; `who` makes the commits; it must be the same in every process, as part of their ids."""
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
         self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
@@ -171,7 +171,7 @@ class GitEngine:
         return await known(there, heads, bases)
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
-        """The branches of the project, which are here then, as the changes of the chain are if they can be had."""
+        """Fetch the project's branches, and what can be had of the chain's changes; return branch ref -> commit."""
         mirror = self.mirror(project, connection)
         heads = await mirror.remote.heads()
         changes = {item.ref: item.commit for item in chain if item.project == project}
@@ -184,7 +184,7 @@ class GitEngine:
     async def _merge_one(
         self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
     ) -> str:
-        """Why that is impossible; empty when it was merged.  Raises GitError, OSError."""
+        """Merge the item into its branch; return "", or why that is impossible.  Raise GitError, OSError."""
         here = merged.setdefault(item.project, {})
         head = here.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
         if head is None:
@@ -252,7 +252,8 @@ class GitEngine:
     async def _bases(
         self, state: RepoState, parts: Sequence[Landing]
     ) -> tuple[MirrorRepository | None, dict[str, str]]:
-        """branch -> where it must be for these to land in their repository; None: they have landed."""
+        """Return the repository of these parts, None if all have landed, and branch -> commit it must be at for its
+        part to land; "" if the part has landed or the branch has moved."""
         change = parts[0].change
         mirror = self.mirror(change.project, change.connection)
         branches = {f"refs/heads/{part.change.branch}": part.commit for part in parts}
@@ -323,7 +324,7 @@ class GitEngine:
         return next(found, "")
 
     async def _refs(self, state: RepoState, project: str, speculative: bool) -> dict[str, str]:
-        """Branches as they are to be tested; `origin/…` as they were before the item's own change."""
+        """Return ref -> commit: branches as they are to be tested, `origin/…` as before the item's own change."""
         heads = await self._heads(state, project)
         refs = {f"refs/remotes/origin/{r.removeprefix(HEADS)}": c for r, c in heads.items() if r.startswith(HEADS)}
         own = {(one.project, one.branch) for one in state.chain if one.item == state.chain[-1].item}
@@ -335,7 +336,7 @@ class GitEngine:
         return {**refs, **heads}
 
     async def _heads(self, state: RepoState, project: str) -> Mapping[str, str]:
-        """As the state says.  A project it does not name is looked at once, for all builds on this state."""
+        """Return the heads in the state; look a project it does not name up once, for all builds on this state."""
         if project in state.heads:
             return state.heads[project]
         key = (id(state), project)
@@ -377,8 +378,8 @@ async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
 
 
 async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
-    """Is `commit` here, which a head names or was made?  The heads are, too, where that is possible.  Raises GitError,
-    OSError."""
+    """Fetch the heads where possible; return whether `commit`, which a head names or which was made here, is in the
+    mirror then.  Raise GitError, OSError."""
     try:
         await mirror.bring(heads)
     except RemoteError:

@@ -221,8 +221,8 @@ class _Looking:
                 pass  # looked at again all the same
 
     async def _clear(self, one: _Followed, wait_s: float | None) -> float | None:
-        """What was asked for is on its way, and the refs that asked go; those of a server that does not let them go ask
-        no more.  When to look again."""
+        """Remove the refs that asked for what is now on its way; return the seconds until the next look, None for no
+        limit.  Refs that the server does not let go stay, and ask no more."""
         try:
             mirror = self._engine.mirror(one.project, self._connection.name)
             one.kept = await remove(mirror, one.answered)
@@ -235,7 +235,8 @@ class _Looking:
         return wait_s
 
     async def _tell_orphans(self, one: _Followed, wait_s: float | None) -> float | None:
-        """Who approved what nobody has proposed finds a note on the commit.  When to look again."""
+        """Leave a note on commits that are approved but were never proposed.  Return the seconds until the next look,
+        None for no limit."""
         mirror = self._engine.mirror(one.project, self._connection.name)
         for ref, commit in list(one.orphans.items())[:ORPHANS_MAX]:
             del one.orphans[ref]

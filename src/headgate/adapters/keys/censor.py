@@ -19,7 +19,8 @@ REDACTED = "[redacted]"
 
 
 def _forms(text: str) -> Iterator[str]:
-    """The ways in which programs show a text: as it is, in JSON, in addresses, in hexadecimal, in base64."""
+    """Yield the forms in which programs show a text: as it is, in JSON, in Python, in addresses, in hexadecimal and in
+    base64; only the last two for a text of several lines."""
     plain = text.encode("utf-8", "surrogateescape")
     if "\n" not in text:
         yield from (text, json.dumps(text)[1:-1], repr(text)[1:-1])
@@ -54,7 +55,7 @@ class Censor:
 
     @property
     def size_max_bytes(self) -> int:
-        """Of the longest form that is looked for."""
+        """Return the size of the longest form that is looked for; 0 if there is none."""
         return max((len(text.encode()) for text in self._texts), default=0)
 
     def learn(self, texts: Iterable[str]) -> None:
@@ -77,7 +78,7 @@ class Censor:
         return cleared
 
     def value(self, value: Any) -> Any:  # JSON
-        """Names, too: a mapping may have a secret as a key."""
+        """Return the JSON value without secrets, in names too: a mapping may have a secret as a key."""
         if self._known is None:
             return value
         if isinstance(value, str):

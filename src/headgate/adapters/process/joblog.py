@@ -33,12 +33,12 @@ class JobLog:
         """Told every line of output, also when the log is full; what it answers is written."""
 
     def say(self, text: str) -> None:
-        """A line of our own; written even when the log is full."""
+        """Write a text of our own, line by line, even when the log is full."""
         self._flush()
         self._file.write(_stamped([self.censor.line(line.encode()) for line in text.splitlines()] or [b""]))
 
     def write(self, chunk: bytes) -> None:
-        """Output of a job, in any pieces."""
+        """Write a piece of a job's output; pieces may end anywhere, also within a line."""
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         while len(self._rest) > LINE_SIZE_MAX_BYTES + self.censor.size_max_bytes:
@@ -90,7 +90,7 @@ def _stamped(lines: list[bytes]) -> bytes:
 
 
 def _clean(line: bytes) -> str:
-    """As a terminal would show it, in its colours; what cannot be shown is escaped."""
+    """Return a line as a terminal would show it, in its colours, with what cannot be shown escaped."""
     text = line.rstrip(b"\r").decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text

@@ -113,7 +113,7 @@ def _answer(
 
 
 def _collected(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # any annotation
-    """In words, with the shapes it speaks of added to `shapes`; empty for nothing in particular."""
+    """Return a type in words, or "" if it says nothing in particular; add the shapes it mentions to `shapes`."""
     if hint is None or hint is type(None):
         return ""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -155,6 +155,6 @@ _FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)',
 
 
 def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """Field -> the text below it."""
+    """Return field -> the text below it, for the fields that have one."""
     found = _FIELD.findall(inspect.getsource(shape))
     return {name: " ".join(text.strip().strip('"').split()) for name, text in found if text}

@@ -26,7 +26,7 @@ class Trial:
     """Run the tests of all repositories on the heads of their branches, with changes merged into them."""
 
     def __init__(self, root: Path, clone: Callable[[str], Path]) -> None:
-        """`clone` returns what to clone for a project; the clones lie below `root` until the tests have run."""
+        """Set up the trial: `clone` returns what to clone for a project; clones are below `root` while tests run."""
         self._root, self._clone = root, clone
 
     def failures(self, *changes: Merged) -> Sequence[str]:

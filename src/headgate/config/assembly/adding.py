@@ -44,7 +44,7 @@ class Admission:
         return ("project", target.project if target else "")
 
     def verdict(self, stanza: Stanza, known: Sequence[Stanza]) -> Verdict:
-        """`known` are those admitted to the same key before."""
+        """Judge whether a stanza is admitted; `known` are those admitted to the same key before."""
         warnings: list[Wrong] = []
         made: Pipeline | None = None
         try:
@@ -62,7 +62,8 @@ class Admission:
         return Verdict(admitted, told, made)
 
     def _admit(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
-        """False: silently left out, as another says the same.  Raises Wrong."""
+        """Return whether a stanza is admitted; False: it is silently left out, as another takes its place.  Raise Wrong
+        if it is refused."""
         match stanza.kind:
             case "job":
                 return self._job(stanza, known)
@@ -83,7 +84,8 @@ class Admission:
         return pipeline(stanza.body, self._tenant, warnings)
 
     def _single(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
-        """The first of a name counts."""
+        """Return whether a stanza is the first of its name; False: it says the same once more on another branch.  Raise
+        Wrong if it conflicts with the first, or has the name of a global semaphore."""
         kind, body = stanza.kind, stanza.body
         if kind == "semaphore" and stanza.name in self._tenant.semaphores:
             raise Wrong(f"the semaphore {stanza.name} is a global one; choose another name", body.at("name"), MEANING)
@@ -136,7 +138,7 @@ class Admission:
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
 
     def _check_attributes(self, body: Table) -> None:
-        """What the tenant forbids a job, wherever it is said.  Raises Wrong."""
+        """Raise Wrong if attributes of a job, wherever they are given, exceed what the tenant allows."""
         limit_s = self._tenant.max_job_timeout_s
         for key in TIMEOUTS:
             if 0 <= limit_s < body.get(key, 0):
@@ -205,7 +207,7 @@ class Admission:
         return True
 
     def _sections(self, stanza: Stanza) -> None:
-        """What is said of jobs in sections keeps to the tenant's limits."""
+        """Raise Wrong if attributes of jobs in the sections exceed what the tenant allows."""
         for _, section in stanza.sections():
             for job in as_list(section.get("jobs")):
                 if isinstance(job, Table):

@@ -54,7 +54,7 @@ class Question:
 
 
 def freeze(layout: Layout, asked: Question) -> FrozenGraph:
-    """Errors make it a configuration error: then there are no jobs."""
+    """Return the frozen jobs that `asked` selects; with any error, return a configuration error and no jobs."""
     try:
         return _frozen(layout, _Freezer(layout, asked), asked)
     except Undecided as undecided:
@@ -117,7 +117,7 @@ class _Freezer:
         self._ahead: _Freezer | None = None
 
     def candidate(self, name: str) -> Candidate | None:
-        """None: the job is not in the graph.  Raises Refused."""
+        """Return the job as a candidate for the graph, or None if it is not in the graph.  Raise Refused, Undecided."""
         fitting = self._fitting(name)
         mix = self._mix(name, fitting)
         if mix is None:
@@ -138,13 +138,13 @@ class _Freezer:
         return [e for e in entries if self._asked.target.matches(e.attributes.get("branches"))]
 
     def _mix(self, name: str, fitting: list[Entry]) -> Mix | None:
-        """The job with all its variants applied; None when none of them do."""
+        """Return the job with all its variants applied, or None if none of them apply.  Raise Refused."""
         variants = collect(self._layout, name, fitting, self._asked.target) if fitting else []
         steps = list(mixed(self._layout, name, variants, self._variables, fitting))
         return steps[-1][0] if steps else None
 
     def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[Entry]) -> ConfigError | None:
-        """The first reason why the job may not be run here."""
+        """Return the first reason why the job may not be run here, or None if it may."""
         layout, asked, name = self._layout, self._asked, job.name
         entry = fitting[0]
         pipeline = layout.pipelines.get(asked.pipeline)
@@ -184,7 +184,7 @@ class _Freezer:
     # --- files
 
     def _is_optional(self, mix: Mix, job: FrozenJob) -> bool:
-        """The files of the change do not ask for the job, nor does what it changes of the configuration."""
+        """Return whether neither the change's files nor what it changes of the configuration ask for the job."""
         files = self._asked.files
         if not files or _files_match(mix, files):
             return False
@@ -200,7 +200,7 @@ class _Freezer:
         return not own.isdisjoint(files) or self._differs_ahead(job)
 
     def _differs_ahead(self, job: FrozenJob) -> bool:
-        """Without the change, the job is another one or there is none."""
+        """Return whether the job differs, or is missing, without the change; False if that alters no configuration."""
         if self._asked.ahead is None:
             return False
         if self._ahead is None:
@@ -237,7 +237,7 @@ def mixed(
 
 
 def _essence(job: FrozenJob) -> FrozenJob:
-    """Without what is there for people only."""
+    """Return the job without what is there for people only."""
     return replace(job, inheritance=(), description="")
 
 

@@ -58,7 +58,7 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     """claimed | ready | cleaning"""
 
     def now(self, state: str, host_key: str = "") -> NodeClaim:
-        """With the key it is known by, if it was learned."""
+        """Return the claim in another state; add a `host_key` that was learned unless its reach has one."""
         known = {HOST_KEY: host_key} if host_key else {}
         return replace(self, state=state, reach={**known, **self.reach})
 

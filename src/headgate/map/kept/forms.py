@@ -60,7 +60,7 @@ class Form(Generic[V]):
             yield from rest
 
     def record(self, value: V) -> Any:
-        """What is to be written of it."""
+        """Return the record of a value, as it is to be written."""
         return self.type(**self._members(value))
 
     def _members(self, value: V) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Form(Generic[V]):
         return found
 
     def value(self, record: Any, **rest: Any) -> V:
-        """The value again.  `rest`: what the record does not have, but names."""
+        """Return the value of a record; `rest`: the members that the record does not have, but names."""
         return self.of(**{name: getattr(record, name) for name in self._plain}, **rest)
 
 

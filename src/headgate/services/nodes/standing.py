@@ -54,7 +54,8 @@ class Standing:
 
 
 def standing(map: Map, mirror: Mirror, now_ms: int) -> Standing:
-    """What cannot be read is as if it were not there; the map's check tells of it."""
+    """Return the requests, claims and answers as they are now.  What cannot be read is as if it were not there; the
+    map's check tells of it."""
     requests = {}
     for entry in mirror.under(map.nodes.requests.path):
         request = _read(Address(entry.path, NodeRequest), entry)

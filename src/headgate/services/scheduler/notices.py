@@ -54,7 +54,7 @@ _BEGUN = ("pending", "queued", "in_progress")
 
 
 def batched(told: Sequence[T]) -> Iterator[Sequence[T]]:
-    """In parts that fit into a record each, however much happens in one turn."""
+    """Yield what is told in parts that fit into a record each, however much happens in one turn."""
     for start in range(0, len(told), TOLD_MAX):
         yield told[start : start + TOLD_MAX]
 
@@ -68,11 +68,14 @@ def notices(
     now_ms: int,
     log_url: Callable[[str, str], str] = lambda tenant, build: "",
 ) -> list[Notice]:
-    """In the order of the queues: enqueued, reset, builds finished; then the ends of items.  Of jobs that run once a
-    change has left, their builds alone.  `log_url`: where the logs of a tenant's build are."""
+    """Return what happened in a turn: items enqueued, reset, builds finished; then the ends of items.
+
+    The notices are in the order of the queues.  Of jobs that run once a change has left, only their builds are told.
+    `log_url`: where the logs of a tenant's build are.
+    """
 
     def about(kind: str, item: Item, what: str) -> Iterator[Notice]:
-        """Of each of its changes."""
+        """Yield a notice for each change of the item."""
         for change in item.whole:
             own = what if change == item.change else f"{what} {change.key}"
             told = notice(kind, own, tenant, pipeline, change, item.id, now_ms)
@@ -105,14 +108,15 @@ def notices(
 
 
 def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | None]:
-    """Item -> what it was.  One that gave way to promoted ones is another item, of the same event."""
+    """Return a function from an item to what it was before, or None; one that gave way to promoted ones is another
+    item, of the same change and event."""
     known = {item.id: item for _, item in before.items()}
     moved = {(item.change.key, item.event): item for id, item in known.items() if id not in now}
     return lambda item: known.get(item.id) or moved.get((item.change.key, item.event))
 
 
 def _builds(was: Item | None, item: Item, about: Mapping[Change, Notice]) -> Iterator[Notice]:
-    """Those that ended since."""
+    """Yield a notice for each build of the item that has ended since it was `was`."""
     if item.buildset is None:
         return
     jobs = {job.id: job for job in item.buildset.jobs}
@@ -152,8 +156,10 @@ def reports(
     tenant: Tenant,
     all_pipelines: Collection[Pipeline] = (),
 ) -> Iterator[tuple[str, Posting]]:
-    """Connection and what it is told, in order: one report for each reporter that the pipeline names.  A forge is told
-    of its own changes; others wherever the change comes from.  `all_pipelines`: of the tenant."""
+    """Yield each connection and what it is told, in order: one report for each reporter that the pipeline names.
+
+    A forge is told of its own changes; other connections of all changes.  `all_pipelines`: those of the tenant.
+    """
     pipeline, forges = world.pipeline, set(world.pipeline.drivers)
     if not pipeline.posts and not forges:
         return
@@ -232,8 +238,8 @@ def outboxes(context: Context, world: World) -> Outboxes:
 
 
 def _concerns(name: str, change: Change, said: _Said, tenant: Tenant) -> bool:
-    """Is a forge told of this change?  It is its own, or of another connection to the same one; what the forge merges
-    it was told of before that."""
+    """Return whether a forge is told of a change: its own, unless it was told before, as of what it merges itself; or
+    one of another connection to the same forge."""
     if name == change.connection:
         return change.connection not in said.told
     host = tenant.hosts.get(name, "")
@@ -242,7 +248,7 @@ def _concerns(name: str, change: Change, said: _Said, tenant: Tenant) -> bool:
 
 
 def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
-    """What the pipeline says to a reporter; of the inventory all of it in one, as JSON."""
+    """Return the options that the pipeline gives a reporter; for the inventory, all of them in one, as JSON."""
     if driver == "inventory":
         lists = {key: as_list(value) for key, value in how.items() if key != "set"}
         return {"wanted": msgspec.json.encode({**lists, "set": how.get("set", {})}).decode()}
@@ -307,7 +313,7 @@ def _report(
 
 
 def _comments(buildset: BuildSet) -> dict[str, tuple[Comment, ...]]:
-    """Of all jobs together."""
+    """Return file -> the comments that all jobs left on it."""
     found: dict[str, tuple[Comment, ...]] = {}
     for build in buildset.builds.values():
         for path, comments in (build.returned.file_comments or {}).items():
@@ -333,7 +339,7 @@ def _told(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
 
 
 def tell_of(asked: list[Action], after: State) -> None:
-    """What people look for in the log: what is tested, and tested anew; what lands; what came of every item."""
+    """Log what people look for: what is tested, and tested anew; what lands; how every item ended."""
     of = (
         {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
         if any(isinstance(action, Merge | Land) for action in asked)

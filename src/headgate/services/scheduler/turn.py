@@ -51,7 +51,7 @@ class Piece:
 
     @property
     def fits(self) -> bool:
-        """Into any commit at all, with its guards."""
+        """Return whether it fits into any commit at all, with its guards."""
         size_bytes = sum(len(op.path) + len(op.value) for op in self.ops if isinstance(op, Put))
         return max(len(self.ops), len(self.checks)) <= COMMIT_OPS_MAX and size_bytes < COMMIT_SIZE_MAX_BYTES
 
@@ -84,8 +84,11 @@ class Turn:
         ends: Sequence[Piece],
         reported: Sequence[Piece] = (),
     ) -> list[Piece]:
-        """What to commit, in order.  `ends`: of the events, and what is published of it all; `reported`: what people
-        wait for, told before an item is gone, as it can be told again."""
+        """Return what to commit, in order.
+
+        `ends`: what ends the events, and what is published of the turn.  `reported`: what people wait for, told before
+        an item is gone, as it can be told again.
+        """
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
         asked = _lasting(asked)
         diff = writes(place, before, after)
@@ -128,7 +131,7 @@ class Turn:
         return [piece for piece in out if piece.ops]
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
-        """A build's record, and with it the request that makes it true."""
+        """Return a build's record and, if it is to run, the request that makes it true."""
         if action is None or cancelled:
             return record
         spec = action.spec
@@ -147,7 +150,7 @@ class Turn:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
     def _landing(self, action: Land, item: Item | None) -> list[Op]:
-        """What has an item is cancelled when nobody waits for it; what is to land is not."""
+        """Return what asks for a landing; unlike a request of an item, it is not cancelled when nobody waits for it."""
         connection, id = action.work.change.connection, item.id if item is not None else ""
         how = self.outboxes.lands.get(connection)
         if not how:
@@ -209,7 +212,7 @@ class Turn:
                 assert_never(action)
 
     def _ended(self, action: Record, past: Bygone) -> Piece:
-        """The history of an item, and of what has landed with it that it has."""
+        """Return what records the end of an item and, if it landed, the landing of all its changes."""
         item = action.item
         ended = self._with_people(past.ended(item, action.result, action.message), item.change)
         piece = Piece(self.map.history.stream.append(ended))
@@ -222,7 +225,7 @@ class Turn:
         return piece
 
     def _landed(self, change: Change, piece: Piece) -> Piece:
-        """The piece, in which it is known as well that the change has landed."""
+        """Add to the piece that the change has landed, and return it."""
         known = shown(self.map, self.mirror, change)
         standing = Standing(change, open=False, approved=change.commit, landed=True)
         standing = replace(standing, untold=known is None or known.open or known.untold)
@@ -233,14 +236,14 @@ class Turn:
         return piece
 
     def _with_people(self, ended: Finished, change: Change) -> Finished:
-        """With those who have to do with the patchset, as far as they are known by name."""
+        """Return the record with those who have to do with the patchset, as far as they are known by name."""
         known = shown(self.map, self.mirror, change) if change.is_change else None
         if known is None or known.change.commit != change.commit:
             return ended
         return replace(ended, proposers=known.proposers, approvers=approvers(known))
 
     def _word(self, action: Cancel | Resume) -> Piece:
-        """To whoever does the request now."""
+        """Return the word that tells whoever does the request to stop or go on; empty if nobody does it now."""
         found = self.told.get(action.id)
         if found is None:
             return Piece()
@@ -267,7 +270,7 @@ def _giving_up(before: State, after: State) -> dict[str, str]:
 
 
 def _moved(before: State, after: State) -> bool:
-    """Has an item another queue than before?"""
+    """Return whether an item has another queue than before."""
     now, was = set(map(id, after.queues)), set(map(id, before.queues))
     of = {item.id: queue.id for queue in before.queues if id(queue) not in now for item in queue.items}
     fresh = (queue for queue in after.queues if id(queue) not in was)
@@ -275,7 +278,7 @@ def _moved(before: State, after: State) -> bool:
 
 
 def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece]:
-    """As few commits as hold the pieces, in order, none torn."""
+    """Return as few commits as hold the pieces, in order, with none torn."""
     commits: list[Piece] = []
     size_bytes, parents = 0, set[str]()
     for piece in pieces:
@@ -307,7 +310,8 @@ def together(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _folded(piece: Piece) -> Piece:
-    """One operation a path: a put outdoes the deletion of what it replaces, the later put the earlier."""
+    """Return the piece with one operation a path: a put outdoes the deletion of what it replaces, the later put the
+    earlier."""
     by_path: dict[str, Op] = {}
     rest: list[Op] = []
     for op in piece.ops:
@@ -320,5 +324,5 @@ def _folded(piece: Piece) -> Piece:
 
 
 def by_buildset(state: State) -> dict[str, Item]:
-    """Buildset -> its item."""
+    """Return buildset id -> its item."""
     return {item.buildset.id: item for _, item in state.items() if item.buildset is not None}

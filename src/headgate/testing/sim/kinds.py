@@ -201,7 +201,7 @@ class Kind(NamedTuple):
 
     @classmethod
     def hostile_of(cls, seed: int) -> Kind:
-        """Always with a check pipeline: a proposer reaches no other."""
+        """Return a kind with somebody hostile, always with a check pipeline: a proposer reaches no other."""
         kind, check = cls.of(seed), "t" if seed % 2 else "u"
         return kind._replace(check=check, hostile=True, told=False, wide=0, several=False, tagged=False)
 
@@ -237,7 +237,7 @@ class Kind(NamedTuple):
 
     @property
     def pipelines(self) -> dict[str, str]:
-        """Pipeline -> its tenant."""
+        """Return pipeline -> its tenant."""
         ours = [
             "gate",
             *["post"] * self.told,
@@ -248,8 +248,8 @@ class Kind(NamedTuple):
         return {**({"check": self.check} if self.check else {}), **dict.fromkeys(ours, "t")}
 
     def config(self, gone: Collection[str] = (), queue: str = "shared", apart: str = "") -> str:
-        """Of the config project: without the pipelines `gone`, with the queue of this name; the project `apart` has one
-        of its own."""
+        """Return the text of the config project, without the pipelines `gone`, with its queue named `queue`; the
+        project `apart` has a queue of its own."""
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
         if self.several:
             config = config.replace("{approved: true}", SEVERAL)

@@ -242,7 +242,7 @@ class Hall:
     # --- who leaves
 
     def _read(self, viewer: Viewer) -> None:
-        """Notice that a viewer has gone; it has nothing to say."""
+        """Discard what a viewer sends, and let go of it if it has gone."""
         try:
             if viewer.there.recv(READ_BYTES):
                 return

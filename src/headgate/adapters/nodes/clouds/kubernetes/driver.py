@@ -37,7 +37,8 @@ class Kubernetes:
         room_max_s: float = ROOM_MAX_S,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`projects`: OpenShift's, instead of namespaces.  Raise UserError for certificates that cannot be read."""
+        """Set up the driver of a cluster; `projects`: use OpenShift's projects instead of namespaces.  Raise UserError
+        for certificates that cannot be read."""
         self._cluster, self._projects = cluster, projects
         self._room_max_s, self._now_s = room_max_s, now_s
         self._api = Api(cluster)

@@ -48,7 +48,7 @@ class Connection(ConnectionBase):
         self._connected = False
 
     def set_become_plugin(self, plugin):
-        """Whatever the method: the container's commands begin as anybody, so that no setuid program has to help."""
+        """Start commands as the user they become, whatever the method, so that no setuid program has to help."""
         if plugin is not None:
 
             def build(command, shell):
