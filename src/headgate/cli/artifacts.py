@@ -17,7 +17,7 @@ WHY_MAX_CHARS = 100
 
 @click.group(name="image")
 def command() -> None:
-    """Images of machines: what there is of each, and where; build, validate, upload again, delete."""
+    """Show images of machines and where they are; build, validate, upload again and delete them."""
 
 
 @command.command(name="list")

@@ -17,7 +17,7 @@ WHY_MAX_CHARS = 100
 
 @click.group(name="node")
 def command() -> None:
-    """Machines of builds, those that are made among them: what there is, who waits and why; hold and take away."""
+    """Show machines of builds, and who waits for one and why; hold them and take them away."""
 
 
 @command.command(name="list")
@@ -43,7 +43,7 @@ def _about(node: dict[str, Any]) -> str:
 
 @command.group(name="request")
 def request() -> None:
-    """Builds that wait for machines, or have them."""
+    """Show builds that wait for machines, or have them."""
 
 
 @request.command(name="list")

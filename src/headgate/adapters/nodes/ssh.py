@@ -46,7 +46,7 @@ class SshProvider:
     """See `ports.provider.Provider`."""
 
     def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
-        """With `learns`, trust the key of an unknown machine the first time; without, do not use the machine."""
+        """Trust the key of an unknown machine the first time if `learns`; otherwise do not use the machine."""
         self._program, self._learns = program, learns
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Link(Through):
         await self.inner.revoke(lease)
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """Breaks with the network; late now and then."""
+        """Break with the network, and be late now and then."""
         await self._reached()
         breaks = self._breaks
         chance = self._chance.random

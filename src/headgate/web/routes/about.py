@@ -28,7 +28,7 @@ PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPRO
 
 @get("/api")
 async def everything(request: HttpRequest) -> Response[Any]:
-    """Every path of the API by name, in the notation of the reference; a browser gets the page about it."""
+    """Return every path of the API by name, in the notation of the reference; a browser gets the page about it."""
     if "text/html" in request.headers.get("accept", "") and wants_html(request.headers["accept"]):
         return page("api", "API")
     return Response(paths(request.app), headers={"Vary": "Accept"})
@@ -48,7 +48,7 @@ def paths(app: Litestar) -> dict[str, str]:
 
 @get("/api/info")
 async def info(state: State) -> dict[str, Any]:  # JSON
-    """What this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
+    """Return what this server can do; `beside` is ours: what else is served at the same port (inventory, queues)."""
     site = site_of(state)
     tenants = [found.tenant for found in site.tenants.values()]
     return {"info": _info(site, "", protected=not site.access.may_read_root(None, tenants))}
@@ -56,7 +56,7 @@ async def info(state: State) -> dict[str, Any]:  # JSON
 
 @get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
 async def tenant_info(state: State, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
-    """What this server can do for one tenant; `niz`: whether it has providers of machines."""
+    """Return what this server can do for one tenant; `niz`: whether it has providers of machines."""
     site = site_of(state)
     found = site.tenant(tenant)
     protected = not site.access.may_read(None, found.tenant)
@@ -93,7 +93,7 @@ def _realm(realm: Realm) -> dict[str, Any]:  # JSON
 
 @get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
 async def authorizations(state: State, request: HttpRequest, tenant: FromPath[str]) -> dict[str, Any]:  # JSON
-    """What the bearer of the token may do in the tenant."""
+    """Return what the bearer of the token may do in the tenant."""
     site = site_of(state)
     found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
     if bearer is None:
@@ -104,7 +104,7 @@ async def authorizations(state: State, request: HttpRequest, tenant: FromPath[st
 
 @get("/api/authorizations")
 async def all_authorizations(state: State, request: HttpRequest) -> dict[str, Any]:  # JSON
-    """What the bearer of the token may do to the whole system."""
+    """Return what the bearer of the token may do to the whole system."""
     site = site_of(state)
     bearer = site.access.bearer(request)
     if bearer is None:

@@ -28,7 +28,7 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
 async def list_accounts(state: State, request: HttpRequest) -> list[AccountShape]:
-    """Accounts that machines were made in, as long as something of ours may be there.  Ours."""
+    """Return accounts that machines were made in, as long as something of ours may be there.  Ours."""
     site = site_of(state)
     site.allow_all(request)
     return node_accounts(site.context)

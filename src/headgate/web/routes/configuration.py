@@ -36,7 +36,7 @@ def _landed(state: State, tenant: str) -> Layout:
 
 @get("/api/tenant/{tenant:str}/pipelines")
 async def pipelines(state: State, tenant: FromPath[str]) -> list[PipelineName]:
-    """Pipelines, in the order they are defined."""
+    """Return pipelines, in the order they are defined."""
     configured = must_be_read(site_of(state), tenant)
     return [
         PipelineName(
@@ -51,7 +51,8 @@ async def pipelines(state: State, tenant: FromPath[str]) -> list[PipelineName]:
 
 @get("/api/tenant/{tenant:str}/jobs")
 async def jobs(state: State, tenant: FromPath[str]) -> list[JobName]:
-    """Jobs, with what each of their definitions is the child of and where it counts; what is empty is left out."""
+    """Return jobs, with what each of their definitions is the child of and where it counts; what is empty is left
+    out."""
     layout = _landed(state, tenant)
     return [_name(layout, name, stanzas) for name, stanzas in sorted(layout.jobs.items()) if stanzas]
 
@@ -70,7 +71,7 @@ def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
 
 @get("/api/tenant/{tenant:str}/job/{rest:path}", opt={"rest": ("{job}",)})
 async def job(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[dict[str, Any]]:  # JSON
-    """Every definition of one job, in the order they apply; `body`, as it is written, is ours."""
+    """Return every definition of one job, in the order they apply; `body`, as it is written, is ours."""
     layout, name = _landed(state, tenant), rest.strip("/")
     known = {**layout.jobs, "noop": layout.variants("noop")}
     if not known.get(name):
@@ -84,7 +85,7 @@ async def job(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[
 
 @get("/api/tenant/{tenant:str}/projects")
 async def projects(state: State, tenant: FromPath[str]) -> list[ProjectName]:
-    """Projects of the tenant, by name."""
+    """Return projects of the tenant, by name."""
     known = site_of(state).tenant(tenant).tenant.projects
     return [ProjectName(p.name, p.connection, p.project, _type(p)) for p in sorted(known, key=lambda p: p.name)]
 
@@ -97,8 +98,8 @@ def _type(source: TenantProject) -> str:
 async def project(
     state: State, request: HttpRequest, tenant: FromPath[str], rest: FromPath[str]
 ) -> ProjectShape | list[HoldShape]:
-    """One project, with every stanza that configures it and the templates that these name; below `…/autohold` its
-    requests to hold builds."""
+    """Return one project, with every stanza that configures it and the templates that these name; below `…/autohold`
+    its requests to hold builds."""
     name, _, last = rest.strip("/").rpartition("/")
     if last == AUTOHOLD:
         return of_project(site_of(state), request, tenant, name)
@@ -120,7 +121,7 @@ async def project(
     },
 )
 async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ConfigErrorShape]:
-    """What is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
+    """Return what is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
     of which may be given several times; limit (50) and skip."""
     query, names = request.query_params, ("project", "branch", "severity", "name")
     for name in query:
@@ -146,7 +147,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
 
 @get("/api/tenant/{tenant:str}/tenant-status")
 async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
-    """How many errors the configuration has."""
+    """Return how many errors the configuration has."""
     return {"config_error_count": len(must_be_read(site_of(state), tenant).layouts.errors)}
 
 
@@ -161,8 +162,8 @@ async def tenant_status(state: State, tenant: FromPath[str]) -> dict[str, int]:
     },
 )
 async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], rest: FromPath[str]) -> Any:  # of two
-    """The jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to; or (ours)
-    with the place in the configuration that each of its attributes comes from."""
+    """Return the jobs a branch of a project runs in a pipeline; or one of them with everything that it is frozen to; or
+    (ours) with the place in the configuration that each of its attributes comes from."""
     name, _, tail = rest.strip("/").partition("/branch/")
     site = site_of(state)
     site.pipeline(tenant, pipeline)

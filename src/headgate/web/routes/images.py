@@ -88,7 +88,7 @@ class ImageShape(msgspec.Struct, frozen=True):
 
 @get("/api/tenant/{tenant:str}/images")
 async def images(state: State, tenant: FromPath[str]) -> list[ImageShape]:
-    """Images that the configuration defines, by name, with what was built and where it is."""
+    """Return images that the configuration defines, by name, with what was built and where it is."""
     site = site_of(state)
     known = sorted(site.tenant(tenant).layouts.landed.singles["image"].items())
     found = artifacts_by_image(site, tenant)

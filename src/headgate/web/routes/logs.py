@@ -52,7 +52,7 @@ def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | 
 
 @get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True, "answers": ("text/html",)})
 async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str]) -> Response[str]:
-    """The files of a build's logs as a page of links."""
+    """Return the files of a build's logs as a page of links."""
     site = site_of(state)
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
@@ -80,7 +80,7 @@ _INDEX = """\
 async def log_file(
     state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
 ) -> Stream | Response[Any]:
-    """One file of a build's logs, or a range of it, as what it is; `zuul-manifest.json` is the list of them.
+    """Return one file of a build's logs, or a range of it, as what it is; `zuul-manifest.json` is the list of them.
 
     A browser that follows a link brings no token: where one is needed it gets a page that asks with that of who logged
     in."""
@@ -94,7 +94,7 @@ async def log_file(
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/logs")
 async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -> list[LogFile]:
-    """The files of a build's logs."""
+    """Return the files of a build's logs."""
     site = site_of(state)
     return await site.logs.files(await checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}")
 
@@ -113,7 +113,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 @websocket("/api/tenant/{tenant:str}/console-stream")
 async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPath[str]) -> None:
-    """The client names a build; its log is sent as it is written, then the connection is closed (1000)."""
+    """Send the log of the build that the client names, as it is written, then close the connection (1000)."""
     site = site_of(state)
     await socket.accept()
     try:

@@ -78,7 +78,7 @@ def _canonical(stanza: Stanza) -> str:
 
 @get("/api/tenant/{tenant:str}/labels")
 async def labels(state: State, tenant: FromPath[str]) -> list[LabelShape]:
-    """Labels that the tenant has, and those that its nodesets ask for, by name."""
+    """Return labels that the tenant has, and those that its nodesets ask for, by name."""
     layout = _layout(state, tenant)
     found = {name: LabelShape(name) for name in (*_asked(layout), *layout.tenant.labels)}
     for name, stanza in layout.singles["label"].items():
@@ -97,14 +97,14 @@ def _asked(layout: Layout) -> Iterator[str]:
 
 @get("/api/tenant/{tenant:str}/flavors")
 async def flavors(state: State, tenant: FromPath[str]) -> list[FlavorShape]:
-    """Flavors that the configuration defines, by name."""
+    """Return flavors that the configuration defines, by name."""
     known = sorted(_layout(state, tenant).singles["flavor"].items())
     return [FlavorShape(name, _canonical(s), s.body.get("description")) for name, s in known]
 
 
 @get("/api/tenant/{tenant:str}/providers")
 async def providers(state: State, tenant: FromPath[str]) -> list[ProviderShape]:
-    """Providers that the configuration defines, by name, with what they and their sections attach."""
+    """Return providers that the configuration defines, by name, with what they and their sections attach."""
     layout = _layout(state, tenant)
     return [_provider(layout, stanza) for _, stanza in sorted(layout.singles["provider"].items())]
 
@@ -132,7 +132,7 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 @get("/api/tenant/{tenant:str}/nodes")
 async def nodes(state: State, tenant: FromPath[str]) -> list[NodeShape]:
-    """Machines that builds of the tenant have, and those that are made for them, by name."""
+    """Return machines that builds of the tenant have, and those that are made for them, by name."""
     site = site_of(state)
     site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
@@ -163,7 +163,7 @@ def _node(site: Site, claim: NodeClaim, asked: NodeRequest | None) -> NodeShape:
 
 @get("/api/tenant/{tenant:str}/nodeset-requests")
 async def nodeset_requests(state: State, tenant: FromPath[str]) -> list[RequestShape]:
-    """Builds of the tenant that wait for machines, or have them, the longest first."""
+    """Return builds of the tenant that wait for machines, or have them, the longest first."""
     site = site_of(state)
     site.tenant(tenant)
     builds = {build.id: (pipeline, item) for pipeline, item, build in site.status.builds(tenant)}
@@ -253,7 +253,7 @@ def _somebody(site: Site, request: HttpRequest) -> None:
 
 @delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}")
 async def end_request(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> None:
-    """Refused: who wants a build to wait no more cancels it."""
+    """Refuse: who wants a build to wait no more cancels it."""
     site = site_of(state)
     _somebody(site, request)
     if uuid not in {one.uuid for one in await nodeset_requests.fn(state, tenant)}:

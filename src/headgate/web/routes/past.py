@@ -118,7 +118,7 @@ def number(request: HttpRequest, name: str, default: int) -> int:
 
 @get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
 async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuild]:
-    """Builds, those under way first, then those that ended, latest first.  A filter given several times is an
+    """Return builds, those under way first, then those that ended, latest first.  A filter given several times is an
     alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
     branch and job_name."""
     of = Builds.of(site_of(state), tenant, request)
@@ -128,7 +128,7 @@ async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> l
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
 async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
-    """One build, under way or ended, of whichever attempt; while it is under way `final` is false."""
+    """Return one build, under way or ended, of whichever attempt; while it is under way `final` is false."""
     found = await Builds.of(site_of(state), tenant, request).build(uuid)
     if found is None:
         raise NotFoundException(f"Build not found: there is no build {uuid}")
@@ -137,7 +137,7 @@ async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid:
 
 @get("/api/tenant/{tenant:str}/buildsets", opt={"query": FILTERS})
 async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
-    """Buildsets, those under way first, then those that ended, latest first; filters as for builds."""
+    """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
     of = Builds.of(site_of(state), tenant, request)
     asked = question(of.site, tenant, request)
     return await of.buildsets(asked) if asked else []
@@ -145,7 +145,7 @@ async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
 async def buildset(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
-    """One buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
+    """Return one buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
     found = await Builds.of(site_of(state), tenant, request).buildset(uuid)
     if found is None:
         raise NotFoundException(f"Buildset not found: there is no buildset {uuid}")
@@ -181,8 +181,8 @@ TIMES = ("project", "pipeline", "branch", "ref", "job_name", "final", "exclude_r
     opt={"query": (*(one for one in FILTERS if one.name in TIMES), Query("start_time"), Query("end_time"))},
 )
 async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[BuildTime]:
-    """How long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and `end_time`
-    bound when they ended."""
+    """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
+    `end_time` bound when they ended."""
     of = Builds.of(site_of(state), tenant, request)
     for name in request.query_params:
         if name not in (*TIMES, "start_time", "end_time"):
@@ -242,8 +242,8 @@ class SystemEvent(msgspec.Struct, frozen=True):
     opt={"query": (Query("event_type", several=True), Query("limit", schema=NUMBER), Query("skip", schema=NUMBER))},
 )
 async def system_events(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[SystemEvent]:
-    """When another configuration came into force last, and when somebody had it read anew, latest first.  Filters:
-    event_type, limit, skip."""
+    """Return when another configuration came into force last, and when somebody had it read anew, latest first.
+    Filters: event_type, limit, skip."""
     site, wanted = site_of(state), request.query_params.getall("event_type", [RECONFIGURED])
     site.tenant(tenant)
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -262,8 +262,8 @@ async def system_events(state: State, request: HttpRequest, tenant: FromPath[str
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
 async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[JobHealth]:
-    """How reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is flaky
-    on a tree where it failed and passed later; of the latest 20,000 builds.  Ours."""
+    """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
+    flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Ours."""
     site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, "days")
@@ -272,8 +272,8 @@ async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) 
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*FILTERS, DAYS)})
 async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ResetCost]:
-    """What it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to look back
-    (30); of the latest 20,000 buildsets.  Ours."""
+    """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
+    look back (30); of the latest 20,000 buildsets.  Ours."""
     site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, "days")
@@ -282,9 +282,9 @@ async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str])
 
 @get("/api/tenant/{tenant:str}/statistics", opt={"query": (*FILTERS, DAYS)})
 async def statistics(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[Throughput]:
-    """How quickly changes came through, and what that took: of each pipeline (`project` is empty), of each project
-    (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look back (30);
-    of the latest 20,000 buildsets.  Ours."""
+    """Return how quickly changes came through, and what that took: of each pipeline (`project` is empty), of each
+    project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
+    back (30); of the latest 20,000 buildsets.  Ours."""
     site = site_of(state)
     site.tenant(tenant)
     asked = question(site, tenant, request, "days")

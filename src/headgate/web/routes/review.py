@@ -117,7 +117,7 @@ async def _review(asked: Asked, one: str, page: int) -> ReviewAnswer:
     opt={"query": (*WHICH, Query("page", "Of its files, five hundred each, from 0.", NUMBER))},
 )
 async def review(state: State, request: HttpRequest, tenant: FromPath[str]) -> ReviewShape:
-    """The commits and files of a change of plain git.  Ours."""
+    """Return the commits and files of a change of plain git.  Ours."""
     query = request.query_params
     asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
     page = number(request, "page", 0)
@@ -162,7 +162,7 @@ def _file(number: int, file: ReviewFile) -> FileShape:
     },
 )
 async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> PatchShape:
-    """How one file of a change differs.  Ours."""
+    """Return how one file of a change differs.  Ours."""
     query = request.query_params
     asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
@@ -181,7 +181,7 @@ async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> Pa
 
 @get("/api/tenant/{tenant:str}/remarks", opt={"query": (*WHICH[:2], Query("skip", schema=NUMBER))})
 async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> RemarksShape:
-    """What people said of a change of plain git and of its last patchsets.  Ours."""
+    """Return what people said of a change of plain git and of its last patchsets.  Ours."""
     query = request.query_params
     site = site_of(state)
     asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))

@@ -53,7 +53,7 @@ _known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = Ordered
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
 async def test_results(state: State, tenant: FromPath[str], build: FromPath[str]) -> TestResultsShape:
-    """What tests of a build say, read from JUnit files among its logs: by name, as `junit.xml`, `TEST-*.xml` or
+    """Return what tests of a build say, read from JUnit files among its logs: by name, as `junit.xml`, `TEST-*.xml` or
     `test-results.xml`; at most 20 files of 5 MB each.  Ours."""
     site = site_of(state)
     id = await checked(site, tenant, build)

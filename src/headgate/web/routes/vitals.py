@@ -19,20 +19,20 @@ def _vitals(state: State) -> Vitals:
 
 @get("/health/live")
 async def live() -> dict[str, bool]:
-    """200 for as long as the process answers: otherwise start it anew."""
+    """Answer 200 for as long as the process answers: otherwise start it anew."""
     return {"alive": True}
 
 
 @get("/health/ready", opt={"alike": (503,)})
 async def ready(state: State) -> Response[Health]:
-    """200 when every component of the process takes part, else 503 with what is missing."""
+    """Answer 200 when every component of the process takes part, else 503 with what is missing."""
     health = _vitals(state).health
     return Response(health, status_code=200 if health.ready else 503)
 
 
 @get("/metrics", opt={"answers": ("text/plain",)})
 async def metrics(state: State, request: Request[Any, Any, Any]) -> Response[bytes]:
-    """Figures, in Prometheus' text format, for who brings a token, or for everybody (`[web] metrics`)."""
+    """Return figures, in Prometheus' text format, for who brings a token, or for everybody (`[web] metrics`)."""
     access = state["access"]
     assert isinstance(access, Access), "set by who made the application"
     access.must_read_figures(request)
