@@ -174,3 +174,30 @@ async def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> Non
     tls = Tls(tmp_path / "empty.pem", tmp_path / "empty.pem")
     with pytest.raises(UserError, match="cannot be used"):
         await serve(None, "127.0.0.1", 0, asyncio.Event(), lambda port: None, tls=tls)
+
+
+LATE = b"POST /v1/nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+
+
+async def test_an_answer_is_not_lost_because_the_body_comes_after_it() -> None:
+    async with served() as web, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(web.root.rpartition(":")[2]))
+        for _ in range(3):
+            writer.write(LATE % 8)
+            assert (await reader.readuntil(b"\r\n")).split()[1] == b"404"
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
+            writer.write(b"too late")
+        writer.close()
+
+
+async def test_a_body_without_end_is_cut_off_once_it_is_answered() -> None:
+    async with served() as web, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(web.root.rpartition(":")[2]))
+        writer.write(LATE % 10**9)
+        assert (await reader.readuntil(b"\r\n")).split()[1] == b"404"
+        with pytest.raises(ConnectionError):
+            for _ in range(10**9 // 2**16):
+                writer.write(bytes(2**16))
+                await writer.drain()
+        writer.close()

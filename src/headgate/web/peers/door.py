@@ -20,6 +20,8 @@ BODY_MAX_S = 60.0
 STALL_MAX_S = 30.0
 """How long a peer may leave unread what is sent to it."""
 CLOSE_MAX_S = 5.0
+UNREAD_MAX_S = 5.0
+"""How long what is left of a body may come once the request is answered."""
 FOREVER = math.inf
 LOOPBACK = "loopback"
 """The peer that all programs of this machine are."""

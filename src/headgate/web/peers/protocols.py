@@ -10,7 +10,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from headgate.web.peers.door import BODY_MAX_S, FOREVER, HEAD_MAX_S, STALL_MAX_S, Door, Place
+from headgate.web.peers.door import BODY_MAX_S, FOREVER, HEAD_MAX_S, STALL_MAX_S, UNREAD_MAX_S, Door, Place
 
 CLIENT_CERTIFICATE = "client_certificate"
 """In the state of a request: the certificate its client showed and that was verified, PEM as bytes."""
@@ -23,6 +23,7 @@ HEAD_MAX_BYTES = 32_768
 HEADERS_MAX = 100
 ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"transfer-encoding", b"origin"}
 """Headers that two of would be read by one program as the first, by another as the last."""
+UNREAD_MAX_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
 
 
@@ -37,6 +38,8 @@ class HttpProtocol(HttpToolsProtocol):
     _status = 400
     _why = "this is no request"
     _head_bytes = 0
+    _unread_bytes = 0
+    """Of a body that came after its answer, and is thrown away."""
 
     @property
     def _door(self) -> Door:
@@ -98,9 +101,17 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.pipeline or not self.cycle.response_complete:
             return
-        if self.cycle.more_body:  # of what is not read there may be no end
-            self.transport.close()
-        self._place.busy, self._place.until_s = False, FOREVER
+        # Closing with a body on its way resets the connection, and the answer may be lost; but a body may have no end.
+        self._unread_bytes = 0
+        self._place.busy = False
+        self._place.until_s = self._door.now() + UNREAD_MAX_S if self.cycle.more_body else FOREVER
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unread_bytes += len(body)
+            if self._unread_bytes > UNREAD_MAX_BYTES:
+                self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
