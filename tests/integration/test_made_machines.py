@@ -31,8 +31,8 @@ from headgate.testing.nodes.sky import Sky, Troubles
 from headgate.testing.repositories import Repositories
 from headgate.web.waiting import awaited
 
-from .conftest import PIPELINES
-from .test_providers import MACHINES, TENANTS, push
+from .conftest import MACHINE_TENANTS, PIPELINES
+from .test_providers import MACHINES, push
 
 EVERYBODY = frozenset({"scheduler", "executor", "merger", "web", "launcher"})
 NODESETS = """
@@ -98,7 +98,7 @@ async def none_left(context: Context) -> None:
 def configured(repositories: Repositories) -> str:
     job = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    nodeset: bare\n")
     repositories.write("config", {"zuul.yaml": job + MACHINES + NODESETS})
-    return TENANTS.replace("label, section", "label, nodeset, section")
+    return MACHINE_TENANTS.replace("label, section", "label, nodeset, section")
 
 
 async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, repositories: Repositories) -> None:
