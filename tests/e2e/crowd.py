@@ -26,6 +26,7 @@ from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Op
+from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.serve import serve
 from headgate.web.site import Site
@@ -95,7 +96,7 @@ def crowd() -> dict[str, State]:
 
 
 @asynccontextmanager
-async def crowded(root: Path) -> AsyncIterator[tuple[Site, str]]:
+async def crowded(root: Path, access: Access | None = None) -> AsyncIterator[tuple[Site, str]]:
     """The site, and the address it is served at."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: NOW_MS)
@@ -112,7 +113,7 @@ async def crowded(root: Path) -> AsyncIterator[tuple[Site, str]]:
     history = SqlHistory(f"sqlite:///{root}/history.sqlite")
     for number in range(120):
         await history.record(ended(number))
-    site = Site(context, {"example": fixed}, history, root / "logs", follow)
+    site = Site(context, {"example": fixed}, history, root / "logs", follow, access or Access())
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     mirror = asyncio.ensure_future(context.mirror.run())
     serving = asyncio.ensure_future(serve(create_app(site), "127.0.0.1", 0, stop, bound.set_result))

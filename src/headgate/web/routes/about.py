@@ -22,7 +22,12 @@ from headgate.web.routes.orders import STATE
 from headgate.web.routes.pages import page
 from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
 
-PERMISSIONS = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED, APPROVE, COMMENT)
+OF_CHANGES = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED, APPROVE, COMMENT)
+OF_MACHINES = (
+    "modify-node", "build-image", "upload-image", "validate-image-upload", "delete-image-build-artifact",
+    "delete-image-upload",
+)  # fmt: skip
+PERMISSIONS = (*OF_CHANGES, *OF_MACHINES)
 """Those that anything here asks for."""
 
 
@@ -118,7 +123,7 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
     """Raise 403 for who may nothing."""
     if not (may or reads):
         raise site.access.refused(403, "the bearer of this token may nothing here")
-    admin = {p for p in PERMISSIONS if p not in ("read", *NAMED_ALONE)} <= set(may)
+    admin = {p for p in OF_CHANGES if p not in ("read", *NAMED_ALONE)} <= set(may)
     names = [*(["read"] if reads else []), *may]
     return {"zuul": {"admin": admin, "permissions": dict.fromkeys(names, True), "scope": [scope]}}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -13,15 +14,18 @@ from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 
 from headgate.base.ids import fresh
+from headgate.config.machines import FlatProvider
 from headgate.config.parse import Stanza
 from headgate.gate.change import EventKind
 from headgate.gate.imagework import Body
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
+from headgate.map.inventory.made import MadeNode
 from headgate.ports.history import time_text
-from headgate.services.nodes.images.choice import read_all, uploads
+from headgate.services.nodes.images.choice import UPLOAD as UPLOADED
+from headgate.services.nodes.images.choice import place_of, read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.retention import spots
-from headgate.services.nodes.made.seen import providers
+from headgate.services.nodes.made.seen import providers, seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import HttpRequest, Site, site_of
@@ -49,6 +53,10 @@ class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
     lock_holder: str | None = None
     why: str | None = None
     """Ours: what it waits for, or what went wrong."""
+    providers: tuple[str, ...] = ()
+    """Ours: canonical names of the tenant's providers whose machines are made of it."""
+    machines: int = 0
+    """Ours: how many machines are made of it now; of what another tenant built, those of this tenant."""
 
 
 class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,20 +117,44 @@ def canonical_of(stanza: Stanza) -> str:
 def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]]:
     """Return what the tenant built, and what is where its providers are: image -> artifacts, the newest first."""
     map, mirror = site.context.map, site.context.mirror
-    own = spots({tenant: providers(map, mirror).get(tenant, [])})
-    there = uploads(map, mirror)
+    known = providers(map, mirror).get(tenant, [])
+    own, there = spots({tenant: known}), uploads(map, mirror)
+    uses = _Uses(tenant, _serving(known), list(seen(map, mirror).nodes.values()) if there else [])
     found: dict[str, list[ArtifactShape]] = {}
     every = [one for _, _, one in read_all(mirror, map.images.artifacts.path, ImageArtifact)]
     for artifact in sorted(every, key=lambda one: (one.made_ms, one.id), reverse=True):
         mine = artifact.tenant == tenant
         shown = [one for one in there if one.artifact == artifact.id and (mine or (one.file.image, one.place) in own)]
         if mine or shown:
-            found.setdefault(artifact.file.image, []).append(_artifact(artifact, shown, mine=mine))
+            found.setdefault(artifact.file.image, []).append(_artifact(artifact, shown, uses, mine=mine))
     return found
 
 
-def _artifact(one: ImageArtifact, uploads: Iterable[ImageUpload], *, mine: bool) -> ArtifactShape:
-    shown = tuple(map(_upload, uploads))
+class _Uses(NamedTuple):
+    """What uploads are there for, as one tenant sees it."""
+
+    tenant: str
+    providers: Mapping[tuple[str, str], Sequence[str]]
+    """(image, place) -> the tenant's providers there."""
+    nodes: Sequence[MadeNode]
+
+    def machines(self, upload: ImageUpload) -> int:
+        """Return how many machines are made of an upload, as far as the tenant sees them."""
+        of = [one for one in self.nodes if one.said.get("image", {}).get(UPLOADED) == upload.id]
+        return sum(self.tenant in (upload.tenant, one.tenant) for one in of)
+
+
+def _serving(several: Iterable[FlatProvider]) -> dict[tuple[str, str], list[str]]:
+    """Return which providers have an image at a place: (image, place) -> canonical names."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for provider in several:
+        for image in provider.images:
+            found.setdefault((image.canonical, place_of(provider, image)), []).append(provider.name)
+    return found
+
+
+def _artifact(one: ImageArtifact, uploads: Iterable[ImageUpload], uses: _Uses, *, mine: bool) -> ArtifactShape:
+    shown = tuple(_upload(upload, uses) for upload in uploads)
     return ArtifactShape(
         uuid=one.id,
         canonical_name=one.file.image,
@@ -140,7 +172,7 @@ def _artifact(one: ImageArtifact, uploads: Iterable[ImageUpload], *, mine: bool)
     )
 
 
-def _upload(one: ImageUpload) -> UploadShape:
+def _upload(one: ImageUpload, uses: _Uses) -> UploadShape:
     return UploadShape(
         uuid=one.id,
         canonical_name=one.file.image,
@@ -153,6 +185,8 @@ def _upload(one: ImageUpload) -> UploadShape:
         state=one.state,
         state_time=time_text(one.since_ms) or "",
         why=one.why or None,
+        providers=tuple(uses.providers.get((one.file.image, one.place), ())),
+        machines=uses.machines(one),
     )
 
 

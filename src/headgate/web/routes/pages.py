@@ -37,6 +37,7 @@ PAGES = {
     "nodes": "Machines",
     "requests": "Requests for machines",
     "providers": "Providers of machines",
+    "images": "Images",
     "semaphores": "Semaphores",
     "events": "System events",
 }

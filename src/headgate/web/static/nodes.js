@@ -4,7 +4,7 @@ import { rows } from "./rows.js";
 const LOOK = { "in-use": "good", ready: "good", building: "busy", requested: "busy", failed: "bad", hold: "busy" };
 const BUILD = /^(.*), build (\w+)$/;
 const comment = (text) => { const found = BUILD.exec(text ?? ""); return found ? link("build", found[2], found[1]) : text ?? ""; };
-const change = (n, state, label, what) => button({ permission: "autohold", label, name: `${label} ${n.id}`, title: `${label} machine ${n.id}?`, what, send: () => sent("PUT", `${api}/nodes/${encodeURIComponent(n.uuid)}`, { state }) });
+const change = (n, state, label, what) => button({ permission: "modify-node", label, name: `${label} ${n.id}`, title: `${label} machine ${n.id}?`, what, send: () => sent("PUT", `${api}/nodes/${encodeURIComponent(n.uuid)}`, { state }) });
 const { info } = await fetched("/api/info").catch(() => ({ info: { beside: [] } }));
 const counted = (found) => Object.entries(found.reduce((sums, n) => ({ ...sums, [n.state]: (sums[n.state] ?? 0) + 1 }), {})).sort().map(([state, n]) => `${n.toLocaleString()} ${state}`).join(" · ");
 rows({ page: "nodes", title: "Machines", urls: `${api}/nodes`, every: 10_000, empty: "No build of this tenant has a machine just now.",

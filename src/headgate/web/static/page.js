@@ -9,7 +9,7 @@ export const state = document.getElementById("link");
 const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["changes", "Changes"], ["projects", "Projects"], ["jobs", "Jobs"]];
 const GROUPS = [
   ["Figures", [["statistics", "Statistics"], ["health", "Health"], ["freeze", "Job graph"]]],
-  ["Machines", [["nodes", "Machines"], ["requests", "Requests"], ["providers", "Providers"], ["semaphores", "Semaphores"], ["autoholds", "Autoholds"]]],
+  ["Machines", [["nodes", "Machines"], ["requests", "Requests"], ["providers", "Providers"], ["images", "Images"], ["semaphores", "Semaphores"], ["autoholds", "Autoholds"]]],
   ["System", [["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["reports", "Reports"], ["events", "Events"], ["actions", "By hand"]]],
 ];
 
