@@ -417,8 +417,13 @@ def imaged(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repos
     )
     trusted = "- job: {name: trusted, run: jobs/unit, image: debian.example/debian:13}\n"
     repositories.create("gated", {"zuul.yaml": pipelines + trusted, "jobs/unit": "#!/bin/sh\n"})
-    own = "- job: {name: boxed, run: jobs/boxed, image: debian.example/debian:13}\n- project: {gate: {jobs: [boxed]}}\n"
-    repositories.create("code/boxed", {".zuul.yaml": own, "jobs/boxed": "#!/bin/sh\n"})
+    own = """
+- job: {name: boxed, run: jobs/boxed, image: debian.example/debian:13}
+- job: {name: played, run: jobs/played.yaml, image: debian.example/debian:13}
+- project: {gate: {jobs: [boxed, played]}}
+"""
+    books = {"jobs/boxed": "#!/bin/sh\n", "jobs/played.yaml": "- hosts: all\n  tasks: []\n"}
+    repositories.create("code/boxed", {".zuul.yaml": own, **books})
     tenants = TENANTS.replace("- config\n", "- gated\n").replace("- code/lib\n", "- code/boxed\n")
     monkeypatch.setattr("tests.integration.test_components.TENANTS", tenants)
     return repositories
@@ -436,19 +441,19 @@ async def test_a_job_that_names_an_image_waits_for_an_executor_that_runs_contain
             all.repositories.approve("code/boxed", topic)
 
         def open_jobs() -> list[str]:
-            return [one.request.meta["job"] for one in plain.context.builds.open(plain.context.mirror)]
+            return sorted(one.request.meta["job"] for one in plain.context.builds.open(plain.context.mirror))
 
-        await plain.until(lambda: open_jobs() == ["boxed"] * 2)
+        await plain.until(lambda: open_jobs() == ["boxed", "boxed", "played", "played"])
         wanted = "an executor that runs containers, for the image debian.example/debian:13"
         assert set(awaited(scheduler.context).values()) == {wanted}
         all.repositories.abandon("code/boxed", "left")
-        await plain.until(lambda: open_jobs() == ["boxed"])
+        await plain.until(lambda: open_jobs() == ["boxed", "played"])
         boxes = await all.executor("e2", containers=True)
         release(boxes)
         assert (await all.history.result_of("kept", "gate")).result == "SUCCESS"
-        assert {spec.job.name for spec in boxes.runner.ran} >= {"boxed"}
+        assert {spec.job.name for spec in boxes.runner.ran} >= {"boxed", "played"}, "a program and a playbook"
         assert {spec.job.name for spec in plain.runner.ran} >= {"unit", "trusted"}
-        assert "boxed" not in {spec.job.name for spec in plain.runner.ran}
+        assert not {"boxed", "played"} & {spec.job.name for spec in plain.runner.ran}
 
 
 async def test_a_merger_whose_git_is_broken_rejects_nothing(
