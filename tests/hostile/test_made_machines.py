@@ -71,6 +71,10 @@ class Yard:
     sky: Stubborn
     others: set[str] = field(default_factory=set)
     """Addresses where something else answers by now."""
+    rack: StaticHosts = field(default_factory=StaticHosts)
+    """The driver of listed machines."""
+    looked_at: set[str] = field(default_factory=set)
+    """Addresses that somebody connected to."""
 
     def nodes(self) -> list[MadeNode]:
         entries = self.context.mirror.under(self.context.map.nodes.made.path)
@@ -114,10 +118,11 @@ async def _walked(walk: Callable[[Yard], Awaitable[None]]) -> None:
     context = Context(store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), hostname="host")
     yard = Yard(context, Stubborn(chance, Troubles(slow_s=0.2, boot_s=5.0), most=500))
     await store.commit([], [context.map.nodes.installation.put(Installation(OURS))])
-    accounts = {"sky": Account("sky", yard.sky, 2.0), "rack": Account("rack", StaticHosts(), 0.0)}
+    accounts = {"sky": Account("sky", yard.sky, 2.0), "rack": Account("rack", yard.rack, 0.0)}
     meadow = Field(random.Random(9))
 
     async def scan(host: Mapping[str, Any]) -> str:
+        yard.looked_at.add(host["ansible_host"])
         return "key of another" if host["ansible_host"] in yard.others else await meadow.scan(host)
 
     making = Maker(context, lambda: TENANTS, accounts, scan, unsealed, At(GUARD, None))

@@ -72,6 +72,8 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those that jobs build."""
     hosts: tuple[dict[str, Any], ...] = ()
     """Of the driver `static`: its machines, each as the configuration lists it."""
+    projects: tuple[str, ...] = ()
+    """Canonical names of those that say something of it: its own and those of its sections."""
 
     @property
     def is_static(self) -> bool:

@@ -6,9 +6,9 @@ and in the tags of what it made: whoever comes next, after a crash or a lost ans
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 SYSTEM_TAG = "zuul_system_id"
 """On everything that a driver makes: the installation it belongs to."""
@@ -133,3 +133,11 @@ class Cloud(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Listing(Protocol):
+    """A driver of machines that are listed: the operator may say which ones are used, and who lists them."""
+
+    def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
+        """Return why a machine that these projects list is not used; empty: it is."""

@@ -101,6 +101,7 @@ def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
         launch_timeout_s=said.get("launch-timeout") or 0,
         images=tuple(_images(layout, parts["image"], driver, where)),
         hosts=hosts,
+        projects=tuple(sorted({one.source.project for one in path})) if hosts else (),
     )
 
 

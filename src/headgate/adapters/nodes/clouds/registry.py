@@ -81,13 +81,23 @@ _OPENSTACK = {
     "cloud": Setting("text", "", "the cloud in clouds.yaml. Default: `$OS_CLOUD`, or the only one."),
     "config_file": Setting("path", "", "the file. Default: `$OS_CLIENT_CONFIG_FILE`, or where OpenStack's tools look."),
 }
+_STATIC = {
+    "hosts": Setting(
+        "text",
+        "",
+        "machines that may be listed: names with `*`, addresses, networks, with space between. Default: any.",
+    ),
+    "projects": Setting(
+        "text", "", "canonical names, with `*`, of projects that may list them, with space between. Default: any."
+    ),
+}
 _HERE = "headgate.adapters.nodes.clouds"
 CLOUDS: dict[str, Row] = {
     "aws": Row(f"{_HERE}.aws.driver", _AWS),
     "kubernetes": Row(f"{_HERE}.kubernetes.driver", _KUBERNETES),
     "podman": Row(f"{_HERE}.podman.driver", _PODMAN, ("authorized_keys", "whose keys log in to its machines")),
     "openstack": Row(f"{_HERE}.openstack.driver", _OPENSTACK),
-    "static": Row(f"{_HERE}.static.driver", {}, rated=False),
+    "static": Row(f"{_HERE}.static.driver", _STATIC, rated=False),
 }
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 

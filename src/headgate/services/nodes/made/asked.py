@@ -97,10 +97,10 @@ class Asked:
         """Return what one such machine takes that its provider may never have."""
         label = provider.label(self.labels[name])
         uses = self._site.uses(provider, label) if label is not None else None
-        if provider.is_static and not self._listed(provider, name):
-            return f"provider {short(provider)} lists no machine of it"
         if isinstance(uses, str):
             return f"provider {short(provider)}: {uses}"
+        if provider.is_static and not self._listed(provider, name):
+            return f"provider {short(provider)} lists no machine of it"
         most, _ = self._site.account(provider)
         for kind, much in (uses or {}).items():
             limit = min(most.get(kind, math.inf), provider.limits.get(kind, math.inf))

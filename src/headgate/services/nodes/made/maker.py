@@ -6,6 +6,7 @@ Everything it knows is in the store, written before a cloud is asked for anythin
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ from headgate.services.nodes.made.hunt import Hunt
 from headgate.services.nodes.made.life import STUCK_S, Backoff, Life, Scan, Seal
 from headgate.services.nodes.made.records import host_nodes, new_node
 from headgate.services.nodes.made.seen import Seen, is_made, seen
+from headgate.services.nodes.permitted import Permitted
 from headgate.services.nodes.standing import Standing, Waiting, standing
 from headgate.store.types import At, Op
 
@@ -66,8 +68,8 @@ class Making:
         self._desk, self._backoff, self._hunting = Desk(context, guard), Backoff(), Hunting(accounts)
         self._hunt = Hunt(self._desk, accounts, self._hunting)
         self._life = Life(self._desk, accounts, self._backoff, scan, seal, self._provider)
-        self._errands, self._images = Errands(), images
-        self._seen = Seen({}, {}, {}, {}, {})
+        self._errands, self._images, self._permitted = Errands(), images, Permitted(accounts)
+        self._seen, self._configured = Seen({}, {}, {}, {}, {}), dict[str, FlatProvider]()
         self._fate = Fate(self._seen, Standing(frozenset(), (), {}, ()), 0)
 
     async def run(self) -> None:
@@ -97,10 +99,16 @@ class Making:
 
     # --- one look
 
+    def _now(self) -> Seen:
+        """Return what there is, with the listed machines that may be used."""
+        now = seen(self._context.map, self._context.mirror)
+        self._configured = {one.name: one for several in now.providers.values() for one in several}
+        return dataclasses.replace(now, providers=self._permitted.of(now.providers))
+
     async def _look(self) -> None:
         self._errands.ended()
         now = standing(self._context.map, self._context.mirror, self._context.now_ms())
-        self._seen = seen(self._context.map, self._context.mirror)
+        self._seen = self._now()
         fate = Fate(self._seen, now, self._context.now_ms())
         for node in list(self._seen.nodes.values()):
             await self._follow(node, fate)
@@ -110,7 +118,7 @@ class Making:
         for op in stale:
             await self._desk.commit([], [op])
         await self._register()
-        self._seen = seen(self._context.map, self._context.mirror)
+        self._seen = self._now()
         self._fate = Fate(self._seen, now, self._context.now_ms())
         await self._serve(now)
         self._steps()
@@ -200,7 +208,7 @@ class Making:
 
     def _uses(self, provider: FlatProvider, label: FlatLabel) -> Amounts | str | None:
         if provider.is_static:
-            return {}
+            return self._permitted.why(self._configured.get(provider.name, provider), label) or {}
         found = self._hunting.uses(provider.name, label.digest)
         if found is None and provider.connection in self._accounts and not unmade(provider, label.name):
             wanted = Wanted("", label.label, label.image, label.flavor, provider.said)
@@ -289,7 +297,7 @@ class Making:
     async def _keep_ready(self, choosing: Choosing) -> None:
         """Make what is lacking of them; take away what nobody has wanted for long."""
         kept = set[str]()
-        self._seen = seen(self._context.map, self._context.mirror)
+        self._seen = self._now()
         for tenant, providers in sorted(self._seen.providers.items()):
             for name, (label, most) in sorted(_pools(providers).items()):
                 names = {one.name for one in providers if one.label(name) is not None}

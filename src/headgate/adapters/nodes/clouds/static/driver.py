@@ -5,10 +5,11 @@ Nothing is made and nothing goes.  The launcher writes each machine down, and gi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.static.permits import Permits
 from headgate.adapters.nodes.clouds.told import host
 from headgate.ports.cloud import Amounts, Failed, Made, Resource, State, Wanted
 from headgate.ports.provider import HOST_KEY_VARIABLE
@@ -18,12 +19,20 @@ _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-
 
 
 def connect(given: Given) -> StaticHosts:
-    """Return the driver, which speaks with nobody."""
-    return StaticHosts()
+    """Return the driver, which speaks with nobody.  Raise UserError."""
+    return StaticHosts(Permits.read(given.name, given.said))
 
 
 class StaticHosts:
-    """See `ports.cloud.Cloud`."""
+    """See `ports.cloud.Cloud` and `ports.cloud.Listing`."""
+
+    def __init__(self, permits: Permits | None = None) -> None:
+        """Use the machines that `permits` allows; None: all that are listed."""
+        self.permits = permits or Permits("")
+
+    def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
+        """Return why a machine that these projects list is not used; empty: it is."""
+        return self.permits.refusal(projects, host)
 
     async def uses(self, wanted: Wanted) -> Amounts:
         """Return that a machine takes nothing of any account."""
