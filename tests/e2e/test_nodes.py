@@ -96,6 +96,11 @@ def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Hea
         shell("machine create", machine("one", ports[0], lab, "  image: debian\n"))
         shell("machine create", machine("two", ports[1], lab, "tags: [fast]\n"))
         before = set(traces.glob("*"))
+
+        def listed() -> dict[str, list[str]]:
+            return {one["id"]: one["type"] for one in headgate.get("/api/tenant/example/nodes")}
+
+        wait_for("they are listed", lambda: listed() == {"one": ["debian"], "two": ["fast"]})
         headgate.repositories.propose("code/api", "greet", {"hello": "hi\n"})
 
         def ended() -> str:

@@ -81,7 +81,8 @@ def hold(
     seconds: int | None,
     node: str,
 ) -> None:
-    """Keep a machine that was made, once no build has it, and give it to nobody."""
+    """Keep a machine that was made or is listed, once no build has it, and give it to nobody.  Of one of the inventory
+    it is said what to do instead."""
     at = pages(config, url)
     _order(at, tenant, node, {"state": "hold", "comment": reason, "hold_expiration": seconds})
     click.echo(f"{node} is held once no build has it.")
@@ -92,7 +93,8 @@ def hold(
 @click.option("--reason", default="", help="Why: it is in the list of what was done by hand.")
 @click.argument("node")
 def delete(config: str | None, url: str | None, tenant: str | None, form: str | None, reason: str, node: str) -> None:
-    """Take a machine away that was made, once no build has it; also one that is held."""
+    """Take a machine away that was made, once no build has it; also one that is held.  Of one of the inventory it is
+    said what to do instead."""
     at = pages(config, url)
     _order(at, tenant, node, {"state": "used", "comment": reason})
     click.echo(f"{node} is taken away once no build has it.")

@@ -29,6 +29,7 @@ from headgate.ports.secrets import NoKeys, ProjectKeys
 from headgate.recipes.stream import Stream
 from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
+from headgate.services.nodes.pooled import Pooled
 from headgate.services.nodes.zones import IMAGE, executors
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
@@ -49,10 +50,8 @@ from headgate.web.viewers.documents import Documents
 from headgate.web.vitals import Vitals
 
 E = TypeVar("E")
-
 FINISHED_MAX = 10_000
 """Buildsets on their way into the history that are looked through."""
-
 UNLESS = {
     "scheduler": "nothing is decided until one does",
     "merger": "nothing is merged, read or landed until one does",
@@ -102,7 +101,6 @@ class Site:
     remote: RemoteLogs | None = None
     """Logs of executors that are not in this process."""
     kept: KeptLogs | None = None
-    """Logs in the log store."""
     vitals: Vitals | None = None
     joined: Callable[[], Session | None] = lambda: None
     """The session that what is asked goes with, while there is one."""
@@ -117,6 +115,8 @@ class Site:
     """The tenant that is also served without its name; empty: none is."""
     beside: tuple[str, ...] = ()
     """What else is served at the same port: inventory, queues."""
+    pooled: Pooled | None = None
+    """What the inventory has for a tenant; None: there is no inventory."""
     costs: dict[tuple[str, str], tuple[int, asyncio.Future[dict[tuple[str, str], tuple[int, int]]]]] = field(
         default_factory=dict
     )

@@ -320,6 +320,11 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     member, _ = Membership(context, "web"), process.forges  # deliveries come here
     context.poked = poked(settings, process.tenants, context.now_ms)
     served = process.inventory if process.serves_inventory else None
+    pooled = None
+    if served is not None or any(one.labels for one in process.tenants().values()):
+        from headgate.services.nodes.free import FreeMachines  # large, and for few
+
+        pooled = FreeMachines(process.inventory).of
     site = Site(
         context,
         process.tenancy,
@@ -339,6 +344,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         root=settings.get("web", "root").rstrip("/"),
         at_root=settings.get("web", "tenant"),
         speakers=speakers_of(settings),
+        pooled=pooled,
         beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))

@@ -37,10 +37,13 @@ class Finding:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._providers: dict[tuple[str, str], Object | None] = {}
-        self._found: dict[tuple[Label, str, str], list[Candidate]] = {}
+        self._found: dict[tuple[Label, str, str | None], list[Candidate]] = {}
 
-    async def machines(self, label: Label, zone: str, host: str) -> list[Candidate]:
-        """For an executor of this zone on this host; at most LIMIT_MAX.  Raises Invalid, Unmet for a wrong label."""
+    async def machines(self, label: Label, zone: str, host: str | None) -> list[Candidate]:
+        """Return those for an executor of this zone on this host, or on any for None; at most LIMIT_MAX.
+
+        Raise Invalid, Unmet for a wrong label.
+        """
         key = (label, zone, host)
         if key not in self._found:
             self._found[key] = await self._search(label, zone, host)
@@ -50,7 +53,7 @@ class Finding:
         """It is still as it was read."""
         return At(self._inventory.places.objects.by_uuid(one.object.uuid).record.path, one.generation)
 
-    async def _search(self, label: Label, zone: str, host: str) -> list[Candidate]:
+    async def _search(self, label: Label, zone: str, host: str | None) -> list[Candidate]:
         said = expression(label)
         named: Sequence[str] = said.partitions or [one for one in (label.partition or zone,) if one]
         known = [one.uuid for one, _ in await self._inventory.admin.partitions()]
@@ -63,7 +66,8 @@ class Finding:
             provider = await self._provider(one.object)
             if provider is None or provider.kind not in KINDS:
                 continue
-            if provider.kind == LOCAL and provider.properties.get("host") not in (None, "", host):
+            own = provider.properties.get("host") if provider.kind == LOCAL else None
+            if own and host not in (None, own):
                 continue
             found.append(Candidate(one.object, one.generation, provider.properties, provider.kind))
         return found

@@ -29,6 +29,7 @@ from headgate.services.nodes.made.seen import Seen, seen
 from headgate.services.nodes.standing import standing
 from headgate.web.routes.machineshapes import NodeShape, RequestShape
 from headgate.web.routes.made import change_node, made_nodes
+from headgate.web.routes.pooled import free_nodes
 from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
 
 R = TypeVar("R")
@@ -132,13 +133,15 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 @get("/api/tenant/{tenant:str}/nodes")
 async def nodes(state: State, tenant: FromPath[str]) -> list[NodeShape]:
-    """Return machines that builds of the tenant have, and those that are made for them, by name."""
+    """Return the machines of the tenant by name: those that builds have, those that are made for them, and those that
+    could be given to one."""
     site = site_of(state)
-    site.tenant(tenant)
+    configured = site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
-    claims = [one for one in _read(site.context.mirror, places.path, NodeClaim) if one.tenant == tenant]
-    found = [_node(site, claim, requests.get(claim.request)) for claim in claims]
+    claims = list(_read(site.context.mirror, places.path, NodeClaim))
+    found = [_node(site, claim, requests.get(claim.request)) for claim in claims if claim.tenant == tenant]
     found += made_nodes(site, tenant, requests)
+    found += await free_nodes(site, configured.tenant, {claim.machine for claim in claims})
     return sorted(found, key=lambda node: node.id)
 
 

@@ -8,24 +8,23 @@ from typing import Any
 import msgspec
 from litestar import put
 from litestar.datastructures import State
-from litestar.exceptions import HTTPException, NotFoundException
+from litestar.exceptions import HTTPException
 from litestar.params import FromPath, JSONBody
 
 from headgate.map.inventory.made import MadeNode, NodeOrder
-from headgate.map.inventory.nodes import NodeClaim, NodeRequest
+from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.history import time_text
-from headgate.recipes.codec import readable
 from headgate.services.nodes.made.records import names_of
 from headgate.services.nodes.made.seen import seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.routes.machineshapes import NodeShape
+from headgate.web.routes.pooled import not_ours
 from headgate.web.site import HttpRequest, Site, site_of
 
 MODIFY = "modify-node"
 """The permission."""
 STATES = ("hold", "used", "outdated")
-NO_CLAIMS = "machines of the inventory are taken and given back by Headgate alone: hold or cancel the build"
 
 
 class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,7 +122,7 @@ async def change_node(
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
     if node is None or not _shows(node, tenant, own):
-        raise _no_such(site, tenant, uuid)
+        raise await not_ours(site, site.tenant(tenant).tenant, uuid, data.state)
     until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0
     who = site.access.bearer(request)
     order = NodeOrder(data.state, plain(data.comment or ""), until_ms, plain(who.name) if who is not None else "")
@@ -133,11 +132,3 @@ async def change_node(
         await site.context.store.commit([], [place.put(order), *besides])
 
     await Hand(site, request, MODIFY, tenant, f"{data.state} {uuid}", data.comment or "").does(work)
-
-
-def _no_such(site: Site, tenant: str, uuid: str) -> HTTPException:
-    entry = site.context.mirror.get(site.context.map.nodes.claims(uuid).record.path)
-    claim = readable(entry, NodeClaim) if entry is not None else None
-    if claim is not None and claim.tenant == tenant:
-        return HTTPException(NO_CLAIMS, status_code=409)
-    return NotFoundException(f"Node not found: tenant {tenant} has no machine {uuid}")

@@ -1,0 +1,27 @@
+"""What is told of a machine of the inventory that could be given to a build."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from headgate.config.operator.model import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class PooledMachine:
+    """One machine, as those see it who may not know more than that it is there."""
+
+    uuid: str
+    name: str
+    labels: tuple[str, ...]
+    provider: str
+    local: bool
+    """Whether it is a place on the host of an executor."""
+    state: str = "ready"
+    """ready | in-use: somebody leases it | failed: it is given to nobody"""
+    why: str = ""
+
+
+Pooled = Callable[[Tenant], Awaitable[Sequence[PooledMachine]]]
+"""Return the machines that labels of a tenant find."""

@@ -1,0 +1,137 @@
+"""Machines of the inventory that no build has, as clients of the API see them; why they are not steered there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from headgate.config.operator.model import Label, Tenant
+from headgate.inventory.leases import HELD, Lease
+from headgate.inventory.model import ADMIN, Caller, Object, Partition
+from headgate.map.inventory.nodes import NodeClaim
+from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory.draft import Create, Remove
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.pool import marks
+from headgate.services.nodes.free import LOOK_S, FreeMachines
+from headgate.services.nodes.pooled import PooledMachine
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Store
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.gate import Gate
+
+from .conftest import TENANT, World, token
+
+SITE = "a" * 32
+ROOT = Caller("root", "lab", SITE, frozenset({ADMIN}))
+SECRET = "hunter2"
+LABELS = {
+    "debian": Label("image=debian", project="*"),
+    "quick": Label("tag:fast", project="*"),
+    "broken": Label("a==b 'c", project="*"),
+}
+
+
+def uuid(name: str) -> str:
+    return name.encode().hex().ljust(32, "0")
+
+
+def machine(name: str, *tags: str, **properties: str) -> Create:
+    said = {"provider": "racks", "ansible_host": "10.0.0.7", "ansible_password": SECRET, **properties}
+    return Create(Object(SITE, "runm.machine", "lab", uuid(name), name, said, tags))
+
+
+@asynccontextmanager
+async def stocked(world: World) -> AsyncIterator[Inventory]:
+    """Provide an inventory beside the world: two machines that labels of its tenant find, one that none does."""
+    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), world.running.context.now_ms)
+    await inventory.begin()
+    await inventory.admin.create_partition(ROOT, Partition(SITE, "site"))
+    await inventory.apply(ROOT, [Create(Object(SITE, "runm.provider", "", uuid("p"), "racks", {"kind": "static"}))])
+    for one in (machine("m1", "fast", image="debian"), machine("m2", image="debian"), machine("m3", image="plan9")):
+        await inventory.apply(ROOT, [one])
+    following = asyncio.ensure_future(inventory.journal.run())
+    free = FreeMachines(inventory)
+
+    async def pooled(tenant: Tenant) -> list[PooledMachine]:
+        return list(await free.of(replace(tenant, labels=LABELS)))
+
+    world.site.pooled = pooled
+    try:
+        yield inventory
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def claim(running: Gate, name: str, tenant: str) -> None:
+    """Have a build of a tenant take a machine."""
+    one = NodeClaim(uuid(name), SITE, "r1", tenant, "code/api", "box", "debian", name, state="ready")
+    (entry,) = await running.context.store.commit([], [running.context.map.nodes.claims(one.machine).record.put(one)])
+    assert entry is not None
+    await running.context.mirror.reached(entry.path, entry.version)
+
+
+async def states(world: World) -> dict[str, str]:
+    return {one["id"]: one["state"] for one in await world.get("T/nodes")}
+
+
+async def shown(world: World, name: str, state: str) -> None:
+    """Wait until a machine is told to be in a state."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if (await states(world)).get(name) == state:
+                return
+            await asyncio.sleep(LOOK_S / 10)
+
+
+async def test_every_machine_that_a_label_finds_is_told_and_nothing_of_how_it_is_reached(world: World) -> None:
+    async with stocked(world) as inventory:
+        answer = (await world.client.get(f"{TENANT}/nodes")).text
+        assert SECRET not in answer and "10.0.0.7" not in answer
+        first, second = await world.get("T/nodes")
+        assert (first["id"], first["type"], first["state"]) == ("m1", ["debian", "quick"], "ready")
+        assert (second["id"], second["type"], second["is_locked"]) == ("m2", ["debian"], False)
+        await claim(world.running, "m1", "example")
+        await claim(world.running, "m2", "other")
+        assert await states(world) == {"m1": "in-use"}, "what builds of others have is theirs to see"
+        await inventory.apply(ROOT, [machine("m4", image="debian")])
+        await shown(world, "m4", "ready")
+
+
+async def test_what_people_have_is_in_use_and_who_they_are_is_not_told(world: World) -> None:
+    async with stocked(world) as inventory:
+        lease = Lease("l1", "ada", "lab", SITE, "name=m2", 600, 1, state=HELD, object=uuid("m2"), name="m2")
+        place = inventory.places.leases.active.lease(lease.id).record
+        await inventory.facts.store.commit([], [place.put(lease), *marks(inventory)])
+        await shown(world, "m2", "in-use")
+        (found,) = [one for one in await world.get("T/nodes") if one["id"] == "m2"]
+        assert found["why"] == "somebody leases it" and "ada" not in str(found)
+
+
+async def test_who_wants_one_held_or_away_is_told_what_to_do_instead(world: World) -> None:
+    async def refused(name: str, state: str) -> str:
+        answer = await world.client.put(f"{TENANT}/nodes/{uuid(name)}", json={"state": state}, headers=token())
+        assert answer.status_code == (404 if name == "m3" else 409), answer.text
+        return str(answer.json()["description"])
+
+    async with stocked(world) as inventory:
+        assert "headgate inventory lease ask" in await refused("m1", "hold")
+        assert "headgate inventory machine delete" in await refused("m1", "used")
+        assert "has no machine" in await refused("m3", "used"), "no label of the tenant finds it"
+        await claim(world.running, "m1", "example")
+        assert "`headgate autohold`" in await refused("m1", "hold")
+        assert "headgate cancel" in await refused("m1", "used")
+        assert (await inventory.get(ROOT, uuid("m1")))[0].name == "m1"
+
+
+async def test_many_who_ask_cost_one_search(world: World) -> None:
+    async with stocked(world) as inventory:
+        free, tenant = FreeMachines(inventory), replace(world.site.tenant("example").tenant, labels=LABELS)
+        several = await asyncio.gather(*(free.of(tenant) for _ in range(50)))
+        assert all(one is several[0] for one in several)
+        await inventory.apply(ROOT, [Remove(uuid("m1"))])
+        assert await free.of(tenant) is several[0], "however much changes, not more than once in two seconds"
