@@ -15,7 +15,7 @@ ERR_MAX_BYTES = 65_536
 
 
 class TooMuch(Exception):
-    """It prints more than it may."""
+    """Report that a process prints more than it may."""
 
 
 class _Heard:

@@ -49,7 +49,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The build or merge with this id is no longer wanted."""
+    """Ask to stop the build or merge with this id."""
 
     id: str
     build: bool
@@ -57,14 +57,14 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The paused build with this id is to go on."""
+    """Ask the paused build with this id to continue."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The item left the queue with this result: history."""
+    """Ask to write the item's result to the history; the item has left the queue."""
 
     item: Item
     result: str
@@ -77,7 +77,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The change has landed by a push of the tested commit: its forge is to show that."""
+    """Ask to show at the forge that a change landed by a push of the tested commit."""
 
     id: str
     work: ReportRequest
@@ -90,7 +90,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """The change with this key is to leave the other pipeline."""
+    """Ask the other pipeline to let the change with this key leave."""
 
     pipeline: str
     key: str
@@ -98,7 +98,7 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class Vouch:
-    """The pipeline says this of the change, which others ask for."""
+    """State what the pipeline says of the change, for other pipelines to require."""
 
     change: Change
     word: Checked
@@ -108,7 +108,7 @@ Action = Merge | Run | Land | Report | Mark | Cancel | Resume | Record | Superse
 
 
 class Faulty(Exception):
-    """Deciding on this item raises; the cause says what."""
+    """Report that deciding on this item raises; the cause says what."""
 
     def __init__(self, item: str) -> None:
         super().__init__(f"item {item} cannot be handled")

@@ -18,7 +18,7 @@ IN_LINE = ("serial", "supercedent")
 
 
 class Weighed(NamedTuple):
-    """What comes in with a change, and what keeps it out."""
+    """Hold what enters together with a change, and what keeps it out."""
 
     found: Needs
     problems: tuple[str, ...] = ()

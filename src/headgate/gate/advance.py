@@ -32,7 +32,8 @@ ERRORS_MAX = 100
 
 @dataclass(slots=True)
 class Permits:
-    """What one turn may use: semaphores, and how many are taken, here and by other pipelines; what others provide."""
+    """Hold what one turn may use: semaphores, their holders here and in other pipelines, and what other builds
+    provide."""
 
     taken: Counter[str]
     world: World

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Parted(msgspec.Struct, frozen=True):
-    """A circle of several repositories of which a part has landed, and the rest could not."""
+    """Report a circle of several repositories of which only a part could land."""
 
     item: str
     """The id of its item."""
@@ -20,7 +20,7 @@ class Parted(msgspec.Struct, frozen=True):
 
 
 class Strayed(msgspec.Struct, frozen=True):
-    """A change has landed as another tree than the one that was tested."""
+    """Report a change that landed as a tree other than the tested one."""
 
     key: str
     commit: str

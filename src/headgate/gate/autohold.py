@@ -19,7 +19,7 @@ FORGOTTEN_S = 86_400
 
 
 class HeldBuild(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One build that is held, or was."""
+    """Represent one build that is held, or was."""
 
     build: str
     executor: str
@@ -37,7 +37,7 @@ class HeldBuild(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HoldRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody wants builds of a job to be held when they fail."""
+    """Represent a request to hold the machines of a job's builds when they fail."""
 
     id: str
     """Ten digits."""

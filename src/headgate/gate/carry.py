@@ -31,7 +31,7 @@ DATA_MAX_BYTES = 2_000
 
 @dataclass(slots=True)
 class Match:
-    """Finds, in one look at an item, the carried build that a job goes on with."""
+    """Find, in one look at an item, the carried build with which a job continues."""
 
     item: Item
     other: set[str] = field(default_factory=set)

@@ -15,7 +15,7 @@ ZEROS = "0" * 40
 
 
 class EventKind(StrEnum):
-    """Trigger events a pipeline can name in its `trigger`."""
+    """Name the trigger events that a pipeline can list in its `trigger`."""
 
     PROPOSED = "change-proposed"
     APPROVED = "change-approved"
@@ -49,7 +49,7 @@ class EventKind(StrEnum):
 
 
 class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What starts an item that nobody proposed: a message of a queue, or what happened to an object."""
+    """Represent what starts an item without a change: a message of a queue, or a change to an inventory object."""
 
     connection: str
     source: str
@@ -72,7 +72,7 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """One patchset of a proposed change, or one update of a ref (then it has neither a topic nor a number).
+    """Represent one patchset of a proposed change, or one update of a ref (then without topic and number).
 
     `key` names the change over all its patchsets; `id` one patchset of it.  Where changes have numbers, their key is
     `<project>#<number>`, so that a change that is moved to another branch is the same one.
@@ -203,7 +203,7 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something happened at a connection."""
+    """Represent something that happened at a connection."""
 
     kind: EventKind
     change: Change
@@ -222,7 +222,7 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Wanted of the world: the pipeline hears of this."""
+    """Ask to send this event to another pipeline."""
 
     pipeline: str
     event: TriggerEvent

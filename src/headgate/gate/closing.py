@@ -8,7 +8,7 @@ import msgspec
 
 
 class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One order that nothing is to land."""
+    """Represent one order that nothing may land."""
 
     pipeline: str
     """Empty: every one of the tenant."""

@@ -39,7 +39,7 @@ WORKED_ON_MAX = 200
 
 @dataclass(slots=True)
 class Room:
-    """How many changes of each project are worked on, in queues that each change has of its own."""
+    """Count the changes of each project that are worked on in queues with a single change each."""
 
     taken: Counter[str]
 

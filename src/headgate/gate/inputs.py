@@ -26,7 +26,7 @@ Trees = dict[str, dict[str, str]]
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a build is given."""
+    """Hold everything that a build is given."""
 
     tenant: str
     pipeline: str

@@ -29,7 +29,7 @@ FAIL_FAST = "fail-fast"
 
 
 class Phase(StrEnum):
-    """How far the speculative merge of a buildset is."""
+    """Name how far the speculative merge of a buildset is."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -41,7 +41,7 @@ class Phase(StrEnum):
 
 
 class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """The current attempt at one job.  Ended when it has a result."""
+    """Represent the current attempt at one job.  It has ended when it has a result."""
 
     id: str
     job: str
@@ -102,7 +102,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A build of an earlier base, which goes on until the inputs of its job on the new base are known."""
+    """Represent a build of an earlier base that continues until its job's inputs on the new base are known."""
 
     build: Build
     name: str
@@ -115,7 +115,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """One attempt to test an item on one speculative base.  A new base is a new buildset with a new id."""
+    """Represent one attempt to test an item on one speculative base.  A new base gets a new buildset with a new id."""
 
     id: str
     ahead: str | None = None
@@ -185,7 +185,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A newer patchset, to be enqueued if the one that is being landed does not land."""
+    """Represent a newer patchset, which is enqueued if the one that is landing does not land."""
 
     change: Change
     event: str
@@ -193,14 +193,14 @@ class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Landed(msgspec.Struct, frozen=True):
-    """A change of a circle that has landed, and the commit that its branch came to."""
+    """Represent a landed change of a circle, with the commit at the head of its branch."""
 
     change: Change
     commit: str
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is tested, and lands, as one: a change, or a circle of changes that need each other."""
+    """Represent what is tested and lands as one: a change, or a circle of changes that need each other."""
 
     id: str
     change: Change
@@ -289,7 +289,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Unfollowed(msgspec.Struct, frozen=True):
-    """Landed configuration of one project."""
+    """Represent landed configuration of one project that the layout does not include yet."""
 
     connection: str
     branches: Mapping[str, str]
@@ -297,7 +297,7 @@ class Unfollowed(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of changes that are tested on top of each other, head first."""
+    """Represent one line of changes that are tested on top of each other, head first."""
 
     id: str
     name: str

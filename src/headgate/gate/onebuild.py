@@ -6,7 +6,7 @@ import msgspec
 
 
 class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):
-    """By hand: stop this build; its job counts as one that did not pass."""
+    """Order by hand: stop this build and count its job as not passed."""
 
     build: str
     why: str
@@ -14,6 +14,6 @@ class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-b
 
 
 class RerunBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="rerun-build"):
-    """By hand: run the job of this build once more, which did not pass, before its item is reported."""
+    """Order by hand: run the job of this failed build once more before its item is reported."""
 
     build: str

@@ -6,7 +6,8 @@ import msgspec
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """A patchset that was refused only because what it needs has not landed, and comes in once that has."""
+    """Represent a patchset that was refused only because what it needs has not landed; it enters once that has
+    landed."""
 
     key: str
     commit: str
@@ -15,7 +16,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A patchset that does not come in, and what its people were told of that."""
+    """Represent a patchset that was refused, with what its people were told."""
 
     key: str
     commit: str

@@ -9,7 +9,7 @@ FILES_A_PAGE = 500
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):
-    """Say which commits and files a change consists of."""
+    """Ask which commits and files a change consists of."""
 
     project: str
     connection: str
@@ -24,7 +24,7 @@ class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review
 
 
 class ReviewCommit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One commit of a change."""
+    """Represent one commit of a change."""
 
     id: str
     author: str
@@ -35,7 +35,7 @@ class ReviewCommit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReviewFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file that differs."""
+    """Represent one file that differs."""
 
     path: str
     status: str
@@ -52,7 +52,7 @@ class ReviewFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReviewAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):
-    """One page of the files, and the commits with the first of them."""
+    """Hold one page of the files; the first page also holds the commits."""
 
     ok: bool
     error: str = ""
@@ -69,7 +69,7 @@ class ReviewAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"
 
 
 class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
-    """Say how two files differ, one part after the other."""
+    """Ask how two files differ, part by part."""
 
     project: str
     connection: str
@@ -82,7 +82,7 @@ class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch")
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """One line of a difference."""
+    """Represent one line of a difference."""
 
     kind: str
     """+ added | - removed | a space: in both | @ the head of a hunk | \\ a remark of git"""
@@ -95,7 +95,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
-    """One part of a difference."""
+    """Hold one part of a difference."""
 
     ok: bool
     error: str = ""
@@ -108,7 +108,7 @@ class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
 
 
 class RemarksRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
-    """Read what was said of these commits."""
+    """Ask for the remarks on these commits."""
 
     project: str
     connection: str
@@ -116,7 +116,7 @@ class RemarksRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="remar
 
 
 class RemarksAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
-    """Lines of notes as they stand; nobody has looked who wrote them."""
+    """Hold lines of notes as they stand; their authors have not been verified."""
 
     ok: bool
     error: str = ""
@@ -140,7 +140,7 @@ class SayRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
 
 
 class SayAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
-    """`error`: why nothing was said, in words that may be the git server's."""
+    """Answer a remark; `error` says why it was not written, possibly in the git server's words."""
 
     ok: bool
     error: str = ""

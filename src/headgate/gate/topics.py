@@ -19,7 +19,7 @@ Topics = Mapping[tuple[str, str], Collection[str]]
 
 
 class ByTopic(Mapping[str, Standing]):
-    """Standings, in which a change also needs those of its topic."""
+    """Look up standings in which a change also needs the other changes of its topic."""
 
     def __init__(self, standings: Mapping[str, Standing], topics: Topics, layout: Layout) -> None:
         self._standings, self._topics, self._layout = standings, topics, layout
@@ -51,7 +51,7 @@ class ByTopic(Mapping[str, Standing]):
 
 
 class DependantsByTopic(Mapping[str, Collection[str]]):
-    """Change key -> keys of changes that may need it, those of its topic among them."""
+    """Map a change's key to the keys of changes that may need it, including those of its topic."""
 
     def __init__(
         self, dependants: Mapping[str, Collection[str]], standings: Mapping[str, Standing], topics: Topics

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Trees(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was found of the repositories that jobs with `reuse` are given, besides what was merged."""
+    """Hold what was found in the repositories that jobs with `reuse` are given, besides the merged ones."""
 
     heads: dict[str, dict[str, str]] = {}
     """project -> branch -> tree of its head, of every branch, before anything was merged."""

@@ -20,7 +20,7 @@ waits for a second semaphore must not keep the first idle."""
 
 
 class Waiter(msgspec.Struct, frozen=True, order=True):
-    """A project of a pipeline that waits for a place in a semaphore; the smallest goes first."""
+    """Represent a project of a pipeline that waits for a place in a semaphore; the smallest goes first."""
 
     ticket: int
     """Greater than every ticket there was when it began to wait, or last took a place."""
@@ -30,7 +30,7 @@ class Waiter(msgspec.Struct, frozen=True, order=True):
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """A build that is to stand for another one."""
+    """Represent a build that could stand for another one."""
 
     inputs: str
     """The digest of what both are given."""

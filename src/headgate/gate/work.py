@@ -23,7 +23,7 @@ from headgate.gate.trees import Trees
 
 
 class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change to merge onto whatever is beneath it."""
+    """Represent one change to merge onto what is beneath it."""
 
     item: str
     """Id of the queue item; a conflict names it."""
@@ -43,7 +43,7 @@ class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state every job of a buildset is run on."""
+    """Hold the repository state on which every job of a buildset runs."""
 
     chain: tuple[MergeItem, ...] = ()
     """Everything ahead, furthest first, then our own."""
@@ -63,7 +63,7 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A ref as the jobs of its item see it: nothing is merged."""
+    """Represent a ref as the jobs of its item see it, without a merge."""
 
     item: str
     project: str
@@ -131,7 +131,7 @@ class CatAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
 
 
 class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of several changes that land as one."""
+    """Represent one of several changes that land as one."""
 
     change: Change
     commit: str
@@ -315,7 +315,7 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
-    """An executor's answer."""
+    """Report from an executor that a build has ended."""
 
     buildset: str
     job: str
@@ -327,7 +327,7 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
 
 
 class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
-    """An executor's word: what the job runs is done, and it waits, as it asked to, for the jobs that depend on it."""
+    """Report from an executor that a build has done its own work and waits for the jobs that depend on it."""
 
     buildset: str
     job: str
@@ -341,7 +341,7 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
 
 
 class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing"):
-    """An executor's word: the build runs still, and it is known that it will fail."""
+    """Report from an executor that a running build is known to fail."""
 
     buildset: str
     job: str
@@ -349,7 +349,7 @@ class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing
 
 
 class ByHand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody said who put a ref into a pipeline."""
+    """Hold what a person stated who put a ref into a pipeline."""
 
     parameters: dict[str, Any] = {}
     claimed: bool = False
@@ -357,7 +357,7 @@ class ByHand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
-    """By hand: put a change (or a ref) into the pipeline."""
+    """Order by hand: put a change or a ref into the pipeline."""
 
     change: Change
     id: str
@@ -367,7 +367,7 @@ class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
 
 
 class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
-    """By hand: take the change, or the ref, with this key out."""
+    """Order by hand: take the change or ref with this key out."""
 
     key: str
     why: str = ""
@@ -379,7 +379,7 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
 
 
 class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
-    """By hand: move these changes, by key, to the head of their queue in this order."""
+    """Order by hand: move these changes, by key, to the head of their queue in this order."""
 
     keys: tuple[str, ...]
     id: str
@@ -388,7 +388,7 @@ class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
 
 
 class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout"):
-    """The tenant's configuration is another one now: look at everything again."""
+    """Report that the tenant's configuration has changed, so that everything is examined again."""
 
     layout: str
     taken_over: bool = False

@@ -40,7 +40,7 @@ class Layout(Protocol):
 
 
 class Layouts(Protocol):
-    """The tenant's layout, and the one a proposed configuration would make."""
+    """Provide the tenant's layout and the layout that a proposed configuration would make."""
 
     @property
     def landed(self) -> Layout: ...

@@ -22,7 +22,7 @@ _TICKS = re.compile(r"([0-9]{15,19})L?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the order of a partition: everything up to and including it."""
+    """Name a position in the order of a partition: everything up to and including it."""
 
     ticks: int
     id: str = BEHIND_ALL

@@ -17,7 +17,7 @@ QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
 
 
 class Lane(NamedTuple):
-    """Partitions are numbered from 1."""
+    """Name one partition of one queue.  Partitions are numbered from 1."""
 
     queue: str
     partition: int = 1

@@ -9,7 +9,7 @@ ERROR_MAX_CHARS = 2_000
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """The first line of a dead letter; the body as it was follows behind it."""
+    """Represent the first line of a dead letter; the unchanged body follows it."""
 
     queue: str
     partition: int

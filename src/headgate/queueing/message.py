@@ -8,7 +8,7 @@ import msgspec
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message.  Its fields can also be had as `message["body"]`, as older jobs do."""
+    """Represent one message.  Its fields are also available as `message["body"]`, as older jobs read them."""
 
     message_id: str
     body: str
@@ -42,16 +42,16 @@ class RetryLater(Exception):
 
 
 class Reject(Exception):
-    """Do not try again: straight to the dead letters."""
+    """Tell the worker not to retry: the message goes straight to the dead letters."""
 
 
 class TimeLimit(Exception):
-    """The job took longer than its queue allows."""
+    """Report that the job took longer than its queue allows."""
 
 
 class Failed(Exception):
-    """The job failed as often as it may, the last time in a process that could not say so any more."""
+    """Report that the job failed as often as it may, the last time in a process that could no longer say so."""
 
 
 class Vanished(Exception):
-    """The processes that ran this message did not come back, or had to stop, too often."""
+    """Report that the processes that ran this message disappeared, or had to stop, too often."""

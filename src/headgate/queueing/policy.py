@@ -12,7 +12,8 @@ BATCH_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Times in seconds.  Impossible values raise ValueError, with the name of the setting."""
+    """Hold the limits of a queue; times are in seconds.  Impossible values raise ValueError, with the name of the
+    setting."""
 
     attempts: int = 3
     """How often the job of a message may fail before the message goes to the dead letters."""
@@ -68,7 +69,7 @@ Failure = Callable[[Any, Any, str, BaseException, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Queues whose names fit `pattern` (as file names do) are processed by `job`."""
+    """Assign `job` to the queues whose names match `pattern`, as file names match."""
 
     pattern: str
     job: Job
@@ -77,7 +78,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The first that fits counts; a queue that fits none is not processed."""
+    """Select the first route that matches; a queue that matches none is not processed."""
 
     routes: tuple[Route, ...]
 

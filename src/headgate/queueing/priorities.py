@@ -71,7 +71,7 @@ def shape_for(priority: str, partition: int | None = None) -> tuple[int, int]:
 
 
 class Next(NamedTuple):
-    """Which lane of a strand comes next."""
+    """Decide which lane of a strand comes next."""
 
     which: int
     passed: int

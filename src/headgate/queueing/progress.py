@@ -16,7 +16,7 @@ PARKED_MAX = 100
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """A message that failed and waits for its next try while those behind it go on."""
+    """Represent a failed message that waits for its next attempt while later messages continue."""
 
     id: str
     attempts: int
@@ -29,7 +29,7 @@ class Parked(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything up to `last` is done, parked messages aside."""
+    """Record that everything up to `last` is done, except parked messages."""
 
     last: str
     """The time of the newest message done, in ticks; empty: nothing was done yet."""

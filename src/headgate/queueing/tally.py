@@ -21,7 +21,7 @@ Ending = Literal["failed", "died", "lost", "left"]
 
 
 class Unheard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A try of which no end is recorded."""
+    """Represent an attempt without a recorded end."""
 
     by: str
     """The worker that made it."""
@@ -30,7 +30,7 @@ class Unheard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tries of one message."""
+    """Count the attempts of one message."""
 
     failed: int = 0
     """The job raised."""

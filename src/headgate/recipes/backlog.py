@@ -26,7 +26,7 @@ Place = tuple[bool, int, str]
 
 
 class Share(NamedTuple):
-    """Names whose a request is."""
+    """Name the owners of a request."""
 
     precedence: int
     tenant: str
@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
 
 class Backlog:
-    """Of one queue, as one worker sees it; to be closed when it no longer looks."""
+    """Hold one queue as one worker sees it; close it when the worker no longer looks."""
 
     def __init__(
         self,

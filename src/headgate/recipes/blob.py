@@ -24,7 +24,7 @@ STALE_MAX = OPS_MAX // 2
 
 
 class Pointer(msgspec.Struct, frozen=True, tag="blob"):
-    """Stands for the value: the pieces are `<path>/<digest>/<ten digits>`."""
+    """Stand for the value, whose pieces are at `<path>/<digest>/<ten digits>`."""
 
     digest: str
     pieces: int

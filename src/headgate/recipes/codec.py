@@ -39,7 +39,7 @@ _told: set[tuple[str, int]] = set()
 
 
 class Newer(ValueError):
-    """Written by a newer program."""
+    """Report a record that a newer program wrote."""
 
 
 def encode(record: object, format: int = 1) -> bytes:

@@ -47,7 +47,7 @@ def within(permits: int) -> Rule:
 
 
 class Line:
-    """A line of contenders under one path; if one's process dies, the line moves up by itself."""
+    """Keep a line of contenders under one path; if the process of one dies, the line moves up by itself."""
 
     def __init__(self, store: Store, session: Session, path: str, rule: Rule = alone, *, reader: bool = False) -> None:
         self.store, self.session, self.path, self.rule = store, session, path, rule

@@ -17,7 +17,7 @@ CHANGED_MAX = 1_000
 
 
 class Part:
-    """What moves under some prefixes: who looks at one thing need not wake for all."""
+    """Watch some prefixes, so that a reader of one does not wake up for all."""
 
     def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[Part, None]]) -> None:
         self.moves = 0
@@ -88,7 +88,8 @@ class Part:
 
 
 class Mirror:
-    """`run()` keeps it; everything else reads it.  What it says may be late, never torn: writers check versions."""
+    """Keep a local copy with `run()`; everything else reads it.  The copy may be late but never torn: writers check
+    versions."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self.prefix = prefix

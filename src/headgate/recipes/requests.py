@@ -29,7 +29,7 @@ SPENT_MAX = OPS_MAX // 2
 
 
 class RequestPlaces(msgspec.Struct, frozen=True):
-    """The paths of one queue of requests."""
+    """Name the paths of one queue of requests."""
 
     requests: str
     locks: str
@@ -40,7 +40,7 @@ class RequestPlaces(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who runs a request."""
+    """Name who runs a request."""
 
     hostname: str = ""
     component: str = ""
@@ -70,7 +70,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class Claim:
-    """The right to do one request."""
+    """Represent the right to perform one request."""
 
     request: Request
     guard: At
@@ -84,7 +84,7 @@ class Claim:
 
 
 class Open(msgspec.Struct, frozen=True):
-    """A request as the mirror shows it."""
+    """Represent a request as the mirror shows it."""
 
     entry: Entry
     request: Request

@@ -23,13 +23,13 @@ LOOKED_AT_MAX = 10_000
 
 
 class StreamEntry(msgspec.Struct, frozen=True):
-    """An entry of the queue; `data` is the name of its body under the data place."""
+    """Represent an entry of the queue; `data` is the name of its body under the data place."""
 
     data: str
 
 
 class Waiting(msgspec.Struct, Generic[E], frozen=True):
-    """An event not yet consumed."""
+    """Represent an event that is not consumed yet."""
 
     entry: str
     body: str
@@ -43,7 +43,7 @@ class Waiting(msgspec.Struct, Generic[E], frozen=True):
 
 
 class Stream(msgspec.Struct, Generic[E], frozen=True):
-    """`queue` holds the order, `data` the bodies; `type` is what a body decodes to."""
+    """Keep events in order: `queue` holds the order, `data` the bodies; `type` is what a body decodes to."""
 
     queue: str
     data: str
@@ -75,8 +75,8 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
 
 
 class Reader(Generic[E]):
-    """The events of a stream as one consumer takes them: those of nobody in particular first, then one of each owner
-    in turn, the oldest first, so that nobody's flood delays others.  Each is decoded once."""
+    """Give one consumer the events of a stream: first those without an owner, then one of each owner in turn, oldest
+    first, so that no owner's flood delays others.  Each event is decoded once."""
 
     def __init__(self, stream: Stream[E], mirror: Mirror, whose: Callable[[E], str]) -> None:
         """`whose`: empty for what concerns all, which nothing may overtake that came later."""

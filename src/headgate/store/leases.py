@@ -17,7 +17,7 @@ class _Term:
 
 
 class Leases:
-    """`expired` is called, on the loop, with each lease that ran out."""
+    """Keep leases and call `expired`, on the loop, with each lease that ran out."""
 
     def __init__(self, expired: Callable[[Lease], None]) -> None:
         self._expired = expired

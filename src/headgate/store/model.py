@@ -114,7 +114,7 @@ def order(entry: Entry) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """All entries, and what numbers were used."""
+    """Hold all entries and the numbers that were used."""
 
     revision: int = 0
     entries: Mapping[str, Entry] = field(default_factory=dict)

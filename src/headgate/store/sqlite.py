@@ -57,7 +57,7 @@ create table meta (name text primary key, value integer not null) without rowid;
 
 
 class Locked(StoreError):
-    """Another process owns the file."""
+    """Report that another process owns the file."""
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ def _pages(path: Path) -> Pages:
 
 
 class SqliteBackend:
-    """Use `await SqliteBackend.open(path)`."""
+    """Implement the backend on SQLite; create one with `await SqliteBackend.open(path)`."""
 
     def __init__(self, path: Path, lock: IO[str], connection: apsw.Connection, tree: Pages) -> None:
         self.path, self.tree = path, tree
@@ -310,7 +310,7 @@ def _take(file: Path) -> IO[str]:
 
 
 class SqliteReader:
-    """The file of a running (or stopped) Headgate, to look at; it cannot be written through this."""
+    """Read the file of a running or stopped Headgate; nothing can be written through it."""
 
     LOOK_INTERVAL_S = 0.1
 

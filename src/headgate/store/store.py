@@ -36,12 +36,12 @@ PORTION_MAX = 2 * OPS_MAX
 
 
 class GuardLost(Conflict):
-    """The check that failed was a guard: the lock is no longer ours, and trying again would be wrong."""
+    """Report that the failed check was a guard: the lock is lost, and a retry would be wrong."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Requests made of the backend; keep-alives apart."""
+    """Count requests to the backend; keep-alives are counted separately."""
 
     reads: int = 0
     commits: int = 0
@@ -57,7 +57,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Session:
-    """A lease kept alive.  `lost` is set when it must be considered gone."""
+    """Keep a lease alive.  `lost` is set when the lease must be considered gone."""
 
     lease: Lease
     name: str
@@ -78,7 +78,7 @@ class Session:
 
 
 class Txn:
-    """Reads become checks, writes are kept until the end; the last write to a path counts."""
+    """Collect a commit: reads become checks, and writes are kept until the end; the last write to a path counts."""
 
     def __init__(self, store: Store, guards: Sequence[At]) -> None:
         self._store = store

@@ -32,7 +32,7 @@ BACKLOG_MAX = 10_000
 
 @dataclass(slots=True)
 class Staged:
-    """What commits not yet applied would leave: an overlay on the tree."""
+    """Show what staged commits would leave: an overlay on the tree."""
 
     tree: Watched
     revision: int
@@ -90,7 +90,7 @@ class Staged:
 
 
 class Watcher:
-    """Changes under one prefix, in order, for one reader."""
+    """Deliver changes under one prefix, in order, to one reader."""
 
     def __init__(self, tree: Watched, prefix: str) -> None:
         self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
@@ -139,7 +139,7 @@ class Watcher:
 
 
 class Watched(ABC):
-    """Entries by path, wherever they are kept.  Commits are staged, made durable by whoever owns it, then applied."""
+    """Hold entries by path, wherever they are kept.  Commits are staged, made durable by the owner, then applied."""
 
     def __init__(self, appended: Mapping[str, int], revision: int) -> None:
         self.appended, self.revision = dict(appended), revision
@@ -196,7 +196,7 @@ class Watched(ABC):
 
 
 class Tree(Watched):
-    """In memory."""
+    """Hold the entries in memory."""
 
     def __init__(
         self, entries: Iterable[Entry] = (), appended: Mapping[str, int] | None = None, revision: int = 0

@@ -20,11 +20,11 @@ NAME_DIGITS = 10
 
 
 class StoreError(Exception):
-    """Base of everything the store raises."""
+    """Serve as the base of everything that the store raises."""
 
 
 class Conflict(StoreError):
-    """A check did not hold; nothing was written.  `check` is the one that failed."""
+    """Report that a check did not hold and nothing was written.  `check` is the one that failed."""
 
     def __init__(self, check: At) -> None:
         super().__init__(f"{check.path} is not at version {check.version}")
@@ -32,23 +32,24 @@ class Conflict(StoreError):
 
 
 class SessionLost(StoreError):
-    """The session ended; everything it held is gone.  Drop what it entitled to and start anew."""
+    """Report that the session ended and everything it held is gone.  Drop what it entitled to and start anew."""
 
 
 class TooLarge(StoreError):
-    """A commit or a value over the limits above; nothing was written."""
+    """Report a commit or a value over the limits above; nothing was written."""
 
 
 class Unavailable(StoreError):
-    """The store did not answer.  Whether a commit happened is unknown: re-read, never repeat blindly."""
+    """Report that the store did not answer.  Whether a commit happened is unknown: re-read, never repeat blindly."""
 
 
 class Corrupt(StoreError):
-    """What is stored cannot be read back.  The message names the file or path and what to do."""
+    """Report that stored data cannot be read back.  The message names the file or path and what to do."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One node as it was at `version`, which changes with every write and never comes back, even after deletion.
+    """Represent one node as it was at `version`, which changes with every write and never comes back, even after
+    deletion.
 
     `born` is the commit in which it was created.  Put at a place that already had something below it, or under
     another lease than before, it may count as born with those, or anew.  What has a lease has nothing below it.
@@ -62,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class At(msgspec.Struct, frozen=True, gc=False):
-    """Check: `path` is at exactly `version`; None means absent.  The guard of a lock is one of these."""
+    """Check that `path` is at exactly `version`; None means absent.  The guard of a lock is one of these."""
 
     path: str
     version: int | None
@@ -96,7 +97,7 @@ Op = Put | Append | Delete
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
-    """The whole subtree, oldest first.  The first message of a watch, and again after any gap."""
+    """Hold the whole subtree, oldest first: the first message of a watch, and again after any gap."""
 
     entries: tuple[Entry, ...]
 

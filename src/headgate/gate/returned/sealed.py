@@ -9,7 +9,7 @@ SIZE_MAX_BYTES = 64_000
 
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Bytes, encrypted with a key that only the private key of a project opens."""
+    """Hold bytes that only the private key of a project decrypts."""
 
     connection: str = ""
     project: str = ""

@@ -30,7 +30,7 @@ Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that the build made."""
+    """Represent a file or URL that the build published."""
 
     name: Name
     url: Url
@@ -57,7 +57,7 @@ class Comment(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """The keys below `zuul` that are read."""
+    """Hold the keys below `zuul` that are read."""
 
     log_url: Url | None = None
     artifacts: tuple[Artifact, ...] | None = None

@@ -28,7 +28,7 @@ _MARK = msgspec.json.encode({"headgate": FORMAT})
 
 
 class EtcdBackend:
-    """Use `await EtcdBackend.open(url)`."""
+    """Implement the backend on etcd; create one with `await EtcdBackend.open(url)`."""
 
     def __init__(self, address: Address) -> None:
         self.address = address

@@ -55,7 +55,7 @@ _SHUT = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 @dataclass(slots=True)
 class Traffic:
-    """Keep-alives of leases apart."""
+    """Count requests and bytes; keep-alives of leases are counted separately."""
 
     requests: int = 0
     sent_bytes: int = 0
@@ -64,7 +64,7 @@ class Traffic:
 
 
 class Link:
-    """Connections to all servers, of which one is used as long as it answers."""
+    """Keep connections to all servers and use one as long as it answers."""
 
     def __init__(self, address: Address, traffic: Traffic) -> None:
         self.address, self.traffic = address, traffic

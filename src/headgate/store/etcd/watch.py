@@ -22,7 +22,7 @@ List = Callable[[str], Awaitable[tuple[Sequence[Entry], int]]]
 
 
 class Compacted(Exception):
-    """What happened meanwhile is known no more."""
+    """Report that the events since the last one seen are no longer available."""
 
 
 class Watch:

@@ -32,7 +32,7 @@ READ_ATTEMPTS_MAX = 3
 
 
 class ZooKeeperBackend:
-    """Use `await ZooKeeperBackend.open(url)`."""
+    """Implement the backend on ZooKeeper; create one with `await ZooKeeperBackend.open(url)`."""
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)

@@ -23,7 +23,7 @@ Send = Callable[[Sequence[Part]], Awaitable[Done]]
 
 
 class Commits:
-    """`read` reads nodes, the newest if asked for; `state` is the zxid that was seen last where it reads."""
+    """Write commits; `read` reads nodes, the newest if asked for, and `state` is the zxid last seen where it reads."""
 
     def __init__(
         self, address: Address, facts: Facts, views: Mapping[str, View], read: Read, state: Callable[[], int]

@@ -26,7 +26,7 @@ NODES_MAX = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A node as it was at `at_s`."""
+    """Represent a node as it was at `at_s`."""
 
     stat: Stat
     entry: bool

@@ -18,7 +18,7 @@ ANSWER_S = 10.0
 
 
 class Term:
-    """One lease."""
+    """Represent one lease."""
 
     def __init__(self, address: Address, traffic: Traffic, ttl_s: float, saw: Callable[[int], None]) -> None:
         self.identity = Identity(int(ttl_s * 1000))

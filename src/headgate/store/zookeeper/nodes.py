@@ -112,7 +112,7 @@ async def _answers(link: Link, parts: Sequence[Part]) -> list[Answer]:
 
 
 class Denied(Exception):
-    """The servers keep a node from us."""
+    """Report that the servers refuse access to a node."""
 
 
 def _found(path: str, answer: Answer) -> Found | None:

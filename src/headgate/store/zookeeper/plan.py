@@ -20,7 +20,7 @@ Known = Callable[[str], Fact | None]
 
 
 class Unknown(Exception):
-    """It must be read first."""
+    """Report that a node must be read first."""
 
 
 def needs(checks: Sequence[At], ops: Sequence[Op], known: Known) -> set[str]:
@@ -60,7 +60,7 @@ def _place(op: Op) -> str:
 
 @dataclass(slots=True)
 class Plan:
-    """`parts` are to be sent; `written` and `learned` read what was answered."""
+    """Hold one commit's operations: `parts` are sent; `written` and `learned` read the answer."""
 
     checks: Sequence[At]
     ops: Sequence[Op]

@@ -26,7 +26,7 @@ WATCHES_SIZE_BYTES = 300_000
 
 
 class _Unread:
-    """What is at a path that an event named."""
+    """Stand for the unread contents of a path that an event named."""
 
 
 UNREAD: Final = _Unread()
@@ -36,7 +36,7 @@ Compare = Callable[[int, Sequence[Sequence[str]]], Awaitable[None]]
 
 
 class View:
-    """`run` keeps `tree`; `load` must be awaited on every new connection."""
+    """Keep a tree: `run` keeps `tree` current; `load` must be awaited on every new connection."""
 
     def __init__(self, chroot: str, prefix: str, seen: Seen, compare: Compare) -> None:
         """`compare`: has the servers tell, as events, what changed at nodes, or came below them, after a zxid."""

@@ -32,7 +32,7 @@ ANY_WATCH = 3
 
 
 class Do(IntEnum):
-    """Kinds of requests."""
+    """Name the kinds of requests."""
 
     CREATE = 1
     DELETE = 2
@@ -96,7 +96,7 @@ class Stat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A node as it was read; `value` None: it is there only to have children."""
+    """Represent a node as it was read; a `value` of None means that the node exists only to have children."""
 
     value: bytes | None
     stat: Stat
@@ -104,7 +104,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operation of a multi."""
+    """Represent one operation of a multi."""
 
     kind: Do
     body: bytes
@@ -183,7 +183,7 @@ def multi(parts: Sequence[Part]) -> bytes:
 
 
 class Reader:
-    """Reads values one after the other.  Raises ValueError when the bytes end too early."""
+    """Read values one after the other.  Raise ValueError when the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0

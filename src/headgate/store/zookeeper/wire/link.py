@@ -31,7 +31,7 @@ Told = Callable[[int, str, int], None]
 
 
 class Lost(Exception):
-    """The connection broke; what was under way may or may not have been done."""
+    """Report that the connection broke; operations under way may or may not have been done."""
 
 
 class Expired(Exception):
