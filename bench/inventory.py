@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from headgate.base.ids import fresh
-from headgate.inventory.filters import Filter, Item, Wanted
-from headgate.inventory.journal import Change, Event, History, Kind, Recorded
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
+from headgate.inventory.journal import InventoryEvent, JournalKind, ObjectChange, ObjectHistory, Recorded
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
@@ -30,7 +30,7 @@ from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Backend, Op, Put, Unavailable
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers import etcd
-from headgate.testing.servers.zookeeper import Kind as Zk
+from headgate.testing.servers.zookeeper import ServerKind as Zk
 from headgate.testing.servers.zookeeper import chroot, installed
 from headgate.testing.servers.zookeeper import zookeeper as served
 
@@ -120,8 +120,8 @@ class Measured:
     def _raw(self, new: Object) -> list[Op]:
         """As many operations, and as many bytes."""
         places = self.inventory.places
-        told = Recorded((Change(Kind.CREATED, None, new),), CALLER.user, CALLER.project, 1)
-        past = History().and_then(Event(Kind.CREATED, new, CALLER.user, CALLER.project, 1))
+        told = Recorded((ObjectChange(JournalKind.CREATED, None, new),), CALLER.user, CALLER.project, 1)
+        past = ObjectHistory().and_then(InventoryEvent(JournalKind.CREATED, new, CALLER.user, CALLER.project, 1))
         return [
             places.objects.by_uuid(new.uuid).record.put(new),
             places.history.object(new.uuid).record.put(past),
@@ -141,8 +141,8 @@ class Measured:
 
     async def search(self, *keys: str, tag: bool = False) -> tuple[float, int, int]:
         """Milliseconds, matches, reads of the store."""
-        items = tuple(Item(key, "3") for key in keys)
-        wanted = Wanted(require_items=items, require_tags=("t1",) if tag else ())
+        items = tuple(PropertyFilter(key, "3") for key in keys)
+        wanted = PropertyConditions(require_items=items, require_tags=("t1",) if tag else ())
         one = Filter((PARTITION,), (TYPE,), "blue", wanted=wanted)
         await self.inventory.page(CALLER, [one], limit=1_000)
         before = self.store.counts.reads
@@ -167,7 +167,7 @@ class Measured:
 
     async def scan(self) -> float:
         """The way of reading every object and looking at each."""
-        wanted = Wanted(require_items=(Item("a", "3"), Item("b", "3")))
+        wanted = PropertyConditions(require_items=(PropertyFilter("a", "3"), PropertyFilter("b", "3")))
 
         async def one(_: int) -> None:
             found = await self.store.list(self.inventory.places.objects.path)

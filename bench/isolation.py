@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.process.network.networks import Choice
+from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
@@ -23,7 +23,7 @@ BUILDS = 20
 PROJECT = "h/code"
 WALLS = {
     "none": RunnerSettings(sandbox="none"),
-    "bubblewrap, a user of its own, this machine's network": RunnerSettings(network=Choice("host", "host")),
+    "bubblewrap, a user of its own, this machine's network": RunnerSettings(network=NetworkChoice("host", "host")),
     "bubblewrap, a user and a network of its own": RunnerSettings(),
 }
 

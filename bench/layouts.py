@@ -12,7 +12,7 @@ import psutil
 import yaml
 
 from bench.tenant import PIPELINES, _central, _own
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 
@@ -40,7 +40,7 @@ def measure(projects: int) -> Cost:
     gc.collect()
     before_bytes = psutil.Process().memory_info().rss
     cache = ParseCache()
-    cold_s, layouts = _timed(lambda: Layouts.of(tenant, _parsed(tenant, texts, cache), cache))
+    cold_s, layouts = _timed(lambda: TenantLayouts.of(tenant, _parsed(tenant, texts, cache), cache))
     memory_mb = (psutil.Process().memory_info().rss - before_bytes) / 1e6
     assert layouts.landed.errors == ()
     one, (name, text) = "hub.example/org/p7", next(iter(texts["hub.example/org/p7"]["master"].items()))
@@ -49,7 +49,7 @@ def measure(projects: int) -> Cost:
         other = {one: {"master": {name: text.replace("retries: 0", f"retries: {n + 100}")}}}
         proposed.append(_timed(lambda other=other: layouts.proposed(other, (one, "master")))[0])  # type: ignore[misc]
     changed = {**texts, one: {**texts[one], "master": {name: text + "\n# more\n"}}}
-    landed_s, _ = _timed(lambda: Layouts.of(tenant, _parsed(tenant, changed, cache), cache, before=layouts))
+    landed_s, _ = _timed(lambda: TenantLayouts.of(tenant, _parsed(tenant, changed, cache), cache, before=layouts))
     frozen_s, graphs = _timed(lambda: _freeze(layouts))
     jobs = len(layouts.landed.jobs)
     return Cost(projects, jobs, cold_s, landed_s, median(proposed), frozen_s, graphs, memory_mb)
@@ -85,7 +85,7 @@ def _parsed(tenant: Tenant, texts: Texts, cache: ParseCache) -> dict[str, dict[s
     }
 
 
-def _freeze(layouts: Layouts) -> int:
+def _freeze(layouts: TenantLayouts) -> int:
     landed, graphs = layouts.landed, 0
     for project in landed.branches:
         for pipeline in PIPELINES:

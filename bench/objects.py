@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psycopg
 
 from bench.inventory import CALLER, PARTITION, ROUNDS, STORES, TYPE, an_object, filled, median_ms
-from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
 from headgate.testing.queues.postgres import postgres
@@ -30,15 +30,20 @@ create index on object using gin (tags);
 """
 QUESTIONS: dict[str, tuple[Filter, str]] = {
     "half of them": (
-        Filter((PARTITION,), (TYPE,), "blue", wanted=Wanted(require_tags=("t1",))),
+        Filter((PARTITION,), (TYPE,), "blue", wanted=PropertyConditions(require_tags=("t1",))),
         "tags @> array['t1']",
     ),
     "a tenth": (
-        Filter((PARTITION,), (TYPE,), "blue", wanted=Wanted(require_items=(Item("b", "3"),))),
+        Filter((PARTITION,), (TYPE,), "blue", wanted=PropertyConditions(require_items=(PropertyFilter("b", "3"),))),
         """properties @> '{"b": "3"}'""",
     ),
     "a tenth with the tag": (
-        Filter((PARTITION,), (TYPE,), "blue", wanted=Wanted(require_items=(Item("b", "3"),), require_tags=("t1",))),
+        Filter(
+            (PARTITION,),
+            (TYPE,),
+            "blue",
+            wanted=PropertyConditions(require_items=(PropertyFilter("b", "3"),), require_tags=("t1",)),
+        ),
         """properties @> '{"b": "3"}' and tags @> array['t1']""",
     ),
     "all": (Filter((PARTITION,), (TYPE,), "blue"), "true"),

@@ -14,7 +14,7 @@ from typing import Any
 from bench.isolation import PROJECT, Alone, Empty
 from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.adapters.process.sandbox import Confined
 from headgate.base.ids import fresh
@@ -111,20 +111,20 @@ class _timed:
         self._taken = taken
 
     def __enter__(self) -> None:
-        self._run = run = Keeper.run
+        self._run = run = ProcessKeeper.run
         taken = self._taken
 
-        async def timed(keeper: Keeper, command: Confined, *, log: JobLog, **more: Any) -> int | str:
+        async def timed(keeper: ProcessKeeper, command: Confined, *, log: JobLog, **more: Any) -> int | str:
             begun_s = asyncio.get_running_loop().time()
             status = await run(keeper, command, log=log, **more)
             took_s = asyncio.get_running_loop().time() - begun_s
             (taken.copy_s if more["playbook"] else taken.new_s).append(took_s)
             return status
 
-        Keeper.run = timed  # type: ignore[method-assign, assignment]
+        ProcessKeeper.run = timed  # type: ignore[method-assign, assignment]
 
     def __exit__(self, *_: object) -> None:
-        Keeper.run = self._run  # type: ignore[method-assign]
+        ProcessKeeper.run = self._run  # type: ignore[method-assign]
 
 
 async def _build(runner: ProcessRunner, version: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from headgate.base.ids import fresh
 from headgate.store.etcd.address import parse as parse_etcd
 from headgate.store.etcd.backend import EtcdBackend
-from headgate.store.etcd.link import Link as EtcdLink
-from headgate.store.etcd.link import Traffic as EtcdTraffic
+from headgate.store.etcd.link import EtcdLink as EtcdLink
+from headgate.store.etcd.link import EtcdTraffic as EtcdTraffic
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.store import Store
 from headgate.store.types import Put
@@ -22,8 +22,8 @@ from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.session import attach
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import OPEN_ACL, Do
-from headgate.store.zookeeper.wire.link import Identity, Link, Traffic
-from headgate.testing.measure import Cost, cost_of_item
+from headgate.store.zookeeper.wire.link import ZooKeeperLink, ZooKeeperSessionIdentity, ZooKeeperTraffic
+from headgate.testing.measure import ItemCost, cost_of_item
 from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 from headgate.testing.stores.wire import Networked, steps_on_etcd, steps_on_zookeeper
@@ -48,7 +48,7 @@ async def rate(one: One, count: int) -> float:
     return count / (time.perf_counter() - begin)
 
 
-def _plain(link: Link, root: str, round: int) -> dict[str, One]:
+def _plain(link: ZooKeeperLink, root: str, round: int) -> dict[str, One]:
     async def create(number: int) -> None:
         await link.multi(Do.MULTI, [jute.create(f"{root}/p{round}-{number}", VALUE, 0, OPEN_ACL)])
 
@@ -108,7 +108,7 @@ async def _compared(plain: Callable[[int], dict[str, One]], backend: Networked) 
 async def _compared_on_zookeeper(server: ZooKeeper) -> dict[str, tuple[float, float]]:
     where = f"zookeeper://127.0.0.1:{server.port}"
     root, other = await chroot(server), await chroot(server)
-    link = await attach(parse(where), Identity(10_000), Traffic(), lambda *_: None)
+    link = await attach(parse(where), ZooKeeperSessionIdentity(10_000), ZooKeeperTraffic(), lambda *_: None)
     try:
         return await _compared(lambda round: _plain(link, other, round), await ZooKeeperBackend.open(where + root))
     finally:
@@ -125,15 +125,15 @@ async def _compared_on_etcd(server: Etcd) -> dict[str, tuple[float, float]]:
         await link.close()
 
 
-async def _on_zookeeper(server: ZooKeeper, jobs: int) -> tuple[Cost, int, int]:
+async def _on_zookeeper(server: ZooKeeper, jobs: int) -> tuple[ItemCost, int, int]:
     return await _item(await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}"), jobs)
 
 
-async def _on_etcd(server: Etcd, jobs: int) -> tuple[Cost, int, int]:
+async def _on_etcd(server: Etcd, jobs: int) -> tuple[ItemCost, int, int]:
     return await _item(await EtcdBackend.open(f"etcd://127.0.0.1:{server.port}/{fresh()}"), jobs)
 
 
-async def _item(backend: Networked, jobs: int) -> tuple[Cost, int, int]:
+async def _item(backend: Networked, jobs: int) -> tuple[ItemCost, int, int]:
     """The cost, and what went over the wire."""
     with tempfile.TemporaryDirectory() as name:
         seen = backend.traffic
@@ -165,7 +165,7 @@ def single_steps() -> dict[str, dict[str, int]]:
             return {"ZooKeeper": on_zookeeper, "etcd": asyncio.run(steps_on_etcd(server))}
 
 
-def items(counts: tuple[int, ...]) -> dict[str, dict[int, tuple[Cost, int, int]]]:
+def items(counts: tuple[int, ...]) -> dict[str, dict[int, tuple[ItemCost, int, int]]]:
     """Store -> jobs -> the cost of an item, its requests on the wire, its bytes both ways; all components in one
     process."""
     with tempfile.TemporaryDirectory() as name:

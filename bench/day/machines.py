@@ -20,14 +20,14 @@ from headgate.services.membership import serve
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.day.machines import Machines
-from headgate.testing.day.plan import Plan
+from headgate.testing.day.machines import DayMachines
+from headgate.testing.day.plan import DayPlan
 
 BUILDS_MAX = 2_000
 """At a time; no build waits for a machine."""
 
 
-async def main(url: str, plan: Plan, minute_s: float) -> None:
+async def main(url: str, plan: DayPlan, minute_s: float) -> None:
     """Work until SIGTERM, then print how many builds there were and how many requests they cost."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -35,7 +35,7 @@ async def main(url: str, plan: Plan, minute_s: float) -> None:
     backend = await kind.open(url)
     store = Store(backend)
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
-    machines = Machines(plan, minute_s)
+    machines = DayMachines(plan, minute_s)
     executor = Executor(context, machines, builds_max=BUILDS_MAX)
     await run_until(stop, context.mirror.run(), serve(context, "executor", executor.run, stop))
     print(json.dumps({"builds": machines.ran, "requests": store.counts.commits + store.counts.reads}), flush=True)
@@ -43,4 +43,4 @@ async def main(url: str, plan: Plan, minute_s: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Plan(int(sys.argv[2]), int(sys.argv[3])), float(sys.argv[4])))
+    asyncio.run(main(sys.argv[1], DayPlan(int(sys.argv[2]), int(sys.argv[3])), float(sys.argv[4])))

@@ -15,9 +15,9 @@ from bench.day.past import Past, Times
 from bench.day.processes import Running, Usage, running
 from headgate.base.tasks import end
 from headgate.testing.day.configuration import NEVER, tenants
-from headgate.testing.day.hub import Hub
-from headgate.testing.day.people import People
-from headgate.testing.day.plan import Plan
+from headgate.testing.day.hub import DayHub
+from headgate.testing.day.people import DayPeople
+from headgate.testing.day.plan import DayPlan
 
 PACE_S = 0.4
 """Seconds for each change: 2,000 come in 800 s, so a day is 108 times as fast."""
@@ -52,10 +52,10 @@ class Day(NamedTuple):
 
 def measure(projects: int, changes: int, schedulers: int = 1, store: str = "etcd", periodic: bool = True) -> Day:
     """Let a day go by.  Raises RuntimeError or TimeoutError where it does not end well."""
-    plan = Plan(projects, changes)
+    plan = DayPlan(projects, changes)
     with tempfile.TemporaryDirectory(prefix="day-", dir=os.environ.get("DAY_DIR")) as name:
         root = Path(name)
-        hub = Hub(root / "hub", plan, _soon(projects, changes) if periodic else NEVER)
+        hub = DayHub(root / "hub", plan, _soon(projects, changes) if periodic else NEVER)
         (root / "tenants.yaml").write_text(tenants(plan))
         with running(root, store) as here:
             here.start("merger", 1)
@@ -67,9 +67,9 @@ def measure(projects: int, changes: int, schedulers: int = 1, store: str = "etcd
                 _kept(root)
 
 
-async def _day(plan: Plan, hub: Hub, here: Running, root: Path) -> Day:
+async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path) -> Day:
     past = Past(root / "history.sqlite")
-    people = People(hub, plan, plan.changes_count * PACE_S, PATIENCE_S)
+    people = DayPeople(hub, plan, plan.changes_count * PACE_S, PATIENCE_S)
     await _started(here)
     start, load, began = here.used(), os.getloadavg()[0], time.monotonic()
     following = asyncio.ensure_future(past.follow(people.tell))

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from headgate.testing.day.people import Ended
-from headgate.testing.day.plan import Plan
+from headgate.testing.day.people import DayOutcome
+from headgate.testing.day.plan import DayPlan
 
 LOOK_S = 0.25
 """Between looks at the history, which are people's."""
@@ -25,7 +25,7 @@ class Past:
         self._file, self._seen, self._looks = file, 0, 0
         self._is_quiet = asyncio.Event()
 
-    async def follow(self, told: Callable[[Ended], None]) -> None:
+    async def follow(self, told: Callable[[DayOutcome], None]) -> None:
         """Pass each buildset that ends to `told`, and note when nothing new comes any more.  Run until cancelled."""
         while True:
             found = self._new() if self._file.exists() else []
@@ -42,7 +42,7 @@ class Past:
         self._is_quiet.clear()
         await self._is_quiet.wait()
 
-    def _new(self) -> list[Ended]:
+    def _new(self) -> list[DayOutcome]:
         try:
             rows = self._ask(
                 "SELECT number, change, pipeline, result, final FROM buildset WHERE number > ? ORDER BY number",
@@ -52,7 +52,9 @@ class Past:
             return []
         self._seen = rows[-1][0] if rows else self._seen
         return [
-            Ended(change or "", pipeline, result) for _, change, pipeline, result, final in rows if result and final
+            DayOutcome(change or "", pipeline, result)
+            for _, change, pipeline, result, final in rows
+            if result and final
         ]
 
     def _ask(self, question: str, *given: object) -> list[tuple]:  # type: ignore[type-arg]  # of any columns
@@ -70,7 +72,7 @@ class Past:
         began = dict(self._ask(question, pipeline))
         return _times([began[topic] / 1000 - at_s for topic, at_s in since_s.items() if topic in began])
 
-    def landed(self, plan: Plan) -> Times:
+    def landed(self, plan: DayPlan) -> Times:
         """Return how long it was until a change had landed, from when its last build and whatever is ahead of it in its
         queue had ended."""
         queue = {one.topic: one.project.queue or one.project.name for one in plan.proposals}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from headgate.testing.day.plan import Plan
+from headgate.testing.day.plan import DayPlan
 from headgate.testing.servers.etcd import etcd
 from headgate.testing.servers.program import Program, free_ports
-from headgate.testing.servers.zookeeper import Kind, zookeeper
+from headgate.testing.servers.zookeeper import ServerKind, zookeeper
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 SETTINGS = """
@@ -71,7 +71,7 @@ class Running:
         for program in self.programs[kind]:
             program.start()
 
-    def start_machines(self, plan: Plan, minute_s: float) -> None:
+    def start_machines(self, plan: DayPlan, minute_s: float) -> None:
         words = (self.url, plan.projects_count, plan.changes_count, minute_s)
         program = Program([sys.executable, "-m", "bench.day.machines", *map(str, words)], self.root / "machines",
                           {"PYTHONPATH": str(Path(__file__).parents[2])})  # fmt: skip
@@ -106,7 +106,7 @@ def running(root: Path, store: str) -> Iterator[Running]:
             server = stack.enter_context(etcd(root / "store"))
             url, program = f"etcd://127.0.0.1:{server.port}", server.program
         else:
-            keeper = stack.enter_context(zookeeper(root / "store", Kind(large=True)))
+            keeper = stack.enter_context(zookeeper(root / "store", ServerKind(large=True)))
             url, program = f"zookeeper://127.0.0.1:{keeper.port}", keeper.program
         found = Running(url, root, program)
         stack.callback(found.stop)

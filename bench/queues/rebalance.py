@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.queues.fleet import Cost, disturbances, fleet
+from headgate.testing.queues.fleet import DisturbanceCost, disturbances, fleet
 from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ensemble, zookeeper
 
 QUEUES = 27
@@ -65,7 +65,7 @@ def set_partitioner() -> tuple[int, float]:
     return sum(after[item] != before[item] for item in items), silent_s
 
 
-async def ours() -> dict[str, Cost]:
+async def ours() -> dict[str, DisturbanceCost]:
     with tempfile.TemporaryDirectory() as name, ensemble(Path(name) / "zookeeper") as servers:
         url = "zookeeper://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
         backend = await ZooKeeperBackend.open(url)

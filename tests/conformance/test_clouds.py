@@ -10,12 +10,22 @@ from contextlib import suppress
 
 import pytest
 
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Away, Cloud, Failed, Made, OverQuota, State, Wanted
+from headgate.ports.cloud import (
+    NODE_TAG,
+    SYSTEM_TAG,
+    Cloud,
+    CloudUnavailable,
+    LaunchFailed,
+    MachineSpec,
+    Made,
+    OverQuota,
+    State,
+)
 from headgate.testing.clouds.aws import aws_ground
 from headgate.testing.clouds.ground import LOOK_S, Entry, Ground, driving, gone, made, steps
 from headgate.testing.clouds.kubernetes import kubernetes_ground
 from headgate.testing.clouds.openstack import openstack_ground
-from headgate.testing.servers.faults import Asked, Pass, Stuck, Told, answers, cut, lost, unheard
+from headgate.testing.servers.faults import FaultAnswer, HeldAnswer, Pass, ReceivedRequest, answers, cut, lost, unheard
 
 
 def _aws(request: pytest.FixtureRequest) -> Entry:
@@ -48,11 +58,11 @@ async def driver(ground: Ground) -> AsyncIterator[Cloud]:
 
 
 @pytest.fixture
-def wanted(ground: Ground) -> Wanted:
+def wanted(ground: Ground) -> MachineSpec:
     return ground.wanted(str(uuid.uuid4()))
 
 
-async def machines(ground: Ground, driver: Cloud, wanted: Wanted) -> list[str]:
+async def machines(ground: Ground, driver: Cloud, wanted: MachineSpec) -> list[str]:
     """The machines of a node, as the driver lists them; the cloud must know each."""
     there = await ground.everything()
     listed = await driver.resources(ground.provider)
@@ -62,7 +72,7 @@ async def machines(ground: Ground, driver: Cloud, wanted: Wanted) -> list[str]:
 
 
 async def test_a_node_is_made_once_and_everything_of_it_has_its_tags(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     node = await made(driver, wanted)
     there = await ground.everything()
@@ -74,7 +84,7 @@ async def test_a_node_is_made_once_and_everything_of_it_has_its_tags(
 
 
 async def test_what_was_made_is_found_by_its_tag_when_nothing_else_is_known(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     node = await made(driver, wanted)
     async with driving(ground) as after_a_crash:
@@ -84,11 +94,11 @@ async def test_what_was_made_is_found_by_its_tag_when_nothing_else_is_known(
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_an_answer_that_is_lost_makes_no_second_machine(
-    ground: Ground, driver: Cloud, wanted: Wanted, restart: bool
+    ground: Ground, driver: Cloud, wanted: MachineSpec, restart: bool
 ) -> None:
     ground.faults.once(lost, ground.makes)
     state: State = {}
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         while True:
             state = (await driver.advance(wanted, state)).state
     async with driving(ground) as other:
@@ -97,7 +107,7 @@ async def test_an_answer_that_is_lost_makes_no_second_machine(
 
 
 async def test_removing_is_repeated_until_nothing_is_left_and_after_it(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     node = await made(driver, wanted)
     await gone(driver, wanted, node.state)
@@ -106,7 +116,7 @@ async def test_removing_is_repeated_until_nothing_is_left_and_after_it(
         assert await driver.remove(wanted, state)
 
 
-async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     await made(driver, wanted)
     async with driving(ground) as other:
         await gone(other, wanted, {})
@@ -114,13 +124,15 @@ async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud,
 
 
 @pytest.mark.parametrize("count", range(4))
-async def test_a_node_is_removed_however_far_it_is(ground: Ground, driver: Cloud, wanted: Wanted, count: int) -> None:
+async def test_a_node_is_removed_however_far_it_is(
+    ground: Ground, driver: Cloud, wanted: MachineSpec, count: int
+) -> None:
     await gone(driver, wanted, await steps(driver, wanted, count))
     assert await ground.everything() == {}
 
 
 async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     theirs = await ground.foreign()
     node = await made(driver, wanted)
@@ -135,7 +147,7 @@ async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
     assert found == expected
 
 
-async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     theirs = await ground.foreign()
     node = await made(driver, wanted)
     await gone(driver, wanted, node.state)
@@ -143,19 +155,21 @@ async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wante
     assert theirs in await ground.everything()
 
 
-async def test_what_nobody_needs_is_deleted_and_none_is_no_error(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_what_nobody_needs_is_deleted_and_none_is_no_error(
+    ground: Ground, driver: Cloud, wanted: MachineSpec
+) -> None:
     await made(driver, wanted)
     leaked = [one for one in await driver.resources(ground.provider) if one.tags.get(NODE_TAG) == wanted.node]
     for one in [*leaked, *leaked]:
         try:
             await driver.delete(ground.provider, one)
-        except Away:
+        except CloudUnavailable:
             assert one.kind != ground.machine, "what hangs on it may be asked for again"
     await gone(driver, wanted, {})
     assert await ground.everything() == {}
 
 
-async def test_two_nodes_have_a_machine_each(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_two_nodes_have_a_machine_each(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     other = ground.wanted(str(uuid.uuid4()))
     one, two = await asyncio.gather(made(driver, wanted), made(driver, other))
     assert one.external_id != two.external_id
@@ -163,7 +177,7 @@ async def test_two_nodes_have_a_machine_each(ground: Ground, driver: Cloud, want
     assert await machines(ground, driver, other) == [two.external_id]
 
 
-async def test_no_room_is_no_failure(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_no_room_is_no_failure(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     ground.faults.once(ground.full, ground.makes)
     with pytest.raises(OverQuota):
         await made(driver, wanted)
@@ -171,24 +185,26 @@ async def test_no_room_is_no_failure(ground: Ground, driver: Cloud, wanted: Want
     assert await machines(ground, driver, wanted) == [node.external_id]
 
 
-async def test_a_cloud_that_asks_for_patience_says_for_how_long(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_a_cloud_that_asks_for_patience_says_for_how_long(
+    ground: Ground, driver: Cloud, wanted: MachineSpec
+) -> None:
     ground.faults.once(ground.throttled)
-    with pytest.raises(Away) as told:
+    with pytest.raises(CloudUnavailable) as told:
         await made(driver, wanted)
     assert told.value.after_s == 7
     ground.faults.once(ground.throttled, ground.makes)
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await made(driver, wanted)
     await made(driver, wanted)
 
 
 async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     for fault in (ground.away, unheard, lost, cut):
         for which in (ground.lists, ground.makes):
             ground.faults.once(fault, which)
-            with pytest.raises(Away):
+            with pytest.raises(CloudUnavailable):
                 await made(driver, wanted)
             if which == ground.makes:
                 await gone(driver, wanted, {})
@@ -198,32 +214,34 @@ async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"<a/>", b"<a><b/></a>", b"\xff\x00"])
-async def test_an_answer_of_another_form_is_none(ground: Ground, driver: Cloud, wanted: Wanted, body: bytes) -> None:
+async def test_an_answer_of_another_form_is_none(
+    ground: Ground, driver: Cloud, wanted: MachineSpec, body: bytes
+) -> None:
     ground.faults.always(answers(200, body))
     for call in (driver.advance(wanted, {}), driver.remove(wanted, {})):
-        with pytest.raises((Away, Failed)):
+        with pytest.raises((CloudUnavailable, LaunchFailed)):
             await call
-    with suppress(Away, Failed):  # there may be nothing to ask
+    with suppress(CloudUnavailable, LaunchFailed):  # there may be nothing to ask
         await driver.uses(wanted)
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await driver.resources(ground.provider)
-    with suppress(Away):
+    with suppress(CloudUnavailable):
         assert await driver.limits(ground.provider) == {}
 
 
-async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     node = await made(driver, wanted)
     for fault in (cut, ground.away, ground.throttled, ground.refused, lost):
         ground.faults.once(fault, ground.lists)
-        with pytest.raises(Away):
+        with pytest.raises(CloudUnavailable):
             await driver.resources(ground.provider)
         ground.faults.once(fault, ground.lists)
-        with pytest.raises(Away):
+        with pytest.raises(CloudUnavailable):
             await driver.remove(wanted, node.state)
     assert await machines(ground, driver, wanted) == [node.external_id]
 
 
-async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: Wanted) -> None:
+async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     """Away would have the whole account left alone for it, again and again."""
     node = await made(driver, wanted)
     (found,) = [
@@ -234,26 +252,26 @@ async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver
     removes = ("DELETE", b"TerminateInstances")
     for call in (lambda: driver.remove(wanted, node.state), lambda: driver.delete(ground.provider, found)):
         ground.faults.once(ground.refused, lambda asked: asked.method == removes[0] or removes[1] in asked.body)
-        with pytest.raises(Failed, match="the moon is full"):
+        with pytest.raises(LaunchFailed, match="the moon is full"):
             await call()
     await gone(driver, wanted, node.state)
 
 
 async def test_what_the_cloud_will_not_make_fails_with_its_own_words(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     ground.faults.once(ground.refused, ground.makes)
-    with pytest.raises(Failed, match="the moon is full"):
+    with pytest.raises(LaunchFailed, match="the moon is full"):
         await made(driver, wanted)
-    with pytest.raises(Failed):
+    with pytest.raises(LaunchFailed):
         await made(driver, ground.impossible(str(uuid.uuid4())))
     assert await ground.everything() == {}
 
 
 async def test_a_call_that_is_given_up_leaves_nothing_that_is_not_found(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
-    stuck = Stuck()
+    stuck = HeldAnswer()
     ground.faults.once(stuck, ground.makes)
     task = asyncio.ensure_future(made(driver, wanted))
     await stuck.done.wait()
@@ -269,12 +287,12 @@ class Crash(BaseException):
     """The process is gone."""
 
 
-async def _until_a_crash(ground: Ground, driver: Cloud, wanted: Wanted, kept: dict[str, str], number: int) -> str:
+async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kept: dict[str, str], number: int) -> str:
     """Make and remove, until the answer to a request would come; keep the state as a store does.  Return what was
     going on; empty: all of it was over.  A request that is the one before it once more does not count."""
-    stuck, calls, last, doing = Stuck(), 0, ("", "", b""), "making"
+    stuck, calls, last, doing = HeldAnswer(), 0, ("", "", b""), "making"
 
-    def which(asked: Asked) -> bool:
+    def which(asked: ReceivedRequest) -> bool:
         nonlocal calls, last
         calls, last = calls + ((asked.method, asked.path, asked.body) != last), (asked.method, asked.path, asked.body)
         return calls == number
@@ -329,18 +347,18 @@ async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_away(ground: 
     assert all(isinstance(amount, int | float) for amount in limits.values())
     ground.faults.always(unheard)
     for call in (driver.resources, *([driver.limits] if limits else [])):  # who has no limits asks nobody for them
-        with pytest.raises(Away):
+        with pytest.raises(CloudUnavailable):
             await call(ground.provider)
 
 
 async def test_what_opens_the_account_is_in_no_log_and_no_error(
-    ground: Ground, driver: Cloud, wanted: Wanted, caplog: pytest.LogCaptureFixture
+    ground: Ground, driver: Cloud, wanted: MachineSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     texts = [repr(driver), repr(vars(driver))]
     for fault in (ground.refused, ground.throttled, ground.away, cut):
         ground.faults.once(fault, ground.makes)
-        with pytest.raises((Away, Failed, OverQuota)) as told:
+        with pytest.raises((CloudUnavailable, LaunchFailed, OverQuota)) as told:
             await made(driver, wanted)
         texts.append(repr(told.value))
     await made(driver, wanted)
@@ -348,15 +366,15 @@ async def test_what_opens_the_account_is_in_no_log_and_no_error(
     assert not [secret for secret in ground.secrets for text in texts if secret in text]
 
 
-async def _echo(asked: Asked, go_on: Pass) -> Told | None:
+async def _echo(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     body = b"".join(f"{name}: {value}\n".encode() for name, value in asked.headers.items()) + asked.body
-    return Told(418, body, {})
+    return FaultAnswer(418, body, {})
 
 
 async def test_a_server_that_repeats_what_it_was_sent_does_not_make_errors_tell_secrets(
-    ground: Ground, driver: Cloud, wanted: Wanted
+    ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     ground.faults.always(_echo)
-    with pytest.raises((Away, Failed)) as told:
+    with pytest.raises((CloudUnavailable, LaunchFailed)) as told:
         await made(driver, wanted)
     assert not [secret for secret in ground.secrets if secret in str(told.value)]

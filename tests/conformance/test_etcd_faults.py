@@ -16,10 +16,21 @@ from headgate.base.ids import fresh
 from headgate.store.etcd import link, patience
 from headgate.store.etcd.address import parse
 from headgate.store.etcd.backend import EtcdBackend
-from headgate.store.types import Append, At, Changed, Conflict, Delete, Entry, Put, Snapshot, StoreError, Unavailable
+from headgate.store.types import (
+    Append,
+    At,
+    Conflict,
+    Delete,
+    Entry,
+    EntryChanged,
+    Put,
+    Snapshot,
+    StoreError,
+    Unavailable,
+)
 from headgate.testing.conformance import first
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.certificates import Certificates, make
+from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.etcd import Etcd, cluster, etcd
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
@@ -56,7 +67,7 @@ async def test_a_watch_goes_on_where_it_was_and_reads_no_value_again(backend: Et
         await backend.get("/any")
         (entry,) = await backend.commit([], [Put("/w/new", b"1")])
         before = backend.traffic.received_bytes
-        assert entry is not None and await first(watch, 1) == [Changed(entry)]
+        assert entry is not None and await first(watch, 1) == [EntryChanged(entry)]
         assert backend.traffic.received_bytes - before < 10_000
 
 
@@ -119,7 +130,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
                         written = len(await again(backend))
                 seen = 0
                 while seen < 10:
-                    seen += isinstance(await anext(watch), Changed)
+                    seen += isinstance(await anext(watch), EntryChanged)
             values = [entry.value for entry in await again(backend)]
             assert values == sorted(set(values)), "nothing twice, all in order"
             await backend.keep_alive(lease)
@@ -181,12 +192,12 @@ def etcdctl(endpoint: Sequence[str], *words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def files(tmp_path_factory: pytest.TempPathFactory) -> GeneratedCertificates:
     return make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory, files: Certificates) -> Iterator[Etcd]:
+def strict(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates) -> Iterator[Etcd]:
     """TLS with client certificates, and a user of some keys."""
     with etcd(tmp_path_factory.mktemp("strict"), files) as running:
         flags = [f"https://127.0.0.1:{running.port}", f"--cacert={files.authority}"]
@@ -205,13 +216,13 @@ def strict(tmp_path_factory: pytest.TempPathFactory, files: Certificates) -> Ite
 
 
 def door(
-    server: Etcd, files: Certificates, login: str = "gate:word@", root: str = "/gate", own: Path | None = None
+    server: Etcd, files: GeneratedCertificates, login: str = "gate:word@", root: str = "/gate", own: Path | None = None
 ) -> str:
     tls = f"tls_ca={files.authority}&tls_cert={own or files.client}"
     return f"etcd://{login}127.0.0.1:{server.port}{root}?{tls}"
 
 
-async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: Certificates) -> None:
+async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: GeneratedCertificates) -> None:
     backend = await EtcdBackend.open(door(strict, files))
     lease = await backend.grant(5)
     written = await backend.commit([], [Put("/a", b"1"), Put("/mine", b"2", lease)])
@@ -233,14 +244,16 @@ async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: C
     ],
 )
 async def test_who_may_not_come_in_is_told_why(
-    strict: Etcd, files: Certificates, login: str, root: str, said: str
+    strict: Etcd, files: GeneratedCertificates, login: str, root: str, said: str
 ) -> None:
     with pytest.raises(StoreError, match=said) as caught:
         await EtcdBackend.open(door(strict, files, login, root))
     assert "wrong@" not in str(caught.value)
 
 
-async def test_a_certificate_of_a_stranger_is_said_so(strict: Etcd, files: Certificates, impatient: None) -> None:
+async def test_a_certificate_of_a_stranger_is_said_so(
+    strict: Etcd, files: GeneratedCertificates, impatient: None
+) -> None:
     with pytest.raises(Unavailable, match="tls_cert"):
         await EtcdBackend.open(door(strict, files, own=files.stranger))
 

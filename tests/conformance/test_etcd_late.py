@@ -12,7 +12,7 @@ import pytest
 from headgate.base.ids import fresh
 from headgate.store.etcd import patience
 from headgate.store.etcd.backend import EtcdBackend
-from headgate.store.etcd.commits import Commits
+from headgate.store.etcd.commits import EtcdCommits
 from headgate.store.etcd.patience import LONG_S, SHORT_S, SLOW_FOR_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Append, At, Delete, Put, SessionLost, Unavailable
@@ -107,7 +107,7 @@ async def test_whatever_was_held_up_is_there_once_and_in_order(
     await _weathered(backend, witness, line, seed)
 
 
-class Fenceless(Commits):
+class Fenceless(EtcdCommits):
     """Finds all in order whatever happened before."""
 
     async def settle(self) -> None:
@@ -123,9 +123,9 @@ async def test_without_its_fence_it_would_not(
             await _weathered(backend, witness, line, seed)
 
 
-@pytest.mark.parametrize(("kind", "late"), [(Commits, []), (Fenceless, [b"late"])])
+@pytest.mark.parametrize(("kind", "late"), [(EtcdCommits, []), (Fenceless, [b"late"])])
 async def test_what_is_on_its_way_as_a_process_ends_is_void(
-    etcd_server: Etcd, hasty: None, kind: type[Commits], late: list[bytes]
+    etcd_server: Etcd, hasty: None, kind: type[EtcdCommits], late: list[bytes]
 ) -> None:
     """It sat in a network that nobody used any more."""
     async with proxy(etcd_server.port) as one, proxy(etcd_server.port) as other:

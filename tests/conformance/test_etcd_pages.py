@@ -8,7 +8,7 @@ import pytest
 
 from headgate.base.ids import fresh
 from headgate.store.etcd.backend import EtcdBackend
-from headgate.store.etcd.link import Link
+from headgate.store.etcd.link import EtcdLink
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import OPS_MAX, Put
 from headgate.testing.servers.etcd import Etcd
@@ -27,14 +27,14 @@ NAMES = {
 @pytest.mark.parametrize("limit", [7, 100])
 async def test_pages_are_all_of_it(etcd_server: Etcd, kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[tuple[bytes, bytes]]] = []
-    ask = Link.ask
+    ask = EtcdLink.ask
 
-    async def heard(self: Link, method: str, request: object, answer: object, **more: object) -> object:
+    async def heard(self: EtcdLink, method: str, request: object, answer: object, **more: object) -> object:
         if isinstance(request, pb.TxnRequest):
             asked.append([(one.range.key, one.range.range_end) for one in request.success])
         return await ask(self, method, request, answer, **more)  # type: ignore[arg-type]  # passed on as it is
 
-    monkeypatch.setattr(Link, "ask", heard)
+    monkeypatch.setattr(EtcdLink, "ask", heard)
     root = fresh()
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{root}")
     try:

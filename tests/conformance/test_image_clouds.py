@@ -19,14 +19,14 @@ from typing import Protocol
 import pytest
 
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
-from headgate.adapters.nodes.clouds.podman.engine import Done, Engine
+from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanResult
 from headgate.adapters.nodes.clouds.podman.images import PodmanImages
 from headgate.ports.cloud import SYSTEM_TAG, Resource
 from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
 from headgate.testing.clouds.glance import disk
 from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.faults import Asked, Pass, Told
+from headgate.testing.servers.faults import FaultAnswer, Pass, ReceivedRequest
 
 Images = GlanceImages | PodmanImages
 THEIRS = {SYSTEM_TAG: "theirs", UPLOAD_TAG: "their-upload"}
@@ -77,7 +77,7 @@ class GlanceGround:
         self._theirs = self._glance.add(status="active", visibility="private", **THEIRS)
 
     def driving(self, halt: Halt) -> Images:
-        async def counted(asked: Asked, go_on: Pass) -> Told | None:
+        async def counted(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
             told = await go_on()
             await halt.answered()
             return told
@@ -110,7 +110,7 @@ class PodmanGround:
 
     def driving(self, halt: Halt) -> Images:
         class Halting(Engine):
-            async def run(self, *words: str, told: bytes = b"", max_s: float = DEADLINE_S) -> Done:
+            async def run(self, *words: str, told: bytes = b"", max_s: float = DEADLINE_S) -> PodmanResult:
                 done = await super().run(*words, told=told, max_s=max_s)
                 await halt.answered()
                 return done

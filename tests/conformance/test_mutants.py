@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
 from headgate.store.memory import MemoryBackend
-from headgate.store.types import At, Backend, Change, Conflict, Delete, Entry, Gone, Lease, Op, Put, Snapshot
+from headgate.store.types import At, Backend, Change, Conflict, Delete, Entry, EntryGone, Lease, Op, Put, Snapshot
 from headgate.testing.loop import VirtualLoop
 from headgate.testing.stores.machine import Run, Subject, machine
 
@@ -62,7 +62,7 @@ class ForgetsDeletions(MemoryBackend):
 
     async def _watch(self, prefix: str) -> AsyncIterator[Change]:
         async for change in super().watch(prefix):
-            if not isinstance(change, Gone):
+            if not isinstance(change, EntryGone):
                 yield change
 
 

@@ -12,15 +12,15 @@ from headgate.store.zookeeper import session as sessions
 from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.wire import digest, jute
-from headgate.store.zookeeper.wire.link import Identity, Traffic
-from headgate.testing.servers.certificates import Certificates, make
-from headgate.testing.servers.zookeeper import Kind, ZooKeeper, chroot, zookeeper
+from headgate.store.zookeeper.wire.link import ZooKeeperSessionIdentity, ZooKeeperTraffic
+from headgate.testing.servers.certificates import GeneratedCertificates, make
+from headgate.testing.servers.zookeeper import ServerKind, ZooKeeper, chroot, zookeeper
 
 USERS = (("gate", "secret"), ("other", "hidden"))
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def files(tmp_path_factory: pytest.TempPathFactory) -> GeneratedCertificates:
     return make(tmp_path_factory.mktemp("certificates"))
 
 
@@ -30,9 +30,9 @@ def open_server(zookeeper_server: ZooKeeper) -> ZooKeeper:
 
 
 @pytest.fixture(scope="module")
-def strict_server(tmp_path_factory: pytest.TempPathFactory, files: Certificates) -> Iterator[ZooKeeper]:
+def strict_server(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates) -> Iterator[ZooKeeper]:
     """TLS with client certificates, and users."""
-    with zookeeper(tmp_path_factory.mktemp("strict"), Kind(files, USERS)) as running:
+    with zookeeper(tmp_path_factory.mktemp("strict"), ServerKind(files, USERS)) as running:
         yield running
 
 
@@ -45,12 +45,16 @@ async def closed(url: str) -> None:
     await (await ZooKeeperBackend.open(url)).close()
 
 
-def strict(server: ZooKeeper, files: Certificates, login: str = "gate:secret", certificate: Path | None = None) -> str:
+def strict(
+    server: ZooKeeper, files: GeneratedCertificates, login: str = "gate:secret", certificate: Path | None = None
+) -> str:
     own = certificate or files.client
     return f"zookeeper://{login}@127.0.0.1:{server.port}?tls_ca={files.authority}&tls_cert={own}"
 
 
-async def test_with_certificate_and_password_one_comes_in(strict_server: ZooKeeper, files: Certificates) -> None:
+async def test_with_certificate_and_password_one_comes_in(
+    strict_server: ZooKeeper, files: GeneratedCertificates
+) -> None:
     backend = await ZooKeeperBackend.open(strict(strict_server, files))
     lease = await backend.grant(5)
     written = await backend.commit([], [Put("/a", b"1"), Put("/mine", b"2", lease)])
@@ -60,18 +64,18 @@ async def test_with_certificate_and_password_one_comes_in(strict_server: ZooKeep
         await closed(strict(strict_server, files, "other:hidden"))
 
 
-async def test_a_wrong_password_is_said_so(strict_server: ZooKeeper, files: Certificates) -> None:
+async def test_a_wrong_password_is_said_so(strict_server: ZooKeeper, files: GeneratedCertificates) -> None:
     with pytest.raises(StoreError, match=r"user 'gate' was refused: .* the password is wrong") as caught:
         await closed(strict(strict_server, files, "gate:wrong"))
     assert "wrong@" not in str(caught.value) and ":wrong" not in str(caught.value)
 
 
-async def test_a_certificate_of_a_stranger_is_said_so(strict_server: ZooKeeper, files: Certificates) -> None:
+async def test_a_certificate_of_a_stranger_is_said_so(strict_server: ZooKeeper, files: GeneratedCertificates) -> None:
     with pytest.raises(Unavailable, match="tls_cert"):
         await closed(strict(strict_server, files, certificate=files.stranger))
 
 
-async def test_a_server_of_a_stranger_is_not_talked_to(strict_server: ZooKeeper, files: Certificates) -> None:
+async def test_a_server_of_a_stranger_is_not_talked_to(strict_server: ZooKeeper, files: GeneratedCertificates) -> None:
     url = strict(strict_server, files).replace(f"tls_ca={files.authority}", f"tls_ca={files.stranger}")
     with pytest.raises(StoreError, match=r"certificate of 127.0.0.1:.* is not good"):
         await closed(url)
@@ -99,9 +103,9 @@ async def test_a_place_that_is_not_there_is_named(open_server: ZooKeeper) -> Non
         await closed(f"zookeeper://127.0.0.1:{open_server.port}/nowhere")
 
 
-async def _link(server: ZooKeeper) -> sessions.Link:
+async def _link(server: ZooKeeper) -> sessions.ZooKeeperLink:
     address = parse(f"zookeeper://127.0.0.1:{server.port}")
-    return await sessions.attach(address, Identity(5_000), Traffic(), lambda *_: None)
+    return await sessions.attach(address, ZooKeeperSessionIdentity(5_000), ZooKeeperTraffic(), lambda *_: None)
 
 
 async def test_what_somebody_else_wrote_is_left_alone(open_server: ZooKeeper) -> None:

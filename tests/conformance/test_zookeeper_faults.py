@@ -25,7 +25,12 @@ from headgate.store.types import (
 from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.session import attach
-from headgate.store.zookeeper.wire.link import Identity, Link, Lost, Traffic
+from headgate.store.zookeeper.wire.link import (
+    ZooKeeperConnectionLost,
+    ZooKeeperLink,
+    ZooKeeperSessionIdentity,
+    ZooKeeperTraffic,
+)
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.proxy import Proxy, proxy
@@ -213,7 +218,7 @@ async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_show
     await mirror.ready()
     attached = ours._session._attached
 
-    async def slowly(link: Link) -> None:
+    async def slowly(link: ZooKeeperLink) -> None:
         await attached(link)
         await theirs.commit([], [Put("/r/a", b"1")])
         await _until(lambda: not ours._views["/r"].settled("/r/a"))
@@ -237,7 +242,7 @@ async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_r
     lease, view, attempts = await theirs.grant(30), ours._views["/r"], 0
     missed, show = view._missed, view._show
 
-    async def changing(link: Link, root: str) -> dict[str, Any]:
+    async def changing(link: ZooKeeperLink, root: str) -> dict[str, Any]:
         nonlocal attempts
         attempts += 1
         if attempts == 1:
@@ -248,7 +253,7 @@ async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_r
 
     def breaking() -> None:
         if attempts == 1:
-            raise Lost("it broke")
+            raise ZooKeeperConnectionLost("it broke")
         show()
 
     monkeypatch.setattr(view, "_missed", changing)
@@ -300,7 +305,7 @@ async def test_what_is_wrong_with_all_servers_is_said_the_same_way_each_time() -
     address = parse(f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in free_ports(3))}")
     said = set[str]()
     for _ in range(20):
-        with pytest.raises(Lost, match="nobody listens") as lost:
-            await attach(address, Identity(1_000), Traffic(), lambda *_: None)
+        with pytest.raises(ZooKeeperConnectionLost, match="nobody listens") as lost:
+            await attach(address, ZooKeeperSessionIdentity(1_000), ZooKeeperTraffic(), lambda *_: None)
         said.add(str(lost.value))
     assert len(said) == 1

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.ansible.environments import LOCKS, Environments
-from headgate.adapters.ansible.installing import CannotInstall, install
+from headgate.adapters.ansible.install import CannotInstall, install
 
 POSIX = "ansible_collections/ansible/posix"
 

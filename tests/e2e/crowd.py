@@ -12,14 +12,14 @@ import msgspec
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
-from headgate.map.kept.state import writes
 from headgate.map.records import Finished, FinishedBuild
+from headgate.map.state.state import writes
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Owner, Request
 from headgate.services.context import Context
@@ -49,7 +49,7 @@ class Fixed:
     """A configuration that does not change."""
 
     tenant: Tenant
-    layouts: Layouts
+    layouts: TenantLayouts
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -103,7 +103,7 @@ async def crowded(root: Path, access: Access | None = None) -> AsyncIterator[tup
     tenant = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git.example")})["example"]
     cache = ParseCache()
     config = cache.parse(tenant.projects[0], "master", {"zuul.yaml": PIPELINES})
-    fixed = Fixed(tenant, Layouts.of(tenant, {tenant.projects[0].project: {"master": config}}, cache))
+    fixed = Fixed(tenant, TenantLayouts.of(tenant, {tenant.projects[0].project: {"master": config}}, cache))
     fixed.loaded.set()
     for name, state in crowd().items():
         whole = list(writes(context.map.tenant("example").pipeline(name), State(), state))

@@ -18,10 +18,10 @@ from headgate.map.records import Formats
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend, Entry, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.servers.certificates import Certificates, make
+from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.etcd import Etcd, etcd
 from headgate.testing.servers.program import Program
-from headgate.testing.servers.zookeeper import Kind, ZooKeeper, chroot, zookeeper
+from headgate.testing.servers.zookeeper import ServerKind, ZooKeeper, chroot, zookeeper
 from tests.conformance.test_etcd_faults import etcdctl
 from tests.integration.conftest import TENANTS
 
@@ -46,7 +46,7 @@ class Doors:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+def files(tmp_path_factory: pytest.TempPathFactory) -> GeneratedCertificates:
     return make(tmp_path_factory.mktemp("certificates"))
 
 
@@ -68,7 +68,7 @@ async def _newer(url: str) -> None:
     await _put(await kind.open(url), Map().system.formats.put(Formats(99)))
 
 
-def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: Certificates) -> Doors:
+def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: GeneratedCertificates) -> Doors:
     plain, secure = f"zookeeper://127.0.0.1:{server.port}", f"127.0.0.1:{strict.port}"
     tls, login = f"?tls_ca={files.authority}&tls_cert=", f"zookeeper://{USER}:{PASSWORD}@{secure}"
     newer = plain + asyncio.run(chroot(server))
@@ -95,7 +95,7 @@ def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: Certificates) -> Doo
     )
 
 
-def _etcd(server: Etcd, strict: Etcd, files: Certificates) -> Doors:
+def _etcd(server: Etcd, strict: Etcd, files: GeneratedCertificates) -> Doors:
     plain, secure = f"etcd://127.0.0.1:{server.port}", f"127.0.0.1:{strict.port}/gate"
     tls, login = f"?tls_ca={files.authority}&tls_cert=", f"etcd://{USER}:{PASSWORD}@{secure}"
     newer = f"{plain}/{fresh()}"
@@ -124,12 +124,12 @@ def _etcd(server: Etcd, strict: Etcd, files: Certificates) -> Doors:
 
 @pytest.fixture(scope="module", params=["zookeeper", "etcd"])
 def doors(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, files: Certificates
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates
 ) -> Iterator[Doors]:
     """Of a server that is open, and of one that wants TLS, client certificates and passwords."""
     root = tmp_path_factory.mktemp("strict")
     if request.param == "zookeeper":
-        with zookeeper(root, Kind(files, ((USER, PASSWORD),))) as strict:
+        with zookeeper(root, ServerKind(files, ((USER, PASSWORD),))) as strict:
             yield _zookeeper(request.getfixturevalue("zookeeper_server"), strict, files)
         return
     with etcd(root, files) as strict:

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from headgate.testing.forges.gitea.people import gitea
-from headgate.testing.forges.gitea.state import Repository
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.gitea.state import FakeGiteaRepository
+from headgate.testing.forges.github import hosts
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.e2e.test_github import CONFIG, JOBS, SECRET, TENANTS, WORKS, until
@@ -32,7 +32,7 @@ builds = 8
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-gitea.md"
 
 
-def statuses(rocket: Repository, number: int) -> dict[str, str]:
+def statuses(rocket: FakeGiteaRepository, number: int) -> dict[str, str]:
     return {one.context: one.state for one in rocket.statuses.get(rocket.pulls[number].head_sha, ())}
 
 
@@ -73,7 +73,7 @@ async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
             comments = [one.body.split("**")[1] for one in pulls["bad"].comments]
             assert comments == ["check: failed", "gate: failed"] and pulls["good"].comments == []
             assert "no effect" not in headgate.log.read_text()
-            tree = {entry.name for entry in hosting.opened(rocket)[hosting.heads(rocket)["main"]].tree}
+            tree = {entry.name for entry in hosts.opened(rocket)[hosts.heads(rocket)["main"]].tree}
             assert {"good.txt", "late.txt"} <= tree and "bad.txt" not in tree
             await hub.mail.delivered()
             assert {one.status_code for one in hub.mail.log} == {200}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.people import GitHub, github
-from headgate.testing.forges.github.state import Repository
+from headgate.testing.forges.github.state import FakeGitHubRepository
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.integration.github.description import judge, judge_hook
@@ -81,7 +81,7 @@ async def until(what: str, holds: Callable[[], bool], deadline_s: float = DEADLI
         await asyncio.sleep(0.05)
 
 
-def checks(rocket: Repository, number: int) -> dict[str, str | None]:
+def checks(rocket: FakeGitHubRepository, number: int) -> dict[str, str | None]:
     sha = rocket.pulls[number].head_sha
     return {one.name: one.conclusion for one in rocket.check_runs.values() if one.head_sha == sha}
 
@@ -122,7 +122,7 @@ async def test_a_change_lands_at_github(hub: GitHub, tmp_path: Path) -> None:
         assert [one.body.split("**")[1] for one in pulls["bad"].comments] == ["check: failed", "gate: failed"]
         assert pulls["good"].comments == []
         assert "no effect" not in headgate.log.read_text()
-        tree = {entry.name for entry in hosting.opened(rocket)[hosting.heads(rocket)["main"]].tree}
+        tree = {entry.name for entry in hosts.opened(rocket)[hosts.heads(rocket)["main"]].tree}
         assert {"good.txt", "late.txt"} <= tree and "bad.txt" not in tree
         await hub.mail.delivered()
         assert {one.status_code for one in hub.mail.log} == {200}

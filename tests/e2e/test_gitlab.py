@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab.people import gitlab
-from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, MergeRequest
+from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 
@@ -68,7 +68,7 @@ async def until(what: str, holds: Callable[[], bool], deadline_s: float = 120.0)
         await asyncio.sleep(0.05)
 
 
-def jobs(one: MergeRequest) -> dict[str, str]:
+def jobs(one: FakeGitLabMergeRequest) -> dict[str, str]:
     assert one.source is not None
     return {job.name: job.state for job in one.source.jobs(one.sha, one.source_branch)}
 
@@ -109,7 +109,7 @@ async def test_a_change_lands_at_gitlab(tmp_path: Path) -> None:
             assert [note.body.split("**")[1] for note in found["bad"].notes] == ["check: failed", "gate: failed"]
             assert found["good"].notes == []
             assert "no effect" not in headgate.log.read_text()
-            tree = {entry.name for entry in hosting.opened(rocket)[hosting.heads(rocket)["main"]].tree}
+            tree = {entry.name for entry in hosts.opened(rocket)[hosts.heads(rocket)["main"]].tree}
             assert {"good.txt", "late.txt"} <= tree and "bad.txt" not in tree
             assert found["good"].merged_by is hub.world.user("gate")
             await hub.mail.delivered()

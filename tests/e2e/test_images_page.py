@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Page, expect
 
+from headgate.config.files.document import Table
+from headgate.config.files.source import Source
 from headgate.config.machines import FlatImage, FlatProvider
 from headgate.config.parse import Stanza
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Source
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageUpload
-from headgate.map.inventory.made import MadeNode
+from headgate.map.inventory.machines import MadeNode
 from headgate.store.types import Op
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.access import Access

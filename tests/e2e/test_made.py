@@ -16,8 +16,8 @@ import pytest
 
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.images import archive, shell
-from headgate.testing.servers.kubernetes.containers import MISSING, Engine
-from headgate.testing.servers.kubernetes.server import Server, kubernetes
+from headgate.testing.servers.kubernetes.containers import MISSING, ContainerEngine
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.integration.kubernetes.test_kubectl import KUBECTL
 
@@ -75,7 +75,7 @@ done
 
 
 @contextmanager
-def beside(place: Path, engine: Engine) -> Iterator[Server]:
+def beside(place: Path, engine: ContainerEngine) -> Iterator[FakeKubernetesServer]:
     """Serve a cluster from a thread of its own, since the test waits for processes."""
     loop, found = asyncio.new_event_loop(), dict[str, Any]()
     ready, over = threading.Event(), asyncio.Event()
@@ -98,8 +98,8 @@ def beside(place: Path, engine: Engine) -> Iterator[Server]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Server]:
-    engine = Engine()
+def cluster(tmp_path: Path) -> Iterator[FakeKubernetesServer]:
+    engine = ContainerEngine()
     try:
         engine.load("machine:1", archive(shell()))
         with beside(tmp_path / "cluster", engine) as found:
@@ -109,7 +109,7 @@ def cluster(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def headgate(tmp_path: Path, cluster: Server) -> Iterator[Headgate]:
+def headgate(tmp_path: Path, cluster: FakeKubernetesServer) -> Iterator[Headgate]:
     repositories = Repositories(tmp_path)
     unit = re.compile(r"- job:\n    name: unit\n    run: jobs/unit\n")
     text = unit.sub("", PIPELINES).replace("- job:\n    name: base", f"{MACHINES}\n- job:\n    name: base")
@@ -126,7 +126,9 @@ def headgate(tmp_path: Path, cluster: Server) -> Iterator[Headgate]:
     running.stop()
 
 
-def test_jobs_have_pods_and_namespaces_and_are_told_why_there_is_none(headgate: Headgate, cluster: Server) -> None:
+def test_jobs_have_pods_and_namespaces_and_are_told_why_there_is_none(
+    headgate: Headgate, cluster: FakeKubernetesServer
+) -> None:
     headgate.repositories.propose("code/api", "greet", {"hello": "hi\n"})
 
     def ended(job: str) -> dict[str, Any]:

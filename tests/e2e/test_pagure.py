@@ -7,9 +7,9 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.pagure.people import pagure
-from headgate.testing.forges.pagure.state import Request
+from headgate.testing.forges.pagure.state import FakePagureRequest
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.e2e.test_github import CONFIG, JOBS, TENANTS, WORKS, until
@@ -30,7 +30,7 @@ builds = 8
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-pagure.md"
 
 
-def flags(pull: Request) -> dict[str, str]:
+def flags(pull: FakePagureRequest) -> dict[str, str]:
     return {one.username.removeprefix("Zuul: "): one.status for one in pull.flags}
 
 
@@ -68,7 +68,7 @@ async def test_a_change_lands_at_pagure(tmp_path: Path) -> None:
             assert said == ["check: failed", "gate: failed"]
             assert not [one for one in pulls["good"].comments if one.text.startswith("**gate")]
             assert "no effect" not in headgate.log.read_text()
-            tree = {entry.name for entry in hosting.opened(rocket)[hosting.heads(rocket)["main"]].tree}
+            tree = {entry.name for entry in hosts.opened(rocket)[hosts.heads(rocket)["main"]].tree}
             assert {"good.txt", "late.txt"} <= tree and "bad.txt" not in tree
             await hub.mail.delivered()
             assert {one.status_code for one in hub.mail.log} == {200}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.base.ids import fresh
 from headgate.map.check import check
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.map.workers import ROOT, QueueMap
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend
@@ -60,6 +60,6 @@ async def _disturbed(
     assert costs["one is killed (-9)"].moved <= 7
     assert costs["the store's leader is killed"].moved == 0
     assert costs["a fourth worker joins"].repeated == costs["one is asked to stop"].repeated == 0
-    findings = check(entries, [Tree(ROOT, QueueMap)])
+    findings = check(entries, [StoreTree(ROOT, QueueMap)])
     assert not findings.unknown and not findings.undecodable, findings.text()
     await backend.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.store.types import Entry
 from headgate.testing.repositories import Repositories, run_git
-from headgate.testing.servers.disk import Disk
+from headgate.testing.servers.disk import SmallDisk
 from headgate.testing.servers.program import Program
 from headgate.testing.servers.proxy import Proxy
 from tests.faults.engines import Engine
@@ -93,7 +93,7 @@ class Component:
     kind: str
     program: Program
     lines: list[Proxy]
-    disk: Disk | None = None
+    disk: SmallDisk | None = None
     """Of its own; else it works on that of the machine."""
 
     @property
@@ -289,7 +289,7 @@ def _on_small_disk(fleet: Fleet) -> None:
     component = fleet.components[-1]
     program = component.program
     try:
-        disk = Disk(program.directory / "disk", program.directory / "state", DISK_BYTES)
+        disk = SmallDisk(program.directory / "disk", program.directory / "state", DISK_BYTES)
     except RuntimeError as error:
         fleet.no_disk = f"no small disk can be made here: {str(error).strip().splitlines()[-1]}"
         return

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from headgate.store.types import Backend, Changed, Entry, Gone, Snapshot
+from headgate.store.types import Backend, Entry, EntryChanged, EntryGone, Snapshot
 from tests.faults.fleet import LOOK_S, SESSION_S, Component, Fleet
 
 CATCH_S = 5.0
@@ -95,11 +95,11 @@ async def _late(backend: Backend, victim: Component) -> list[str]:
                 case Snapshot(entries):
                     found += _written(before, entries)
                     victim.thaw()
-                case Changed(entry) if _of(victim, entry):
+                case EntryChanged(entry) if _of(victim, entry):
                     return found
-                case Changed(entry):
+                case EntryChanged(entry):
                     found.append(entry.path)
-                case Gone(path) if path not in leased:
+                case EntryGone(path) if path not in leased:
                     found.append(path)
     raise AssertionError("a watch ends with an error")
 

@@ -12,8 +12,8 @@ import zstandard
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
-from headgate.map.kept.state import load
 from headgate.map.places import Map
+from headgate.map.state.state import load
 from headgate.map.tree import locate
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -28,7 +28,7 @@ from headgate.store.types import At, Entry, Op, Put
 from headgate.testing.gate import Remembered
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.kinds import CHECK, SERVED
-from headgate.testing.sim.world import BRANCH, HOST, World
+from headgate.testing.sim.world import BRANCH, HOST, SimWorld
 from headgate.testing.through import Through
 
 TENANTS = """
@@ -106,14 +106,14 @@ class Town:
     """What the tenant t has besides."""
     builds_max: int = 4
     """At a time."""
-    world: World = field(init=False)
+    world: SimWorld = field(init=False)
     history: Remembered = field(default_factory=Remembered)
     life: asyncio.Task[None] | None = None
     context: Context = field(init=False)
     """Of the process as it lives now."""
 
     def __post_init__(self) -> None:
-        self.world = World(
+        self.world = SimWorld(
             random.Random(1),
             self.config + self.more,
             self.config,

@@ -20,7 +20,7 @@ from headgate.adapters.nodes.clouds.podman.archives import check
 from headgate.adapters.nodes.imagefiles import FetchedImages
 from headgate.config.layout import Layout
 from headgate.gate.imagework import said_of_images
-from headgate.ports.cloud import Failed
+from headgate.ports.cloud import LaunchFailed
 from headgate.ports.images import NoFile
 from tests.unit.config.places import layout
 
@@ -167,7 +167,7 @@ BAD_ARCHIVES = {
 def test_an_archive_that_becomes_more_than_it_is_never_gets_to_podman(tmp_path: Path, name: str) -> None:
     content, why = BAD_ARCHIVES[name]
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(Failed, match=why):
+    with pytest.raises(LaunchFailed, match=why):
         check(tmp_path / "x")
 
 
@@ -190,7 +190,7 @@ def test_an_archive_of_every_kind_of_file_that_a_system_has_is_taken(tmp_path: P
         rest = file.read()
         file.seek(-len(rest) + rest.index(b"last\0") + 156, os.SEEK_END)
         file.write(b"S")
-    with pytest.raises(Failed, match="of the kind b'S'"):
+    with pytest.raises(LaunchFailed, match="of the kind b'S'"):
         check(tmp_path / "x")
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
-from headgate.map.kept.state import load
+from headgate.map.state.state import load
 from headgate.ports.forge import Hint
-from headgate.services.reporting import courier
+from headgate.services.reports import courier
 from headgate.services.scheduler.hints import kept
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.forges.github.people import GitHub, Person
+from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
 from headgate.testing.forges.github.state import CheckRun
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
@@ -98,7 +98,7 @@ async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(h
     async with gated(here, tmp_path) as made:
         hints = made.context.map.events.connection("hub").events.hints.stream
 
-        async def clicked(who: Person, run: CheckRun) -> None:
+        async def clicked(who: FakeGitHubPerson, run: CheckRun) -> None:
             here.hub.door.log.clear()
             who.click(here.repository, run, "abort")
             await here.hub.mail.delivered()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.ports.cloud import Failed
+from headgate.ports.cloud import LaunchFailed
 from headgate.testing.servers.kubernetes.server import kubernetes
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.test_secrets import Keys
@@ -66,7 +66,7 @@ async def test_an_executor_without_keys_says_why_it_cannot_run_such_a_build(tmp_
 async def test_what_a_cluster_says_is_one_line_of_letters_however_much_it_is(tmp_path: Path) -> None:
     async with kubernetes(tmp_path / "cluster", plain=True) as cluster:
         driver = driver_of(cluster)
-        with pytest.raises(Failed) as told:
+        with pytest.raises(LaunchFailed) as told:
             await made(driver, pod({"containers": [{"name": "main", "image": "\x1b[2J\n" + "x" * 1_000_000}]}))
         await driver.close()
     assert str(told.value).isprintable() and len(str(told.value)) < 2_000

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.ansible.environments import Environments
-from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.containers.node import NAME
 from headgate.testing.servers.images import shell
 from tests.e2e.ansible import fetched, with_posix
@@ -148,7 +148,7 @@ async def test_a_shell_that_lies_harms_its_own_job_alone(name: str, tmp_path: Pa
     text, result, why = SHELLS[name]
     lying = f'#!/bin/busybox sh\n{text}\nexec busybox sh "$@"\n'.encode()
     image = images.registry.put(f"team/{name}", {**shell(), "bin/sh": lying})
-    bench = Bench(tmp_path, "container", images=images.supply, bounds=Bounds(disk_max_bytes=50_000_000))
+    bench = Bench(tmp_path, "container", images=images.supply, bounds=ProcessBounds(disk_max_bytes=50_000_000))
     play = bench.script("run.yaml", raws("echo WORK"))
     outcome = await bench.build(run=(play,), image=image, attempts_max=1, timeout_s=5 if name == "silent" else None)
     assert outcome.result == result and why in outcome.error, (outcome, bench.log)

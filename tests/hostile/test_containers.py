@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.process.bounds.budget import Bounds
-from headgate.adapters.process.containers import building, orphans, store
-from headgate.adapters.process.containers.building import Layers
-from headgate.adapters.process.containers.store import Supply
-from headgate.testing.servers.images import Entry, Registry, shell
+from headgate.adapters.process.bounds.budget import ProcessBounds
+from headgate.adapters.process.containers import imagebuild, orphans, store
+from headgate.adapters.process.containers.imagebuild import Layers
+from headgate.adapters.process.containers.store import ImageSupply
+from headgate.testing.servers.images import Entry, ImageRegistry, shell
 from tests.integration.builds.bench import Bench
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who has user namespaces for containers")
@@ -52,18 +52,18 @@ echo DONE
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    found = Registry(tmp_path)
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageRegistry]:
+    found = ImageRegistry(tmp_path)
     monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(found.settings))
     yield found
     found.close()
 
 
 def bench_of(root: Path, size_max_bytes: int = 10**9, **more: Any) -> Bench:
-    return Bench(root, "container", images=Supply(root / "images", ("127.0.0.1:*",), size_max_bytes), **more)
+    return Bench(root, "container", images=ImageSupply(root / "images", ("127.0.0.1:*",), size_max_bytes), **more)
 
 
-async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, registry: Registry) -> None:
+async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, registry: ImageRegistry) -> None:
     own = tmp_path / "own"
     own.write_text(SECRET)
     with socket.socket(socket.AF_UNIX) as engine:
@@ -91,7 +91,7 @@ async def test_no_container_reaches_the_machine_or_another_one(tmp_path: Path, r
         Bench.opened.remove(bench)
 
 
-async def test_links_of_an_image_lead_nowhere(tmp_path: Path, registry: Registry) -> None:
+async def test_links_of_an_image_lead_nowhere(tmp_path: Path, registry: ImageRegistry) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     outside.chmod(0o777)
@@ -107,7 +107,7 @@ async def test_links_of_an_image_lead_nowhere(tmp_path: Path, registry: Registry
     Bench.opened.remove(bench)
 
 
-async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path, registry: Registry) -> None:
+async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path, registry: ImageRegistry) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     image = registry.put("team/tools", shell())
@@ -123,7 +123,7 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
     Bench.opened.remove(bench)
 
 
-async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: Registry) -> None:
+async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: ImageRegistry) -> None:
     """What an image removed, as a key that it was built with, is in none of its containers."""
     above: dict[str, Entry] = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
     image = registry.put("team/replaced", shell(d__old=b"x", e__old=b"x"), above)
@@ -139,10 +139,10 @@ async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: Registry)
 
 
 async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
-    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "TRIAL_TIMEOUT_S", 3_600.0)
-    bounds = Bounds(processes_max=100, output_max_bytes=1_000_000)
+    bounds = ProcessBounds(processes_max=100, output_max_bytes=1_000_000)
     bench = bench_of(tmp_path, bounds=bounds)
     run = bench.script("run", "echo RAN")
     shells = {
@@ -177,7 +177,9 @@ RUN ln -s / /built && mkdir -p PLACE/of && touch PLACE/of/mine
 """
 
 
-async def test_a_file_of_a_proposal_builds_with_no_more_rights_than_a_job(tmp_path: Path, registry: Registry) -> None:
+async def test_a_file_of_a_proposal_builds_with_no_more_rights_than_a_job(
+    tmp_path: Path, registry: ImageRegistry
+) -> None:
     own = tmp_path / "own"
     own.write_text(SECRET)
     bench = bench_of(tmp_path)
@@ -229,7 +231,7 @@ def test_half_a_layer_is_never_one_that_was_built(tmp_path: Path, monkeypatch: p
     layers.keep("a" * 64, made("a"))
     os.utime(tmp_path / "built" / ("a" * 64), (1, 1))
     with monkeypatch.context() as patched:
-        patched.setattr(building, "remove", dies)
+        patched.setattr(imagebuild, "remove", dies)
         with pytest.raises(KeyboardInterrupt):
             layers.keep("b" * 64, made("b"))
     after = Layers(tmp_path, 50_000)
@@ -242,7 +244,7 @@ def test_half_a_layer_is_never_one_that_was_built(tmp_path: Path, monkeypatch: p
 
 
 async def test_an_image_that_a_build_has_stays_whatever_others_fetch(
-    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "KNOWN_S", 0.0)
     bench = bench_of(tmp_path, size_max_bytes=10_000_000)

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
-from headgate.adapters.ansible.supply import Supply
+from headgate.adapters.ansible.supply import AnsibleSupply
 from headgate.testing.deadline import DEADLINE_S
 from tests.integration.builds.bench import Bench
 
@@ -50,7 +50,7 @@ async def test_who_holds_the_lock_of_a_version_holds_up_builds_that_want_it_and_
     place = here.place("9")
     place.mkdir()
     (place / MARK).write_text(f'{{"version": "9", "core": "0", "python": "{PYTHON}"}}')
-    supply = Supply(here, manages=False)
+    supply = AnsibleSupply(here, manages=False)
 
     async def taken() -> str:
         async with supply.taken("9", asked=True, say=print) as found:

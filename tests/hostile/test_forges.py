@@ -16,23 +16,23 @@ import pytest
 from aiohttp import web
 
 from headgate.adapters.forges import rest as calls
-from headgate.adapters.forges import watching
+from headgate.adapters.forges import watch
 from headgate.adapters.forges.gerrit.driver import git_connection
-from headgate.adapters.forges.gerrit.looking import Looker
-from headgate.adapters.forges.gerrit.rest import Gerrit
+from headgate.adapters.forges.gerrit.poll import Looker
+from headgate.adapters.forges.gerrit.rest import GerritRest
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.github.connecting import connect
-from headgate.adapters.forges.registry import Given
-from headgate.adapters.forges.rest import Key, Rejected
-from headgate.adapters.forges.watching import _Followed
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.settings import connect
+from headgate.adapters.forges.registry import DriverOptions
+from headgate.adapters.forges.rest import ForgeKey, Rejected
+from headgate.adapters.forges.watch import _Followed
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, NotLanded, ReporterAway
 from headgate.services.context import Context
-from headgate.services.scheduler.needed import LOOKED_UP_MAX, Needed
+from headgate.services.scheduler.dependencies import LOOKED_UP_MAX, Needed
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import github
 from headgate.testing.servers.program import free_ports
@@ -65,7 +65,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
 async def test_no_address_in_a_footer_ends_a_look_or_leads_elsewhere(here: Ground) -> None:
     said = {"server": "127.0.0.1", "user": "gate", "password": "secret"}
     server = Server.of("gerrit", said)
-    looker = Looker(Gerrit(httpx.AsyncClient(), server), server, lambda: 0)
+    looker = Looker(GerritRest(httpx.AsyncClient(), server), server, lambda: 0)
     message = "Title\n\n" + "\n".join(f"Depends-On: {text}" for text in ODD)
     for of_url in (here.forge.named, looker.named):
         found = named([*footers(message)], of_url, ())
@@ -85,7 +85,7 @@ async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_bei
         def named(self, url: str) -> str:
             return url.removeprefix("https://")
 
-        async def look_up(self, key: str) -> Standing | None:
+        async def look_up(self, key: str) -> ChangeState | None:
             self.asked.append(key)
             if self.away:
                 raise ReporterAway("it is down")
@@ -98,8 +98,8 @@ async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_bei
     needed._owners, needed._turns = {}, {}
     needed._all = cast(Any, type("None_", (), {"now": staticmethod(dict)}))
     many = "T\n\n" + "\n".join(f"Depends-On: https://x/{n}#1" for n in range(90))
-    evil = Standing(Change("far", "x/p", "main", commit="1" * 40, message=many, number="1"))
-    good = Standing(
+    evil = ChangeState(Change("far", "x/p", "main", commit="1" * 40, message=many, number="1"))
+    good = ChangeState(
         Change("far", "x/p", "main", commit="2" * 40, message="T\n\nDepends-On: https://x/good#1", number="2")
     )
     both = [needed.completed(evil), needed.completed(good)]
@@ -149,7 +149,7 @@ async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
     whole = here.client.query
     away, broken = [ReporterAway("answers 502", 1.0)], {1}
 
-    async def query(key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
+    async def query(key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         found = await whole(key, text, urgent=urgent, **variables)
         if variables["number"] not in broken:
             return found
@@ -176,9 +176,9 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, asked, broken = here.client.query, Counter[int](), [True]
-    monkeypatch.setattr(watching, "ODD_S", 3600.0)
+    monkeypatch.setattr(watch, "ODD_S", 3600.0)
 
-    async def query(key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
+    async def query(key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         asked[variables["number"]] += 1
         if broken and variables["number"] == 1:
             raise Rejected(200, "Something went wrong")
@@ -231,11 +231,11 @@ async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypat
     monkeypatch.setattr(calls, "ANSWER_MAX_S", 0.3)
     server = await asyncio.start_server(trickle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = Client(replace(here.account, web=f"http://127.0.0.1:{port}"), calls.forge_http)
+    client = GitHubClient(replace(here.account, web=f"http://127.0.0.1:{port}"), calls.forge_http)
     try:
         async with asyncio.timeout(DEADLINE_S):
             with pytest.raises(ReporterAway, match="has not answered within"):
-                await client.get(Key("us", ""), "/user")
+                await client.get(ForgeKey("us", ""), "/user")
     finally:
         await client.close()
         server.close()
@@ -279,7 +279,7 @@ async def test_what_a_forge_says_of_a_push_that_it_refuses_tells_no_token(here: 
     """Its words stand on the change; here they come from its door, with all that git knows of the address."""
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}
     (tmp_path / "app.pem").write_text(here.hub.keys[here.app.id])
-    connected = connect(Given("hub", said, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))
+    connected = connect(DriverOptions("hub", said, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))
     engine = GitEngine(tmp_path / "pushing", {"hub": connected.git})
     here.app.permissions["contents"] = "read"
     pull = opened(here)

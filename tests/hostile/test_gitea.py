@@ -10,14 +10,14 @@ import pytest
 
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.gitea import pull as pulls
-from headgate.adapters.forges.rest import NO_QUERY, Answer, Key, Query
+from headgate.adapters.forges.rest import NO_QUERY, ForgeKey, ForgeResponse, Query
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.config.forges.asking import Seen, triggered, unmet
 from headgate.config.forges.gitea import GITEA
-from headgate.gate.returned.shape import Comment
-from headgate.ports.forge import Landed
+from headgate.config.forges.keyterms import TermSubject, triggered, unmet
+from headgate.gate.returns.shape import FileComment
+from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.gitea.people import gitea
 from tests.integration.gitea.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.gitea.test_landing import as_tested
@@ -46,10 +46,10 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
             who.comment(pull, "recheck")
             who.review(pull)
             await here.settled()
-            seen = [Seen(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
+            seen = [TermSubject(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
             found[who.account.login] = [
                 *(triggered(GITEA, said, one) for said in (recheck, approved) for one in seen),
-                not unmet(GITEA.require, wanted, Seen(gate.standing(1), now_ms=1)),
+                not unmet(GITEA.require, wanted, TermSubject(gate.standing(1), now_ms=1)),
                 all(rule.met for rule in gate.standing(1).details.rules or ()),  # type: ignore[union-attr]
             ]
     assert not any(found["eve"])
@@ -72,7 +72,7 @@ async def test_a_change_with_reviews_without_end_holds_up_no_other(
 async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> None:
     pull = opened(here)
     here.hub.fail("POST", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=2, status=500)
-    notes = {"a.txt": (Comment("x", 10**9),)}
+    notes = {"a.txt": (FileComment("x", 10**9),)}
     await here.forge.report(posting(pull, "failure", comments=notes))
     assert "What jobs say of lines could not be written" in pull.comments[0].body and not pull.reviews
     await here.forge.report(posting(pull, "success", how={"review": "approve"}, comments=notes))
@@ -108,7 +108,7 @@ async def test_a_list_with_holes_holds_up_no_other(here: Ground, monkeypatch: py
     """Gitea shows nothing of what it cannot read."""
     whole = here.client.get
 
-    async def get(key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> Answer:
+    async def get(key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
         found = await whole(key, path, query, urgent=urgent)
         return found._replace(said=[None, {"number": 7}, *found.said]) if path.endswith("/pulls") else found
 
@@ -125,13 +125,13 @@ async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
     here.ada.push(here.repository, "release", {"b.txt": "1\n"})
     pull, whole = opened(here), here.client.write
 
-    async def write(method: str, key: Key, path: str, said: Any = None) -> Answer:
+    async def write(method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
         here.ada.edit(pull, base="release")
         return await whole(method, key, path, said)
 
     asked = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)
-    assert await here.forge.land(*asked) == Landed(differs=True)
+    assert await here.forge.land(*asked) == MergeLanded(differs=True)
     assert pull.merged
 
 

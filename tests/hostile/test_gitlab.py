@@ -15,11 +15,11 @@ import pytest
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.gitlab import request
 from headgate.adapters.forges.gitlab.account import account
-from headgate.adapters.forges.rest import AGAIN_S, Answer, Key, Query
-from headgate.config.forges.asking import Seen, triggered
+from headgate.adapters.forges.rest import AGAIN_S, ForgeKey, ForgeResponse, Query
+from headgate.config.forges.keyterms import TermSubject, triggered
 from headgate.config.forges.table import DIALECTS
 from headgate.gate.change import TriggerEvent
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint, Ignored, Misdelivered, ReporterAway
 from headgate.testing.forges.gitlab.people import gitlab
 from tests.integration.github.test_telling import report
@@ -90,7 +90,7 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
 async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
     one = opened(here)
     text = "/merge\n/approve\n  /label ~owned\nsaid\r/merge\n```\n/close\n```\n/close\nhttps://x/merge @all `@all"
-    said = Posting("", report("failure", text), key="k", change=change_of(one))
+    said = OutboxMessage("", report("failure", text), key="k", change=change_of(one))
     await here.forge.report(said)
     await here.forge.report(said)
     assert (one.state, one.approvers, one.labels) == ("opened", [], [])
@@ -104,7 +104,7 @@ async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
     recheck = {"event": "gl_merge_request", "action": ["comment"], "comment": ["^recheck$"], "permission": ["write"]}
 
     def starts(event: TriggerEvent) -> bool:
-        seen = Seen(gate.known[f"{PROJECT}#1"], kind=event.kind, happening=event.happening)
+        seen = TermSubject(gate.known[f"{PROJECT}#1"], kind=event.kind, happening=event.happening)
         return triggered(DIALECTS["gitlab"], recheck, seen)
 
     async with watched(here) as gate:
@@ -125,8 +125,8 @@ async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, mon
     whole = here.client.get
     bad: dict[str, Any] = {"iid": "x", "sha": "1" * 40, "state": 7}
 
-    async def get(key: Key, path: str, query: Query = {}, *, urgent: bool = True) -> Answer:  # noqa: B006
-        return Answer(200, bad, {}) if path.endswith("/1") else await whole(key, path, query, urgent=urgent)
+    async def get(key: ForgeKey, path: str, query: Query = {}, *, urgent: bool = True) -> ForgeResponse:  # noqa: B006
+        return ForgeResponse(200, bad, {}) if path.endswith("/1") else await whole(key, path, query, urgent=urgent)
 
     monkeypatch.setattr(here.client, "get", get)
     one = opened(here)
@@ -154,7 +154,7 @@ async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
     """Without commits, as they stay when their branches go at once, or such as GitLab breaks at."""
     whole, odd = here.client.get, [f"/merge_requests/{number}" for number in range(1, 6)]
 
-    async def get(key: Key, path: str, query: Query = {}, *, urgent: bool = True) -> Answer:  # noqa: B006
+    async def get(key: ForgeKey, path: str, query: Query = {}, *, urgent: bool = True) -> ForgeResponse:  # noqa: B006
         found = await whole(key, path, query, urgent=urgent)
         if path.endswith(tuple(odd)) and not empty:
             raise ReporterAway("it answers 500", AGAIN_S)
@@ -186,7 +186,7 @@ async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypa
     said = [event.happening.comments[0] for event in gate.events if event.happening and event.happening.comments]
     assert said.count("recheck") == 1 and len(said) == 81
     assert max(map(len, said)) < 17_000, "what is told is stored"
-    await here.forge.report(Posting("", report("success"), key="k", change=change_of(one)))
+    await here.forge.report(OutboxMessage("", report("success"), key="k", change=change_of(one)))
     assert one.notes[-1].author.username != "eve"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
-from headgate.ports.cloud import SYSTEM_TAG, Failed
+from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
 from headgate.testing.clouds.glance import Glance, disk
 from headgate.testing.clouds.openstack import OpenStackGround
@@ -42,14 +42,14 @@ async def test_a_disk_that_is_another_or_names_a_file_of_the_cloud_is_not_sent(
     file, one = tmp_path / "image", wanted(content, format)
     file.write_bytes(content)
     first = await images.send(one, {}, None)
-    with pytest.raises(Failed, match=told):
+    with pytest.raises(LaunchFailed, match=told):
         await images.send(one, first.state, file)
     assert ground.faults.count(lambda asked: asked.method == "PUT") == 0
 
 
 async def test_a_tag_says_nothing_that_glance_says_itself(images: GlanceImages, glance: Glance) -> None:
     for name, value in (("visibility", "public"), ("status", "active"), ("owner", "them"), ("id", "x")):
-        with pytest.raises(Failed, match=f"{name} is what Glance itself says"):
+        with pytest.raises(LaunchFailed, match=f"{name} is what Glance itself says"):
             await images.send(wanted(**{name: value}), {}, None)
     assert not [one for one in glance.images.values() if one.get(SYSTEM_TAG)]
 
@@ -81,8 +81,8 @@ async def test_a_file_that_changes_while_it_waits_is_no_image(
     state = (await images.send(one, {}, None)).state
     state = (await images.send(one, state, file)).state
     [task] = images.under_way
-    with pytest.raises(Failed, match="not any more what its build returned"):
+    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
         await task
-    with pytest.raises(Failed, match="not any more what its build returned"):
+    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
         await images.send(one, state, file)
     assert not [there for there in glance.images.values() if there.get(SYSTEM_TAG)]

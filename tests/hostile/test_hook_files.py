@@ -10,7 +10,7 @@ import pytest
 
 from headgate.base.errors import UserError
 from headgate.cli.hook import MARKS, install_hook
-from headgate.cli.poking import install_poke
+from headgate.cli.pushhook import install_poke
 from headgate.testing.repositories import Repositories
 
 SAID = "root:x:0:0\n"

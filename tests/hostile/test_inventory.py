@@ -21,7 +21,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.pool import MACHINE
 from headgate.services.inventory.search import PORTION_MAX
-from headgate.services.nodes.finding import Finding
+from headgate.services.nodes.search import MachineFinder
 from headgate.store.store import Store
 from headgate.web.inventory.identity import Verifying
 from tests.integration.inventory.served import Client, served
@@ -217,7 +217,7 @@ async def test_a_machine_that_another_project_offers_is_given_to_no_build() -> N
             offered = {"provider": "racks", "image": "debian", "ansible_host": f"{project}.example"}
             machine = Object(PARTITIONS[0], MACHINE, project, f"{number}" * 32, "m", offered)
             await world.inventory.apply(root, [Create(machine)])
-        finding = Finding(world.inventory)
+        finding = MachineFinder(world.inventory)
         for project, hosts in (("lab", ["lab"]), ("evil", ["evil"]), ("*", ["lab", "evil"])):
             found = await finding.machines(Label("image=debian", project=project), "", "here")
             assert sorted(one.object.project for one in found) == sorted(hosts)

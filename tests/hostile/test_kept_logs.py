@@ -12,12 +12,12 @@ import pytest
 from headgate.adapters.logs import local
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, KeptFile, Manifest, Part, file_key, part_key
-from headgate.adapters.logs.reading import Content, KeptLogs
-from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, KeptFile, Manifest, OutputPart, file_key, part_key
+from headgate.adapters.logs.reader import Content, KeptLogs
+from headgate.adapters.logs.upload import Uploads
 from headgate.ports.logstore import LogStoreError
 from headgate.testing.logstores import keys, pieces, whole
-from headgate.web.served import served
+from headgate.web.jobfiles import served
 
 SECRET = "of another build"
 
@@ -100,7 +100,7 @@ async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path
     """Whoever may write to the store, or a disk that fails, puts there what unpacks to a thousand times as much."""
     store, bomb = LogDirectory(tmp_path), gzip.compress(bytes(50_000_000), 9, mtime=0)
     kept = KeptLogs(store)
-    parts = Manifest("b1", 1, parts=(Part(10, len(bomb)),))
+    parts = Manifest("b1", 1, parts=(OutputPart(10, len(bomb)),))
     file = KeptFile("x.txt", MEMBER_SIZE_BYTES, "text/plain", "", (len(bomb),))
     for key in (part_key("b1", 0), file_key("b1", "x.txt")):
         await store.put(key, pieces(bomb), kind="text/plain")

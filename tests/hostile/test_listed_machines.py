@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.clouds.registry import Given, connect
-from headgate.adapters.nodes.clouds.static.permits import Permits
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions, connect
+from headgate.adapters.nodes.clouds.static.permits import StaticPermits
 from headgate.base.errors import UserError
-from headgate.config.assembly.flattening import flattened
+from headgate.config.assembly.inheritance import flattened
 from headgate.config.layout import build_layout
 from headgate.config.machines import STATIC, FlatProvider
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
-from headgate.ports.cloud import Listing
-from headgate.testing.nodes.making import label
+from headgate.ports.cloud import MachineListing
+from headgate.testing.nodes.machineworld import label
 
 from .test_made_machines import Yard, in_a_yard
 
 OURS = "git.example/ops"
 THEIRS = "git.example/theirs"
-HOSTS = Permits.read("rack", {"hosts": "10.1.0.0/16 2001:db8::/32 *.lab.example.com desk"})
+HOSTS = StaticPermits.read("rack", {"hosts": "10.1.0.0/16 2001:db8::/32 *.lab.example.com desk"})
 
 
 def rack(project: str, *names: str) -> FlatProvider:
@@ -53,13 +53,13 @@ def test_what_is_not_permitted_is_refused_however_it_is_written(host: str) -> No
 )
 def test_what_is_permitted_is_used(host: str) -> None:
     assert not HOSTS.refusal((OURS,), {"name": "any", "host": host})
-    assert not Permits.read("rack", {}).refusal((THEIRS,), {"name": host}), "who says nothing permits all"
+    assert not StaticPermits.read("rack", {}).refusal((THEIRS,), {"name": host}), "who says nothing permits all"
 
 
 @pytest.mark.parametrize("said", ["10.0.0.7/8", "10.0.0.0/64", "host:22", "me@host", "a,b", "-x"])
 def test_what_permits_nothing_that_there_is_is_an_error_of_the_settings(said: str) -> None:
     with pytest.raises(UserError, match="hosts: "):
-        connect(STATIC, Given("rack", {"hosts": said}, Path()))
+        connect(STATIC, CloudDriverOptions("rack", {"hosts": said}, Path()))
 
 
 def test_a_section_of_another_project_lists_nothing_in_the_name_of_a_trusted_one() -> None:
@@ -90,14 +90,14 @@ provider]}}, {theirs: *all}]}}}"
     }
     (provider,) = flattened(build_layout(read, parsed))
     assert {one["name"] for one in provider.hosts} == {"desk", "bastion.lab.example.com"}
-    permits = Permits.read("rack", {"projects": next(one for one in provider.projects if one.endswith("ops"))})
+    permits = StaticPermits.read("rack", {"projects": next(one for one in provider.projects if one.endswith("ops"))})
     assert all("theirs is not among `projects`" in permits.refusal(provider.projects, one) for one in provider.hosts)
 
 
 @in_a_yard
 async def test_whoever_may_not_list_a_machine_has_it_for_no_build_and_is_told(yard: Yard) -> None:
-    yard.rack.permits = Permits.read("rack", {"hosts": "h1", "projects": f"{OURS} git.example/t*"})
-    assert isinstance(yard.rack, Listing)
+    yard.rack.permits = StaticPermits.read("rack", {"hosts": "h1", "projects": f"{OURS} git.example/t*"})
+    assert isinstance(yard.rack, MachineListing)
     await yard.tell("t", rack(THEIRS, "bastion"))
     await yard.ask("iron", id="theirs")
     assert "bastion is not among `hosts` of [connection rack]" in await yard.answered("theirs")
@@ -113,7 +113,7 @@ async def test_what_is_permitted_no_more_goes(yard: Yard) -> None:
     await yard.tell("t", rack(THEIRS, "h1"))
     await asyncio.sleep(60)
     assert [one.state for one in yard.nodes()] == ["ready"]
-    yard.rack.permits = Permits.read("rack", {"projects": OURS})
+    yard.rack.permits = StaticPermits.read("rack", {"projects": OURS})
     await asyncio.sleep(120)
     assert yard.nodes() == []
     await yard.ask("iron")

@@ -24,8 +24,8 @@ from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.login.sessions import OF_ONE_MAX, Sessions
-from headgate.web.peers.requests import Checked
+from headgate.web.login.sessions import OF_ONE_MAX, LoginSessions
+from headgate.web.peers.requests import CheckedApplication
 from headgate.web.routes.login import OF_PEER_MAX, RETURNING_MAX
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES
@@ -50,7 +50,7 @@ class Visitor:
 
     def __init__(self, site: Site, provider: Pretender) -> None:
         self.site, self.provider = site, provider
-        self.app = Checked(create_app(site), shared=True)
+        self.app = CheckedApplication(create_app(site), shared=True)
         self.browser = self.another()
 
     def another(self, host: str = "127.0.0.1") -> httpx.AsyncClient:
@@ -112,7 +112,7 @@ async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
             assert realm.authenticator.provider is not None
             realm.authenticator.provider.patience_s = DEADLINE_S
             rules = Rules(file.rules, file.roles, file.api_root)
-            access = Access("", [realm], lambda: rules, sessions=Sessions(running.context))
+            access = Access("", [realm], lambda: rules, sessions=LoginSessions(running.context))
             tenants = running.scheduler.tenants
             site = Site(running.context, tenants, history, tmp_path, follow, access=access, joined=lambda: session)
             found = Visitor(site, provider)

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.nodes import ssh
 from headgate.adapters.nodes.ssh import SshProvider
-from headgate.ports.provider import Machine, Unusable
+from headgate.ports.provider import Machine, MachineUnusable
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.sshd import Lab, program
 
@@ -84,7 +84,7 @@ async def test_machines_that_misbehave_are_not_used_and_hold_up_no_other(
         await asyncio.wait(evil.values(), timeout=DEADLINE_S)
         for kind, one in evil.items():
             why = COMMANDS[kind][1] if kind in COMMANDS else "ssh ended with 255|did not answer in"
-            with pytest.raises(Unusable, match=why) as refused:
+            with pytest.raises(MachineUnusable, match=why) as refused:
                 one.result()
             assert str(refused.value).isprintable() and len(str(refused.value)) < 500
         assert ours.memory_info().rss - used_bytes < GROWS_MAX_BYTES
@@ -106,7 +106,9 @@ async def test_a_probe_of_what_is_no_machine_ends_and_says_so(
         if believed:
             await SshProvider().probe(machine)
             return
-        with pytest.raises(Unusable, match=r"does not speak ssh|did not answer in 1 s|ssh ended with 255") as refused:
+        with pytest.raises(
+            MachineUnusable, match=r"does not speak ssh|did not answer in 1 s|ssh ended with 255"
+        ) as refused:
             await SshProvider().probe(machine)
         assert str(refused.value).isprintable() and len(str(refused.value)) < 500
         assert ours.memory_info().rss - used_bytes < GROWS_MAX_BYTES

@@ -13,21 +13,21 @@ import pytest
 from headgate.adapters.nodes.clouds.static.driver import StaticHosts
 from headgate.config.keys.nodes import LISTED_MAX
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
-from headgate.map.inventory.made import Installation, MadeNode
+from headgate.map.inventory.machines import Installation, MadeNode
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Failed, Made, Making, Resource, State, Wanted
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, MachineSpec, Made, Resource, State
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.nodes.made.accounts import Account
-from headgate.services.nodes.made.maker import Making as Maker
+from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.machines.maker import MachineMaker as Maker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At
 from headgate.testing.loop import run_virtual
-from headgate.testing.nodes.making import TENANTS, Field, label, unsealed
-from headgate.testing.nodes.sky import Sky, Troubles
+from headgate.testing.nodes.machineworld import TENANTS, MachineBuilds, label, unsealed
+from headgate.testing.nodes.sky import CloudFaults, Sky
 
 OURS = "9f0e"
 GUARD = "/guard"
@@ -42,24 +42,24 @@ class Stubborn(Sky):
     """Says so; else it says that it is doing it."""
     asked: list[str] = field(default_factory=list)
 
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """As any cloud."""
         self.asked.append(wanted.node)
         return await Sky.advance(self, wanted, state)
 
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Keep it."""
         if wanted.node not in self.kept:
             return await Sky.remove(self, wanted, state)
         await asyncio.sleep(0.1)
         if self.refuses:
-            raise Failed("it is protected against termination")
+            raise LaunchFailed("it is protected against termination")
         return False
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
         """Keep it."""
         if resource.id in self.kept:
-            raise Failed("it is protected against termination")
+            raise LaunchFailed("it is protected against termination")
         await Sky.delete(self, provider, resource)
 
 
@@ -116,10 +116,10 @@ def in_a_yard(walk: Callable[[Yard], Awaitable[None]]) -> Callable[[], None]:
 async def _walked(walk: Callable[[Yard], Awaitable[None]]) -> None:
     loop, store, chance = asyncio.get_running_loop(), Store(MemoryBackend()), random.Random(1)
     context = Context(store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), hostname="host")
-    yard = Yard(context, Stubborn(chance, Troubles(slow_s=0.2, boot_s=5.0), most=500))
+    yard = Yard(context, Stubborn(chance, CloudFaults(slow_s=0.2, boot_s=5.0), most=500))
     await store.commit([], [context.map.nodes.installation.put(Installation(OURS))])
-    accounts = {"sky": Account("sky", yard.sky, 2.0), "rack": Account("rack", yard.rack, 0.0)}
-    meadow = Field(random.Random(9))
+    accounts = {"sky": CloudAccount("sky", yard.sky, 2.0), "rack": CloudAccount("rack", yard.rack, 0.0)}
+    meadow = MachineBuilds(random.Random(9))
 
     async def scan(host: Mapping[str, Any]) -> str:
         yard.looked_at.add(host["ansible_host"])
@@ -169,7 +169,7 @@ async def test_machines_that_never_go_keep_nobody_waiting(yard: Yard) -> None:
 @in_a_yard
 async def test_one_that_is_protected_keeps_no_other_from_going(yard: Yard) -> None:
     for place in ("a", "b"):
-        await yard.sky.advance(Wanted(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
+        await yard.sky.advance(MachineSpec(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
     (first, second), yard.sky.asked = yard.sky.instances, []
     yard.sky.kept = {first, "held"}
     await yard.have(leftover("held"))

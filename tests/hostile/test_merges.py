@@ -70,7 +70,7 @@ async def test_a_merge_beyond_its_time_fails_alone(tmp_path: Path, monkeypatch: 
     stub.write_text(f'#!/bin/sh\ncase "$*" in *merge-tree*) exec sleep 300;; esac\nexec {real} "$@"\n')
     stub.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr("headgate.adapters.git.objects.merging.MERGE_MAX_S", 1.0)
+    monkeypatch.setattr("headgate.adapters.git.objects.merge.MERGE_MAX_S", 1.0)
     engine = GitEngine(tmp_path / "git", {"local": GitConnection("local", str(repositories.hub), "git.example")})
     item = MergeItem(
         "i", "git.example/code", "local", "master", "refs/for/master/one", one, mode, at_s=1, message="one"

@@ -10,7 +10,7 @@ import httpx
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.recipes.mirror import Part
+from headgate.recipes.mirror import MirrorPart
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
@@ -55,8 +55,8 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
     repositories.create("config", {"zuul.yaml": PIPELINES})
     for name in ("code/open", "code/secret"):
         repositories.create(name, {"README": "here\n"})
-    begun = list[Part]()
-    monkeypatch.setattr(Part, "__init__", _counted(Part.__init__, begun))
+    begun = list[MirrorPart]()
+    monkeypatch.setattr(MirrorPart, "__init__", _counted(MirrorPart.__init__, begun))
     history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as run:
         site = Site(run.context, run.scheduler.tenants, history, tmp_path / "logs", follow, Access("secret"))
@@ -101,8 +101,8 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
     history.close()
 
 
-def _counted(init: Any, begun: list[Part]) -> Any:
-    def made(self: Part, *given: Any) -> None:
+def _counted(init: Any, begun: list[MirrorPart]) -> Any:
+    def made(self: MirrorPart, *given: Any) -> None:
         begun.append(self)
         init(self, *given)
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Page, Route, async_playwright, expect
 
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.web.site import Site
 from tests.e2e.browser import CHROMIUM, patient
 from tests.e2e.crowd import crowded
@@ -116,8 +116,8 @@ async def test_a_shared_semaphore_names_nothing_of_other_tenants(served: tuple[S
     site, url = served
     known = site.tenants["example"]
     known.tenant = replace(known.tenant, semaphores={"shared": 5})  # type: ignore[misc]  # as the crowd has it
-    own = Holder("gate", "gate0s", "deploy", tenant="example")
-    others = tuple(Holder("gate", f"secret-buildset-{n}", "secret-job", tenant="private") for n in range(3))
+    own = SemaphoreHolder("gate", "gate0s", "deploy", tenant="example")
+    others = tuple(SemaphoreHolder("gate", f"secret-buildset-{n}", "secret-job", tenant="private") for n in range(3))
     place = site.context.map.global_semaphores.semaphore("shared").record
     await site.context.store.commit([], [place.put(SemaphoreRecord((others[0], own, *others[1:])))])
     await site.context.mirror.reached(place.path)

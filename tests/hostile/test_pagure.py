@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from headgate.adapters.forges import rest
-from headgate.adapters.forges.rest import Answer, Key
-from headgate.config.forges.asking import Seen, triggered, unmet
+from headgate.adapters.forges.rest import ForgeKey, ForgeResponse
+from headgate.config.forges.keyterms import TermSubject, triggered, unmet
 from headgate.config.forges.pagure import PAGURE
-from headgate.ports.forge import Landed
+from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.pagure.people import pagure
 from tests.integration.pagure.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested
@@ -44,8 +44,8 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
             who.thumb(pull)
             who.flag(pull, "Zuul: acme/gate")
             await here.settled()
-            seen = [Seen(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
-            now = Seen(gate.standing(1), now_ms=1)
+            seen = [TermSubject(gate.standing(1), happening=event.happening) for event in gate.events[begun:]]
+            now = TermSubject(gate.standing(1), now_ms=1)
             found[who.account.login] = [
                 *(triggered(PAGURE, said, one) for said in (recheck, liked) for one in seen),
                 not unmet(PAGURE.require, {"committer-score": 1}, now),
@@ -126,7 +126,7 @@ async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
     monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 300_000)
     whole = here.client.get
 
-    async def get(key: Key, path: str, *args: Any, **more: Any) -> Answer:
+    async def get(key: ForgeKey, path: str, *args: Any, **more: Any) -> ForgeResponse:
         found = await whole(key, path, *args, **more)
         if path.endswith("/pull-requests"):
             holes = [None, {"id": 9}, {"id": "x"}, *found.said["requests"]]
@@ -145,14 +145,14 @@ async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
     """Pagure merges whatever the head is when it is asked."""
     pull, whole = opened(here), here.client.write
 
-    async def write(method: str, key: Key, path: str, said: Any = None) -> Answer:
+    async def write(method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
         if path.endswith("/merge"):
             here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
         return await whole(method, key, path, said)
 
     asked = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)
-    assert await here.forge.land(*asked) == Landed(differs=True)
+    assert await here.forge.land(*asked) == MergeLanded(differs=True)
     assert pull.status == "Merged"
 
 

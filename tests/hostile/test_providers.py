@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.identity.provider import FRESH_S, Provider, ProviderAway
+from headgate.adapters.identity.provider import FRESH_S, IdentityProvider, ProviderAway
 from headgate.testing.deadline import DEADLINE_S
 
 from .pretender import GATE, Pretender, pretending
@@ -20,10 +20,10 @@ from .pretender import GATE, Pretender, pretending
 Answers = Callable[[BaseHTTPRequestHandler], None]
 
 
-def of(found: Pretender) -> tuple[Provider, list[float]]:
+def of(found: Pretender) -> tuple[IdentityProvider, list[float]]:
     """Return the provider as a gate has it, and its clock, which stands still."""
     clock = [1_000.0]
-    return Provider(found.issuer, GATE, now_s=lambda: clock[0], patience_s=DEADLINE_S), clock
+    return IdentityProvider(found.issuer, GATE, now_s=lambda: clock[0], patience_s=DEADLINE_S), clock
 
 
 async def test_who_brings_a_known_key_never_waits_for_a_provider() -> None:
@@ -77,7 +77,7 @@ async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> No
         asked.wfile.write(body)
 
     with answering(answers) as issuer:
-        provider, clock = Provider(issuer, GATE, patience_s=0.2), [1_000.0]
+        provider, clock = IdentityProvider(issuer, GATE, patience_s=0.2), [1_000.0]
         provider.now_s = lambda: clock[0]
         try:
             waits = provider.asked()
@@ -102,7 +102,7 @@ async def test_a_provider_that_answers_what_none_should_is_away_and_says_why() -
         asked.wfile.write(packed)
 
     with answering(answers) as issuer, pytest.raises(ProviderAway, match="compressed"):
-        await Provider(issuer, GATE, patience_s=DEADLINE_S).published()
+        await IdentityProvider(issuer, GATE, patience_s=DEADLINE_S).published()
     with pretending() as found:
         whole = json.loads(found.answer("/.well-known/openid-configuration"))
         for place in ("https://x/\x01", "https://\ud800/", f"https://{'a' * 70_000}/", "http://10.0.0.1/", 7):

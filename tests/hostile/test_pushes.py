@@ -12,7 +12,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import LandAnswer, LandRequest, MergerAnswer, MergerWork
 from headgate.ports.git import Unreachable
 from headgate.services import merger
-from headgate.services.reporting import courier
+from headgate.services.reports import courier
 from headgate.testing.repositories import run_git
 from tests.integration.forge.test_board import town
 from tests.integration.forge.test_pushing import held, log, released

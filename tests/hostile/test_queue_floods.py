@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import Limits
-from headgate.adapters.messages.records import Queue
+from headgate.adapters.messages.bounds import ApplicationLimits
+from headgate.adapters.messages.records import QueueRecord
 from headgate.testing.queues.crew import APP, KEY, OTHER_APP, OTHER_KEY, serving
 
 FLOOD = 200
@@ -23,9 +23,9 @@ async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delay is counted in transactions, not in seconds: another's post is in the next one that begins."""
-    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}", Limits(bytes_max=5_000_000))
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}", ApplicationLimits(bytes_max=5_000_000))
     for app in (APP, OTHER_APP):
-        await board.create(app, Queue(0, "q", 1, "user", "strong", "", 0))
+        await board.create(app, QueueRecord(0, "q", 1, "user", "strong", "", 0))
     groups: list[int] = []
     real = board._together
     monkeypatch.setattr(board, "_together", lambda works: groups.append(len(works)) or real(works))
@@ -61,7 +61,7 @@ async def test_a_flood_of_the_highest_priority_starves_nobody(tmp_path: Path) ->
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     now_s = 1_900_000_000
     board.now_ns = lambda: now_s * 10**9
-    await board.create(APP, Queue(0, "q", 3, "user", "strong", "", 0, priorities=3))
+    await board.create(APP, QueueRecord(0, "q", 3, "user", "strong", "", 0, priorities=3))
     headers = {"Authorization": f"Application {KEY}"}
     async with serving(board) as url, aiohttp.ClientSession(f"{url}/v1/{APP}/", headers=headers) as http:
 

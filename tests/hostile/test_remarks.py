@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headgate.config.forges.facts import Account, Happening
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.config.forges.facts import ForgeAccount, ForgeEvent
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror
@@ -31,10 +31,10 @@ def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, siz
     async def play() -> None:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)
-        what = Happening("pull_request", "comment", Account("eve"), ("x" * size,))
+        what = ForgeEvent("pull_request", "comment", ForgeAccount("eve"), ("x" * size,))
         said = tuple(TriggerEvent(EventKind.STIRRED, flooded, f"{n}", happening=what) for n in range(count))
         last = TriggerEvent(EventKind.PROPOSED, other, "last", fresh=True)
-        forge = Scripted([Sighting((Standing(flooded),), said), Sighting((Standing(other),), (last,))])
+        forge = Scripted([Sighting((ChangeState(flooded),), said), Sighting((ChangeState(other),), (last,))])
         names = [f"t{n}" for n in range(tenants)]
         keeping = asyncio.ensure_future(context.mirror.run())
         await context.mirror.ready()

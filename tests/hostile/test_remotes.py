@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.git.command import GitError, Limits, OverTime, RemoteError, TooLong, git
-from headgate.adapters.git.remote.fetching import fetch
+from headgate.adapters.git.command import GitError, GitLimits, GitTimeout, OverTime, RemoteError, git
+from headgate.adapters.git.remote.fetch import fetch
 from headgate.adapters.git.remote.refs import Remote
 from headgate.testing.repositories import Repositories, run_git
 from tests.e2e.headgate import wait_for
@@ -60,8 +60,8 @@ def test_servers_that_misbehave_hold_up_nobody(tmp_path: Path) -> None:
 async def test_a_command_that_does_not_end_ends_with_all_it_started(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     alias = f"alias.slow=!sleep 300 & echo $! > {mark}; wait"
-    with pytest.raises(TooLong, match="did not end within 1 s"):
-        await git("-c", alias, "slow", at=tmp_path, limits=Limits(timeout_s=1.0))
+    with pytest.raises(GitTimeout, match="did not end within 1 s"):
+        await git("-c", alias, "slow", at=tmp_path, limits=GitLimits(timeout_s=1.0))
     process = int(mark.read_text())
     wait_for("what it started has ended", lambda: has_ended(process))
 
@@ -75,8 +75,8 @@ def has_ended(process: int) -> bool:
 
 
 async def test_what_is_printed_is_bounded_and_what_is_complained_cut(tmp_path: Path) -> None:
-    with pytest.raises(TooLong, match="said more than 1000000 bytes"):
-        await git("-c", "alias.flood=!yes", "flood", limits=Limits(out_max_bytes=1_000_000))
+    with pytest.raises(GitTimeout, match="said more than 1000000 bytes"):
+        await git("-c", "alias.flood=!yes", "flood", limits=GitLimits(out_max_bytes=1_000_000))
     noise = "!head -c 300000000 /dev/zero | tr '\\\\0' '\\\\033' >&2; echo end of it >&2; false"
     with pytest.raises(GitError) as failed:
         await git("-c", f"alias.noise={noise}", "noise")
@@ -128,7 +128,7 @@ async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
         f"refs/for/master/{topic}": run_git("rev-parse", f"refs/for/master/{topic}", at=repositories.hub / "code")
         for topic in ("large", "small")
     }
-    monkeypatch.setattr("headgate.adapters.git.remote.fetching.PACK_MAX_BYTES", 1_000_000)
+    monkeypatch.setattr("headgate.adapters.git.remote.fetch.PACK_MAX_BYTES", 1_000_000)
     refused = await fetch(mirror, Remote(str(repositories.hub / "code")), wanted, first=True)
     assert (
         list(refused) == ["refs/for/master/large"]
@@ -139,7 +139,7 @@ async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
 
 
 async def test_a_server_that_never_answers_is_given_up(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.adapters.git.remote.refs.LISTING_LIMITS", Limits(timeout_s=0.5))
+    monkeypatch.setattr("headgate.adapters.git.remote.refs.LISTING_LIMITS", GitLimits(timeout_s=0.5))
     with serving(silent) as port, pytest.raises(OverTime, match="did not end within"):
         await Remote(f"git://127.0.0.1:{port}/p").told()
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, parse_tenants
-from headgate.gate.change import Change, EventKind, Standing
+from headgate.gate.change import Change, ChangeState, EventKind
 from headgate.gate.work import (
     BuildOutcome,
     BuildSpec,
@@ -39,7 +39,7 @@ from headgate.testing.gate import Remembered
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim import world as worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
-from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, HOST, Proposal, World
+from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, HOST, SimProposal, SimWorld
 
 MOST = 200
 SERVED_WITHIN_S = 600.0
@@ -112,7 +112,7 @@ class Sizes:
 class Runner:
     """Builds that pass at once."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self._world = world
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
@@ -138,7 +138,7 @@ class Forge(SimForge):
 
     def _look(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> Sighting:
@@ -188,7 +188,7 @@ class House:
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes, self.backend, self.history = sizes, MemoryBackend(), Remembered()
-        self.world = World(random.Random(1), sizes.config, gating=("job0",))
+        self.world = SimWorld(random.Random(1), sizes.config, gating=("job0",))
         self.world.heads = {CONFIG: "h"} | {f"{HOST}/p{n}": "h" for n in range(sizes.projects_max)}
         self.forge = Forge(self.world, branches=sizes.branches)
         self.scheduler: Scheduler | None = None
@@ -228,7 +228,9 @@ class House:
         project = f"{HOST}/p{self._told % self.sizes.projects_max}"
         ref = f"refs/for/{BRANCH}/{topic}"
         if self.sizes.config_bytes:
-            self.world.proposals[f"c{self._told}"] = Proposal(f"c{self._told}", comments_bytes=self.sizes.config_bytes)
+            self.world.proposals[f"c{self._told}"] = SimProposal(
+                f"c{self._told}", comments_bytes=self.sizes.config_bytes
+            )
             files += (worlds.FILE,)
         change = Change("sim", project, BRANCH, topic, f"c{self._told}", ref=ref, files=files, needs=keys)
         self.world.propose(change, approved=approved)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from headgate.config.files.check import Keys
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys import job, objects, tenant
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.pipeline import PIPELINE
-from headgate.config.reading.check import Keys
 
 SOURCE = Path(__file__).parents[2] / "src" / "headgate"
 DECLARED: dict[str, Keys] = {
@@ -58,7 +58,7 @@ DECLARED: dict[str, Keys] = {
     },
 }
 """Kinds that describe where nodes come from are without an effect as a whole."""
-ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "config/telling", "config/checking")
+ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "config/explain", "config/check")
 """Parts of `config` that declare, copy or show."""
 
 

@@ -67,7 +67,7 @@ NOT_OF_JOBS = {
         "_covers": "what the settings name",
         "prepare": "beside the work directory: a job has it as what it writes into only",
     },
-    "adapters/process/containers/building.py": {
+    "adapters/process/containers/imagebuild.py": {
         **dict.fromkeys(("_check", "_files"), "the proposed tree, before anything of the build runs"),
         **dict.fromkeys(("_changed_s", "begin", "has", "keep"), "no job has the images"),
     },
@@ -92,7 +92,7 @@ NOT_OF_JOBS = {
         ("_listed", "_write", "write_manifest"), "among the kept logs: a job can read them only"
     ),
     "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
-    "adapters/process/network/forwarding.py": dict.fromkeys(
+    "adapters/process/network/forwards.py": dict.fromkeys(
         ("keep_listening", "listen_as_before", "on", "turn"), "/proc"
     ),
     "adapters/process/network/networks.py": {"_resolv": "/etc"},
@@ -100,7 +100,7 @@ NOT_OF_JOBS = {
     "adapters/process/network/veth.py": {"_forwarding": "/proc"},
     "adapters/process/phases.py": {"_executable": "in a tree of playbooks: a job can read them only"},
     "adapters/process/processes.py": {"processes_of": "/proc"},
-    "adapters/process/returning.py": {"parse": "inside of a job, with its rights"},
+    "adapters/process/returns.py": {"parse": "inside of a job, with its rights"},
     "adapters/process/runner.py": {
         "_hold": "the directory of the build, which no job can rename or write",
         "_logged": "among the kept logs: a job can read them only",

@@ -21,13 +21,13 @@ BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "ha
 IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
 TASKS = {
     "adapters/ansible/supply.py": "installations under way end with the runner of their builds",
-    "adapters/forges/gerrit/watching.py": "the ear at the stream, and looks under way, end with who reads what is seen",
+    "adapters/forges/gerrit/watch.py": "the ear at the stream, and looks under way, end with who reads what is seen",
     "adapters/forges/gerrit/stream.py": "what ssh complains, ended with it",
-    "adapters/forges/watching.py": "looks end with the loop that reads them",
+    "adapters/forges/watch.py": "looks end with the loop that reads them",
     "adapters/git/engine.py": "one look at a repository, shared by the builds on one state",
     "adapters/git/forge.py": "watchers end with the loop that reads them",
-    "adapters/judging/apart.py": "what listens to the process ends with it",
-    "adapters/logs/uploading.py": "parts end with their build, uploads with the executor's work",
+    "adapters/judge/subprocess_judge.py": "what listens to the process ends with it",
+    "adapters/logs/upload.py": "parts end with their build, uploads with the executor's work",
     "adapters/messages/board.py": "one writer at a time",
     "adapters/nodes/clouds/openstack/images.py": "what is sent ends with its driver",
     "adapters/nodes/clouds/podman/driver.py": "images that are fetched end with their driver",
@@ -45,17 +45,17 @@ TASKS = {
     "cli/scenario/command.py": "the gate and the play",
     "services/merger.py": "work that takes long, and ends with its claim",
     "services/executor.py": "the watch for a cancel ends with its build",
-    "services/judging/proposals.py": "questions under way end with their pipeline",
-    "services/scheduler/passed.py": "what is looked up ends with its pipeline",
-    "services/scheduler/past.py": "what is looked up ends with its pipeline",
+    "services/judge/proposals.py": "questions under way end with their pipeline",
+    "services/scheduler/reusable.py": "what is looked up ends with its pipeline",
+    "services/scheduler/verdicts.py": "what is looked up ends with its pipeline",
     "services/scheduler/scheduler.py": "works come and go with the layout and with other schedulers",
-    "services/queueing/sharing.py": "lanes end with the sharing that took them",
+    "services/queueing/shares.py": "lanes end with the sharing that took them",
     "services/worker.py": "claims end with their worker",
     "services/nodes/images/keeper.py": "what it waits for ends with the wait",
     "testing/day/people.py": "what people are about to do ends with their day",
-    "services/nodes/made/errands.py": "steps of machines end with the making",
-    "services/nodes/made/maker.py": "what it waits for ends with the wait",
-    "services/nodes/probing.py": "probes end with the probing",
+    "services/nodes/machines/errands.py": "steps of machines end with the making",
+    "services/nodes/machines/maker.py": "what it waits for ends with the wait",
+    "services/nodes/probes.py": "probes end with the probing",
     "services/nodes/launcher.py": "preparing and cleaning end with the term of the launcher",
     "store/sqlite.py": "one writer at a time",
     "store/store.py": "the keeper of a session",
@@ -71,7 +71,7 @@ TASKS = {
     "testing/queues/fleet.py": "whoever posts ends with the fleet",
     "testing/queues/simulator.py": "processes of the simulation, and requests that arrive late",
     "testing/sim/link.py": "what is under way to the store arrives, whatever becomes of its sender",
-    "services/queueing/calling.py": "who waits for a place leaves when asked to",
+    "services/queueing/calls.py": "who waits for a place leaves when asked to",
     "services/queueing/lane.py": "a record of the try under way, ended with it",
     "testing/sim/simulation.py": "processes of the simulation",
     "testing/stores/machine.py": "a lease that runs out while others are renewed",
@@ -81,15 +81,15 @@ TASKS = {
     "testing/inventory/lessees.py": "servers and users of the simulation",
     "testing/forges/github/mail.py": "the postman ends with the forge",
     "testing/nodes/yard.py": "processes of the simulation, and what they sent before they died",
-    "web/peers/accepting.py": "connections on their way in end with who accepts them",
-    "testing/nodes/imaging.py": "the model ends with its run",
-    "testing/nodes/making.py": "what a simulation runs ends with it",
+    "web/peers/listener.py": "connections on their way in end with who accepts them",
+    "testing/nodes/imageworld.py": "the model ends with its run",
+    "testing/nodes/machineworld.py": "what a simulation runs ends with it",
     "web/viewers/audience.py": "who shows a tenant ends with the last who looks on",
     "web/viewers/documents.py": "one compression, shared by all who ask",
     "web/review/desk.py": "one question to a merger, shared by all who ask",
     "web/routes/changes.py": "one question to the history, shared by all who ask",
     "web/serve.py": "the server ends with its caller",
-    "queue/leasing.py": "a lease is worked under for as long as there is something to do",
+    "queue/leaseclient.py": "a lease is worked under for as long as there is something to do",
 }
 """Modules that make tasks by hand, each ended where it was begun, and why."""
 
@@ -161,7 +161,7 @@ def test_what_winds_down_is_cancelled_once() -> None:
     """Cancelling who gathers cancels what is gathered again: `base.tasks.end` does not.  Jobs of users may need it."""
 
     both = {name(p) for p in MODULES if "testing" not in p.parts and facts(p).cancels_and_gathers}
-    assert both == {"services/queueing/sharing.py"}
+    assert both == {"services/queueing/shares.py"}
 
 
 def test_modules_have_at_most_400_lines() -> None:

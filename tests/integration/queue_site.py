@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import UNLIMITED, Limits
+from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.base.tasks import end
 from headgate.testing.queues.crew import APP, KEY, serving
 
@@ -33,7 +33,9 @@ S = TypeVar("S", bound=Site)
 
 
 @asynccontextmanager
-async def site(kind: type[S], kept: str, limits: Limits = UNLIMITED, *, upkeep: bool = False) -> AsyncIterator[S]:
+async def site(
+    kind: type[S], kept: str, limits: ApplicationLimits = UNLIMITED, *, upkeep: bool = False
+) -> AsyncIterator[S]:
     """Serve what is kept in that database; without upkeep nothing is delivered unless the test says so."""
     board = await MessageBoard.open(kept, limits)
     keeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.history import PastBuildset, Question
+from headgate.ports.history import HistoryQuery, PastBuildset
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
@@ -29,7 +29,7 @@ def pushed(repositories: Repositories, files: dict[str, str]) -> None:
 
 async def failed(history: SqlHistory, count: int) -> PastBuildset:
     """The latest of so many."""
-    question = Question({"pipeline": ("check",)}, limit=100)
+    question = HistoryQuery({"pipeline": ("check",)}, limit=100)
     async with asyncio.timeout(DEADLINE_S):
         while True:
             if len(found := await history.buildsets("example", question)) >= count:

@@ -10,8 +10,8 @@ import pytest
 
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.cli.checking.against import Only, Server, asked
-from headgate.cli.offline.reading import Given, Loaded
+from headgate.cli.check.against import Only, ReferenceServer, asked
+from headgate.cli.offline.reader import LoadedTenant, ReadingOptions
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
@@ -52,14 +52,14 @@ async def site(tmp_path: Path, repositories: Repositories) -> AsyncIterator[http
     history.close()
 
 
-def loaded(tmp_path: Path, repositories: Repositories) -> dict[str, Loaded]:
+def loaded(tmp_path: Path, repositories: Repositories) -> dict[str, LoadedTenant]:
     (tmp_path / "tenants.yaml").write_text(TENANTS)
-    return Given(None, tmp_path / "tenants.yaml", repositories.hub, None).load().tenants
+    return ReadingOptions(None, tmp_path / "tenants.yaml", repositories.hub, None).load().tenants
 
 
 async def test_every_graph_is_the_same(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
     tenants = loaded(tmp_path, repositories)
-    found = await asked(tenants, Only(), Server("http://headgate.example", "", site), lambda done, of: None)
+    found = await asked(tenants, Only(), ReferenceServer("http://headgate.example", "", site), lambda done, of: None)
     assert [d for one in found.graphs for d in one.differences] == []
     assert sum(one.jobs for one in found.graphs) >= 8
     assert {one.place.branch for one in found.graphs} == {"master", "stable/1"} and not found.apart
@@ -71,5 +71,7 @@ async def test_what_is_only_here_is_told(site: httpx.ASGITransport, tmp_path: Pa
     project = one.tenant.find("code/api")
     assert project is not None
     changed = one.with_files({project.project: {"master": {"zuul.yaml": OWN.replace("timeout: 60", "timeout: 61")}}})
-    found = await asked({name: changed}, Only(), Server("http://headgate.example", "", site), lambda done, of: None)
+    found = await asked(
+        {name: changed}, Only(), ReferenceServer("http://headgate.example", "", site), lambda done, of: None
+    )
     assert [(d.path, d.old, d.new) for f in found.graphs for d in f.differences] == [("second.timeout", 61, 60)]

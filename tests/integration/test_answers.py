@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.map.records import Troubles
+from headgate.map.records import RepositoryProblems
 from headgate.recipes.codec import readable
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
@@ -91,7 +91,7 @@ async def noted(repositories: Repositories, commit: str, section: str) -> str:
 def lines(running: Gate) -> str:
     """What the pages show: of buildsets that ended, and of repositories."""
     entry = running.context.mirror.get(running.context.map.cache.connection("local").troubles.path)
-    troubles = readable(entry, Troubles) if entry is not None else None
+    troubles = readable(entry, RepositoryProblems) if entry is not None else None
     told = [one.text for one in troubles.projects.values()] if troubles is not None else []
     return "\n".join([*told, *(one.message for one in running.history.finished.values())])
 

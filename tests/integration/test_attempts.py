@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.history import PastBuild, PastBuildset, Question
+from headgate.ports.history import HistoryQuery, PastBuild, PastBuildset
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
@@ -16,13 +16,13 @@ from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import TENANTS
 
-EVERY = Question(limit=100)
+EVERY = HistoryQuery(limit=100)
 API = "git.example/code/api"
 
 
 async def ended(history: SqlHistory, count: int, **equal: str) -> list[PastBuildset]:
     """Waits until so many are there."""
-    question = Question({name: (value,) for name, value in equal.items()}, limit=100)
+    question = HistoryQuery({name: (value,) for name, value in equal.items()}, limit=100)
     async with asyncio.timeout(DEADLINE_S):
         while True:
             if len(found := await history.buildsets("example", question)) >= count:

@@ -14,7 +14,7 @@ from headgate.gate.change import EventKind
 from headgate.gate.imagework import Body, body_of
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
-from headgate.map.inventory.made import Installation
+from headgate.map.inventory.machines import Installation
 from headgate.ports.cloud import Resource, State
 from headgate.ports.images import Sending, Sent, WantedImage
 from headgate.recipes.lock import lock
@@ -22,8 +22,8 @@ from headgate.services.context import Context
 from headgate.services.nodes.images.choice import chosen, read_all
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.made.accounts import Account
-from headgate.services.nodes.made.seen import providers
+from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.machines.survey import providers
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
 from headgate.testing.deadline import DEADLINE_S
@@ -166,7 +166,7 @@ async def test_an_image_is_built_uploaded_tried_used_and_deleted(tmp_path: Path,
 
         async def launches(session: Session) -> None:
             async with lock(context.store, session, context.map.nodepool.path).hold() as guard:
-                accounts = {"engine": Account("engine", engine, 0)}  # type: ignore[arg-type]
+                accounts = {"engine": CloudAccount("engine", engine, 0)}  # type: ignore[arg-type]
                 await ImageKeeper(context, accounts, files, guard).run("ours")
 
         async def plays() -> None:

@@ -16,14 +16,14 @@ import pytest
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
-from headgate.adapters.metrics.figures import Figures
+from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.base.subject import subject
 from headgate.base.tasks import run_until
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Facts
+from headgate.map.records import ComponentFacts, ComponentRecord
 from headgate.ports.load import Load
-from headgate.ports.observer import Done
+from headgate.ports.observer import WorkDone
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -39,7 +39,7 @@ from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Remembered
 from headgate.testing.repositories import Repositories
 from headgate.web.status import Configured, Status
-from headgate.web.waiting import awaited
+from headgate.web.waits import awaited
 
 from .conftest import PIPELINES, TENANTS
 
@@ -221,14 +221,14 @@ async def test_two_of_each_kind_land_changes_together(tmp_path: Path, quiet: Rep
             assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
 
 
-class Seen(Figures):
+class Seen(ProcessMetrics):
     """What an observer was told of every item: (kind, change)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.of: dict[str, list[tuple[str, str]]] = {}
 
-    def done(self, work: Done) -> None:
+    def done(self, work: WorkDone) -> None:
         self.of.setdefault(work.item, []).append((work.kind, work.change))
 
 
@@ -352,7 +352,7 @@ async def test_an_overloaded_executor_says_so_and_others_do_the_work(tmp_path: P
 
         def said() -> bool:
             entry = one.context.mirror.get(one.name)
-            data = decode(entry.value, ComponentRecord).data if entry else Facts()
+            data = decode(entry.value, ComponentRecord).data if entry else ComponentFacts()
             return not data.accepting and "load average" in data.why
 
         await one.until(said)

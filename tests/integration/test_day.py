@@ -13,10 +13,10 @@ from headgate.map.records import Finished, HandAction
 from headgate.ports.observer import Nobody
 from headgate.store.memory import MemoryBackend
 from headgate.testing.day.configuration import tenants
-from headgate.testing.day.hub import Hub
-from headgate.testing.day.machines import Machines
-from headgate.testing.day.people import Ended, People
-from headgate.testing.day.plan import Plan
+from headgate.testing.day.hub import DayHub
+from headgate.testing.day.machines import DayMachines
+from headgate.testing.day.people import DayOutcome, DayPeople
+from headgate.testing.day.plan import DayPlan
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
 
@@ -26,8 +26,8 @@ REQUESTS_MAX = 90
 
 
 class Lived(NamedTuple):
-    people: People
-    hub: Hub
+    people: DayPeople
+    hub: DayHub
     builds: int
     requests: int
     turns: Counter[str]
@@ -48,23 +48,23 @@ class _Turns(Nobody):
 class _History:
     """Tells people what has ended."""
 
-    told: asyncio.Queue[Ended] = field(default_factory=asyncio.Queue)
+    told: asyncio.Queue[DayOutcome] = field(default_factory=asyncio.Queue)
 
     async def keep(self, action: HandAction) -> None:
         """Nobody does anything by hand."""
 
     async def record(self, finished: Finished) -> None:
         if finished.result and finished.final:
-            self.told.put_nowait(Ended(finished.change.topic, finished.pipeline, finished.result))
+            self.told.put_nowait(DayOutcome(finished.change.topic, finished.pipeline, finished.result))
 
-    async def tell(self, people: People) -> None:
+    async def tell(self, people: DayPeople) -> None:
         while True:
             people.tell(await self.told.get())
 
 
-async def lived(root: Path, plan: Plan) -> Lived:
-    hub, machines, history = Hub(root / "hub", plan), Machines(plan, 0.0), _History()
-    people = People(hub, plan, 0.0, 0.0)
+async def lived(root: Path, plan: DayPlan) -> Lived:
+    hub, machines, history = DayHub(root / "hub", plan), DayMachines(plan, 0.0), _History()
+    people = DayPeople(hub, plan, 0.0, 0.0)
     names = [project.canonical for project in plan.projects]
     running = gate(
         root, root / "hub", MemoryBackend(), tenants(plan), machines=machines, recording=history, builds_max=500
@@ -84,8 +84,8 @@ async def lived(root: Path, plan: Plan) -> Lived:
 
 
 async def test_a_small_day_lands_all_that_is_wanted_and_costs_no_more_with_more_projects(tmp_path: Path) -> None:
-    few = await lived(tmp_path / "few", Plan(8, CHANGES))
-    plan = Plan(32, CHANGES)
+    few = await lived(tmp_path / "few", DayPlan(8, CHANGES))
+    plan = DayPlan(32, CHANGES)
     many = await lived(tmp_path / "many", plan)
     wanted = [one for one in plan.proposals if not one.abandoned]
     assert sorted(many.people.landed) == sorted(one.topic for one in wanted)
@@ -98,10 +98,10 @@ async def test_a_small_day_lands_all_that_is_wanted_and_costs_no_more_with_more_
 
 
 def test_a_plan_has_what_a_day_of_openstack_has() -> None:
-    plan = Plan(1_281, 2_000)
+    plan = DayPlan(1_281, 2_000)
     proposals = plan.proposals
     assert len(plan.projects) == 1_280  # and the one with the pipelines
-    assert Plan(1_281, 2_000).proposals == proposals
+    assert DayPlan(1_281, 2_000).proposals == proposals
     depending = sum(one.needs is not None for one in proposals) / len(proposals)
     failing = sum(one.fails or one.flaky for one in proposals) / len(proposals)
     assert 0.08 < depending < 0.12

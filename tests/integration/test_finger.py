@@ -28,9 +28,9 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.buildlogs import BuildLogs
-from headgate.web.finger import serving
+from headgate.web.finger import server
 from headgate.web.finger.gateway import Gateway
-from headgate.web.peers.accepting import Tls
+from headgate.web.peers.listener import Tls
 
 from .test_tls import authority, certificate
 
@@ -116,7 +116,7 @@ async def place(root: Path, tls: Tls | None = None) -> AsyncIterator[tuple[Place
         ready.set()
 
     async with here.context.store.session("executor") as session:
-        served = serving.serve(lambda line: here.answer(line), "127.0.0.1", 0, stop, bound, tls)
+        served = server.serve(lambda line: here.answer(line), "127.0.0.1", 0, stop, bound, tls)
         task = asyncio.ensure_future(run_until(stop, here.context.mirror.run(), served))
         await here.context.mirror.ready()
         try:

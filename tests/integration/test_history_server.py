@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.returned.shape import Artifact
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.map.records import FinishedBuild, HandAction
-from headgate.ports.history import HistoryRefused, HistoryUnavailable, Question
+from headgate.ports.history import HistoryQuery, HistoryRefused, HistoryUnavailable
 from headgate.testing.queues.postgres import postgres
 from headgate.testing.servers.proxy import Proxy
 from tests.unit.adapters_sql.test_attempts import OLD, what_an_earlier_version_kept_is_there
@@ -34,7 +34,7 @@ async def test_a_server_that_is_away_is_waited_for_also_at_the_start(caplog: pyt
         await history.record(ENDED)
         proxy.cut()
         await history.record(ENDED)
-        assert [build.uuid for build in await history.builds("acme", Question())] == ["b1"]
+        assert [build.uuid for build in await history.builds("acme", HistoryQuery())] == ["b1"]
         await asyncio.to_thread(history.close)
         await proxy.stop()
 
@@ -60,7 +60,7 @@ async def test_texts_that_a_database_refuses_are_kept_as_it_takes_them(server: s
         error=odd,
         log_url=odd,
         nodeset=odd,
-        artifacts=(Artifact(odd, odd, {odd: [odd]}),),
+        artifacts=(ReturnedArtifact(odd, odd, {odd: [odd]}),),
         provides=(odd,),
     )
     change = replace(ENDED.change, topic=odd, branch=odd, ref=odd, url=odd)
@@ -71,9 +71,9 @@ async def test_texts_that_a_database_refuses_are_kept_as_it_takes_them(server: s
     found = await history.buildset("acme", buildset)
     assert found is not None and [one.job_name for one in found.builds or ()] == [shown]
     assert len(found.message) == len(odd), "columns of any length keep all"
-    same = await history.builds("acme", Question({"job_name": (shown,)}))
+    same = await history.builds("acme", HistoryQuery({"job_name": (shown,)}))
     assert build in [one.uuid for one in same]
-    assert await history.builds("acme", Question({"job_name": (odd,)})) == (same if kind != "long" else [])
+    assert await history.builds("acme", HistoryQuery({"job_name": (odd,)})) == (same if kind != "long" else [])
     await asyncio.to_thread(history.close)
 
 

@@ -11,7 +11,7 @@ import pytest
 from headgate.adapters.nodes.ssh import SshProvider
 from headgate.config.model import Node, Nodeset
 from headgate.inventory.model import HOST_KEY
-from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
+from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, MachineUnusable
 from headgate.testing.servers.sshd import Lab, program
 from tests.integration.builds.bench import Bench
 
@@ -52,12 +52,12 @@ async def test_a_key_seen_first_is_learned_and_held_to(lab: Lab, ports: list[int
 async def test_another_key_is_refused_and_the_property_named(lab: Lab, ports: list[int]) -> None:
     wrong = a_machine(lab, ports[0], host_key=other(lab))
     for use in (SshProvider().prepare, SshProvider().clean, SshProvider(learns=False).prepare):
-        with pytest.raises(Unusable, match=f"does not have its key.*{HOST_KEY}"):
+        with pytest.raises(MachineUnusable, match=f"does not have its key.*{HOST_KEY}"):
             await use(wrong)
 
 
 async def test_a_machine_that_nobody_knows_is_used_only_if_that_is_allowed(lab: Lab, ports: list[int]) -> None:
-    with pytest.raises(Unusable, match=f"has no property {HOST_KEY}"):
+    with pytest.raises(MachineUnusable, match=f"has no property {HOST_KEY}"):
         await SshProvider(learns=False).prepare(a_machine(lab, ports[0]))
     known = a_machine(lab, ports[0], host_key=lab.host_key)
     await SshProvider(learns=False).prepare(known)

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headgate.adapters.judging.apart import ApartJudge, Limits
-from headgate.config.dynamic import Asked, Layouts
+from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
+from headgate.config.dynamic import LayoutRequest, TenantLayouts
 from headgate.config.parse import ParseCache
 from tests.unit.config.places import BASE, branches, tenant, texts
 
-SLOW = Limits(time_max_s=1, memory_max_bytes=300_000_000)
+SLOW = JudgeLimits(time_max_s=1, memory_max_bytes=300_000_000)
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ async def judge() -> AsyncIterator[ApartJudge]:
     await made.close()
 
 
-def layouts(**files: str) -> Layouts:
+def layouts(**files: str) -> TenantLayouts:
     acme, cache = tenant(), ParseCache()
-    return Layouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
+    return TenantLayouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
 
 
-def asked(made: Layouts, text: str, files: tuple[str, ...] = ("a",), project: str = "app") -> Asked:
+def asked(made: TenantLayouts, text: str, files: tuple[str, ...] = ("a",), project: str = "app") -> LayoutRequest:
     found = texts(made.tenant, {project: text})
     (canonical,) = found
-    return Asked("b", "check", canonical, "master", "refs/for/master/x", files, found)
+    return LayoutRequest("b", "check", canonical, "master", "refs/for/master/x", files, found)
 
 
 def jobs(count: int, more: str = "") -> str:
@@ -59,11 +59,11 @@ async def test_the_judgement_is_what_it_is_in_the_process_itself(judge: ApartJud
 
 async def test_it_follows_what_lands(judge: ApartJudge) -> None:
     acme, cache = tenant(), ParseCache()
-    first = Layouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
+    first = TenantLayouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
     question = asked(first, "- project: {check: {jobs: [l]}}")
     assert (await judge.judged(first, question)).errors
     now = branches(acme, {"ops": BASE, "lib": "- job: {name: l, run: r}"}, cache)
-    second = Layouts.of(acme, now, cache, before=first)
+    second = TenantLayouts.of(acme, now, cache, before=first)
     found = await judge.judged(second, question)
     assert found == second.judged(question) and [job.name for job in found.graph.jobs] == ["l"]
     assert (await judge.judged(first, question)).errors
@@ -102,7 +102,7 @@ async def test_what_takes_too_long_is_killed_and_told_while_others_go_on(judge: 
 
 async def test_what_takes_too_much_memory_is_told(judge: ApartJudge) -> None:
     made = layouts()
-    judge._limits = Limits(time_max_s=20, memory_max_bytes=60_000_000)
+    judge._limits = JudgeLimits(time_max_s=20, memory_max_bytes=60_000_000)
     (error,) = (await judge.judged(made, asked(made, LARGE))).errors
     assert "more than 60 MB" in error.text and "config_reading_max_bytes" in error.text
     assert not (await judge.judged(made, asked(made, jobs(2)))).errors

@@ -9,27 +9,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.places import InventoryMap
-from headgate.ports.cloud import Cloud, Made, State, Wanted
-from headgate.ports.cloud import Making as Pending
+from headgate.ports.cloud import Cloud, MachineSpec, Made, State
+from headgate.ports.cloud import MachinePending as Pending
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import serve
-from headgate.services.nodes.asking import Tenants
 from headgate.services.nodes.launcher import Launcher
-from headgate.services.nodes.made.accounts import Account
-from headgate.services.nodes.made.maker import Making
+from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.requester import Tenants
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.lawful import LawfulBackend, Laws
-from headgate.testing.nodes.sky import Sky, Troubles
+from headgate.testing.nodes.sky import CloudFaults, Sky
 from headgate.testing.repositories import Repositories
-from headgate.web.waiting import awaited
+from headgate.web.waits import awaited
 
 from .conftest import MACHINE_TENANTS, PIPELINES
 from .test_providers import MACHINES, push
@@ -45,7 +45,7 @@ NODESETS = """
 class Quick(Sky):
     """Makes machines at once, every second one of which is no host and has a secret."""
 
-    async def advance(self, wanted: Wanted, state: State) -> Pending | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> Pending | Made:
         made = await super().advance(wanted, state)
         if isinstance(made, Made) and int(made.external_id.rpartition("-")[2]) % 2 == 0:
             return Made(made.external_id, made.state, None, {}, {"namespace": made.external_id}, {"token": "t0psecret"})
@@ -53,7 +53,7 @@ class Quick(Sky):
 
 
 def sky(**troubles: float) -> Quick:
-    return Quick(random.Random(1), Troubles(slow_s=0.0, boot_s=0.0, **troubles))
+    return Quick(random.Random(1), CloudFaults(slow_s=0.0, boot_s=0.0, **troubles))
 
 
 async def seal(plain: bytes) -> Sealed:
@@ -72,8 +72,8 @@ async def launching(running: Gate, cloud: Cloud) -> AsyncIterator[None]:
     await inventory.begin()
     tenants: Tenants = lambda: {name: one.tenant for name, one in running.scheduler.tenants.items()}  # noqa: E731
 
-    def making(guard: At) -> Making:
-        return Making(context, tenants, {"sky": Account("sky", cloud, 0)}, scan, seal, guard)
+    def making(guard: At) -> MachineMaker:
+        return MachineMaker(context, tenants, {"sky": CloudAccount("sky", cloud, 0)}, scan, seal, guard)
 
     launcher = Launcher(context, inventory, tenants, {}, making=making)
     journal = asyncio.ensure_future(inventory.journal.run())

@@ -16,8 +16,8 @@ from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
 from headgate.map.records import ForPipeline
-from headgate.services.asking import ask
 from headgate.services.membership import Membership
+from headgate.services.requests import ask
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Backend

@@ -16,13 +16,13 @@ from headgate.adapters.messages.client import MessageClient
 from headgate.base.ids import fresh
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
+from headgate.map.outbox import QueueReport
 from headgate.map.places import Map
-from headgate.map.telling import QueueReport
 from headgate.ports.messages import QueueGone
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
-from headgate.services.notices.posting import Posts
-from headgate.services.reporting.queues import QueueReporter
+from headgate.services.notices.posts import ServerPosts
+from headgate.services.reports.queues import QueueReporter
 from headgate.services.scheduler.occasions import runner
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, WatchedQueues
 from headgate.store.memory import MemoryBackend
@@ -70,7 +70,7 @@ async def started(
     tmp_path: Path, hub: Path, backend: MemoryBackend, client: MessageClient, partitions: int = 1, **more: Any
 ) -> AsyncIterator[Gate]:
     watched = {"bus": ("queue", WatchedQueues("bus", client, partitions))}
-    reporting: Mapping[str, Any] = {"bus": ("queue", QueueReporter(Posts(client, 1)))}
+    reporting: Mapping[str, Any] = {"bus": ("queue", QueueReporter(ServerPosts(client, 1)))}
     async with gate(
         tmp_path, hub, backend, more.pop("tenants", TENANTS), watched=watched, reporting=reporting, **more
     ) as running:

@@ -10,19 +10,19 @@ import msgspec
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.metrics.figures import Figures
+from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
+from headgate.map.outbox import Notice, QueueReport
 from headgate.map.places import Map
-from headgate.map.telling import Notice, QueueReport
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.ports.messages import Poster, QueueGone, SourceDown
 from headgate.ports.reporter import Reporter
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import Lane
-from headgate.services.notices.naming import partition_of, queue_of
-from headgate.services.notices.posting import PARTITIONS, Posts
-from headgate.services.reporting.queues import QueueReporter
+from headgate.services.notices.names import partition_of, queue_of
+from headgate.services.notices.posts import PARTITIONS, ServerPosts
+from headgate.services.reports.queues import QueueReporter
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import gate
@@ -131,7 +131,7 @@ def test_a_tenant_of_any_name_has_a_queue_and_a_project_one_partition() -> None:
 async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_counted(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    backend, figures = MemoryBackend(), Figures()
+    backend, figures = MemoryBackend(), ProcessMetrics()
     async with gate(tmp_path, repositories.hub, backend, TENANTS, poster=Absent()) as running:
         running.context.waiting_max, running.context.observer = 1, figures
         repositories.propose("code/lib", "one", {"a": "x\n"})
@@ -186,7 +186,7 @@ REPORTING = PIPELINES.replace(
 
 
 def queues(poster: Poster) -> tuple[str, Reporter]:
-    return "queue", QueueReporter(Posts(poster))
+    return "queue", QueueReporter(ServerPosts(poster))
 
 
 def configured(repositories: Repositories, text: str) -> None:
@@ -242,6 +242,6 @@ async def test_a_server_that_is_away_holds_up_no_other(tmp_path: Path, repositor
             assert [one.report for one in await reports(client, "passed", 2)] == ["enqueue", "success"]
             assert len(backend.tree.under(running.context.map.reports("away").queue.path)) == 1
             entries = await backend.list("/zuul")
-    findings = check(entries, [Tree("/zuul", Map)])
+    findings = check(entries, [StoreTree("/zuul", Map)])
     assert not findings.unknown and not findings.undecodable, findings.text()
     await board.close()

@@ -16,7 +16,7 @@ from headgate.gate.change import EventKind, Occasion
 from headgate.map.occasions import Begun
 from headgate.map.orders import TenantState
 from headgate.ports.forge import Sighting
-from headgate.ports.occasions import Lane, Seen
+from headgate.ports.occasions import NextOccasion, OccasionLane
 from headgate.recipes.codec import encode
 from headgate.services.orders import ordered
 from headgate.services.scheduler.occasions import runner
@@ -45,17 +45,21 @@ class Lines:
         self.numbers += count
         self.stirred.set()
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
-        return [Lane("orders", "1")]
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
+        return [OccasionLane("orders", "1")]
 
-    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
         return "0"
 
-    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+    async def after(
+        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+    ) -> Sequence[NextOccasion]:
         new = range(int(position) + 1, self.numbers + 1)[:limit]
-        return [Seen(str(n), EventKind.POSTED, Occasion("bus", "orders", "1", str(n), f"line {n}")) for n in new]
+        return [
+            NextOccasion(str(n), EventKind.POSTED, Occasion("bus", "orders", "1", str(n), f"line {n}")) for n in new
+        ]
 
-    async def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+    async def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
         while True:
             yield None
             await self.stirred.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.ssh import SshProvider
-from headgate.ports.provider import Machine, Unusable
+from headgate.ports.provider import Machine, MachineUnusable
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.sshd import Lab, program
 
@@ -36,7 +36,7 @@ def a_machine(port: int | str, **properties: str) -> Machine:
 
 async def refusal(machine: Machine, provider: SshProvider | None = None) -> str:
     """Return why it is not well."""
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(MachineUnusable) as refused:
         await (provider or SshProvider()).probe(machine)
     return str(refused.value)
 

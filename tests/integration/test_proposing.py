@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.cli.approving import approve, recheck
-from headgate.cli.proposing import propose, withdraw
+from headgate.cli.approve import approve, recheck
+from headgate.cli.propose import propose, withdraw
 from headgate.testing.repositories import Repositories, run_git
 
 

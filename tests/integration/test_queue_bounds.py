@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import UNLIMITED, Limits
+from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.adapters.messages.database import SqliteDatabase
 from headgate.queue import QueueFull, Queues
 from headgate.queueing.lanes import DEAD_LETTERS
@@ -58,7 +58,7 @@ class Server(Site):
         assert said == there
 
 
-def served(kept: str, limits: Limits = UNLIMITED) -> AbstractAsyncContextManager[Server]:
+def served(kept: str, limits: ApplicationLimits = UNLIMITED) -> AbstractAsyncContextManager[Server]:
     return site(Server, kept, limits)
 
 
@@ -180,7 +180,7 @@ async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server)
 
 
 async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: str) -> None:
-    async with served(kept, Limits(messages_max=50, bytes_max=1_000)) as server:
+    async with served(kept, ApplicationLimits(messages_max=50, bytes_max=1_000)) as server:
         await server.queue()
         await server.ask("POST", "", 201, data={"queue_name": "q"}, app=OTHER_APP, headers=OTHERS)
         await server.post("x" * 600)
@@ -189,7 +189,7 @@ async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: 
         await server.post("x" * 500, status=429, delay=60)
         await server.post(*["y"] * 50, status=429)
         await server.ask("POST", "/q", 201, data="x" * 900, app=OTHER_APP, headers=OTHERS)
-        async with served(kept, Limits(bytes_max=1_000)) as again:
+        async with served(kept, ApplicationLimits(bytes_max=1_000)) as again:
             await again.post("x" * 600, status=429)
         await server.ask("DELETE", "/q")
         await server.queue()
@@ -200,7 +200,7 @@ async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: 
 
 
 async def test_an_application_posts_so_fast(tmp_path: Path) -> None:
-    async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}", Limits(rate_max=10)) as server:
+    async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}", ApplicationLimits(rate_max=10)) as server:
         await server.queue()
         await server.post(*"abcdefgh")
         refused = await server.post(*"ijkl", status=429)

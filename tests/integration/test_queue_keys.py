@@ -19,7 +19,7 @@ from headgate.base.tasks import end
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.messages.access import Denied, Keys
+from headgate.web.messages.access import AccessDenied, ApplicationKeys
 
 LOOK_S = 0.02
 
@@ -30,12 +30,12 @@ def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) ->
     settings = read(file, {})
     assert settings.application_keys == {"sync": ["old", "new"], "mail": ["other"]}
     now = datetime(2026, 12, 31, tzinfo=UTC).timestamp()
-    keys = Keys(settings.application_keys, until=settings.application_keys_until, now_s=lambda: now)
+    keys = ApplicationKeys(settings.application_keys, until=settings.application_keys_until, now_s=lambda: now)
     for key in ("old", "new"):
         keys.caller("sync", f"Application {key}").must_be("sync")
     now += 86_400
     keys.caller("sync", "Application new").must_be("sync")
-    with pytest.raises(Denied, match="is over") as denied:
+    with pytest.raises(AccessDenied, match="is over") as denied:
         keys.caller("sync", "Application old")
     assert denied.value.status == 401
 
@@ -48,10 +48,10 @@ def test_a_time_that_cannot_be_is_an_error_of_the_file(tmp_path: Path, said: str
         _ = read(file, {}).application_keys_until
 
 
-def _is_good(keys: Keys, app: str, key: str) -> bool:
+def _is_good(keys: ApplicationKeys, app: str, key: str) -> bool:
     try:
         keys.caller(app, f"Application {key}").must_be(app)
-    except Denied:
+    except AccessDenied:
         return False
     return True
 

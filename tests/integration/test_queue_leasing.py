@@ -12,21 +12,21 @@ import pytest
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.leased import Lease
-from headgate.adapters.messages.leasing import Leasing
+from headgate.adapters.messages.holders import MessageLease
+from headgate.adapters.messages.leaseclient import MessageLeasing
 from headgate.ports.messages import LeaseGone
-from headgate.queue.leasing import LeaseWorker
+from headgate.queue.leaseclient import LeaseWorker
 from headgate.queueing import Message, Reject, StopWorker
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import dead_letter
-from headgate.queueing.policy import Policy, Route, Routes
-from headgate.services.queueing.calling import Caller, JobExit
-from headgate.services.queueing.desk import Pace
+from headgate.queueing.policy import Policy, Routing, RoutingRule
+from headgate.services.queueing.calls import JobCaller, JobExit
+from headgate.services.queueing.desk import JobPace
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 
-QUICK = Pace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
+QUICK = JobPace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
 
 
 class Hands:
@@ -42,8 +42,8 @@ class Hands:
 
     def start(self, job: Any, policy: Policy | None = None, **more: Any) -> LeaseWorker:  # people's own functions
         """A worker that is at it."""
-        routes = Routes((Route("*", job, policy or Policy(retry_delay_s=0.05)),))
-        caller = Caller(more.pop("concurrency", 50), more.pop("threads", 4))
+        routes = Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
+        caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
         worker = LeaseWorker(self.source, routes, caller, None, "here", pace=self.pace, **more)
         stop = asyncio.Event()
         self.running[id(worker)] = stop, asyncio.ensure_future(worker.run(stop))
@@ -210,7 +210,7 @@ async def test_a_job_is_stopped_whose_lease_is_anothers_and_writes_nothing(hands
     hands.board.now_ns = lambda: real() + 5_000_000_000
     await until(lambda: ended)
     with pytest.raises(LeaseGone):
-        await Leasing(hands.source).fetch("q", Lease(name, 1, 1, 1.0, ""), 1)
+        await MessageLeasing(hands.source).fetch("q", MessageLease(name, 1, 1, 1.0, ""), 1)
     worker.abort.set()
     await hands.stop(worker)
 

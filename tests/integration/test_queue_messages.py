@@ -11,8 +11,15 @@ import pytest
 
 from headgate.adapters.messages import board as boards
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.reading import backlog
-from headgate.adapters.messages.records import READ_MAX_CHARS, Draft, KeyReused, NoQueue, Queue, Refused
+from headgate.adapters.messages.pages import backlog
+from headgate.adapters.messages.records import (
+    READ_MAX_CHARS,
+    InvalidPost,
+    KeyReused,
+    MessageDraft,
+    NoQueue,
+    QueueRecord,
+)
 from headgate.queueing.ids import (
     START,
     TICKS_A_SECOND,
@@ -57,19 +64,19 @@ async def board(url: str) -> AsyncIterator[MessageBoard]:
     await opened.close()
 
 
-async def queue(board: MessageBoard, name: str = "q", partitions: int = 1) -> Queue:
-    await board.create(APP, Queue(0, name, partitions, "user", "strong", "", 0))
+async def queue(board: MessageBoard, name: str = "q", partitions: int = 1) -> QueueRecord:
+    await board.create(APP, QueueRecord(0, name, partitions, "user", "strong", "", 0))
     return await board.queue(APP, name)
 
 
-async def bodies(board: MessageBoard, of: Queue, partition: int = 1) -> list[str]:
+async def bodies(board: MessageBoard, of: QueueRecord, partition: int = 1) -> list[str]:
     return [one.body for one in await board.read(of, partition, START, limit=1000)]
 
 
 async def test_messages_come_back_in_the_order_they_were_posted(board: MessageBoard) -> None:
     q = await queue(board)
     for n in range(3):
-        await board.post(APP, "q", [Draft(f"{n}a"), Draft(f"{n}b")])
+        await board.post(APP, "q", [MessageDraft(f"{n}a"), MessageDraft(f"{n}b")])
     assert await bodies(board, q) == ["0a", "0b", "1a", "1b", "2a", "2b"]
     first = (await board.read(q, 1, START, limit=1))[0]
     since = await board.read(q, 1, position_of(first.message_id), limit=2)
@@ -84,7 +91,7 @@ async def test_ids_grow_even_when_the_clock_steps_back(board: MessageBoard) -> N
     ids = []
     for step in (0, -3600, -7200, 1, 1):
         board.now_ns = lambda step=step: now_ns + step * 10**9
-        posted, _ = await board.post(APP, "q", [Draft("x", partition=1)] * 3)
+        posted, _ = await board.post(APP, "q", [MessageDraft("x", partition=1)] * 3)
         ids += [one.key for one in posted]
     assert ids == sorted(ids, key=position_of)
     assert len(set(map(ticks_of, ids))) == len(ids)
@@ -92,7 +99,7 @@ async def test_ids_grow_even_when_the_clock_steps_back(board: MessageBoard) -> N
 
 async def test_many_at_once_each_get_their_own_place(board: MessageBoard) -> None:
     q = await queue(board, partitions=3)
-    await asyncio.gather(*(board.post(APP, "q", [Draft(str(n))]) for n in range(300)))
+    await asyncio.gather(*(board.post(APP, "q", [MessageDraft(str(n))]) for n in range(300)))
     found = [await bodies(board, q, p) for p in (1, 2, 3)]
     assert sorted(int(body) for of in found for body in of) == list(range(300))
     assert all(len(of) > 50 for of in found), "spread evenly"
@@ -113,7 +120,7 @@ async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, boa
 
         async def post(by: MessageBoard) -> None:
             for _ in range(100):
-                await by.post(APP, "q", [Draft("x")])
+                await by.post(APP, "q", [MessageDraft("x")])
 
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.gather(read(), post(board), post(other))
@@ -133,7 +140,7 @@ async def test_what_one_process_posts_wakes_the_other(url: str, board: MessageBo
         with other.bell.listen(APP) as listener:
             async with asyncio.timeout(DEADLINE_S):
                 await listener.wait()  # it hears
-                await board.post(APP, "q", [Draft("x")])
+                await board.post(APP, "q", [MessageDraft("x")])
                 lanes: set[Lane] = set()
                 while Lane("q") not in lanes:
                     lanes, _ = await listener.wait()
@@ -148,7 +155,7 @@ async def test_expired_messages_are_not_seen_and_are_purged_in_pieces(
 ) -> None:
     monkeypatch.setattr(boards, "PURGE_MAX", 7)
     q = await queue(board)
-    await board.post(APP, "q", [Draft("short", ttl_s=1)] * 20 + [Draft("long", ttl_s=100)])
+    await board.post(APP, "q", [MessageDraft("short", ttl_s=1)] * 20 + [MessageDraft("long", ttl_s=100)])
     now_ns = board.now_ns()
     board.now_ns = lambda: now_ns + 2 * 10**9
     assert await bodies(board, q) == ["long"]
@@ -158,10 +165,10 @@ async def test_expired_messages_are_not_seen_and_are_purged_in_pieces(
 
 async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: MessageBoard) -> None:
     await queue(board)
-    await board.post(APP, "q", [Draft("x")] * 5)
+    await board.post(APP, "q", [MessageDraft("x")] * 5)
     await board.remove(APP, "q")
     with pytest.raises(NoQueue):
-        await board.post(APP, "q", [Draft("x")])
+        await board.post(APP, "q", [MessageDraft("x")])
     again = await queue(board)
     assert await bodies(board, again) == []
     assert await board._purge() == 5
@@ -169,19 +176,19 @@ async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: Mess
 
 async def test_a_queue_made_anew_goes_on_behind_the_ids_of_the_one_before(board: MessageBoard) -> None:
     await queue(board)
-    await board.post(APP, "q", [Draft("x")])
+    await board.post(APP, "q", [MessageDraft("x")])
     future = make_id(ticks_of_unix_ns(board.now_ns()) + 3_600 * TICKS_A_SECOND, 0, 1)
     await board.put(APP, "q", [(1, future)], "an hour ahead", 60)
     await board.remove(APP, "q")
     await queue(board)
-    (posted,), _ = await board.post(APP, "q", [Draft("y")])
+    (posted,), _ = await board.post(APP, "q", [MessageDraft("y")])
     assert position_of(posted.key) > position_of(future), "who has read as far as that would miss it"
 
 
 async def test_a_page_ends_behind_so_much_text_and_goes_on_there(board: MessageBoard) -> None:
     large = [f"{n}" + "x" * (READ_MAX_CHARS // 20) for n in range(50)]
     of, found, pages, at = await queue(board), list[str](), list[int](), START
-    await board.post(APP, "q", [Draft(body) for body in large])
+    await board.post(APP, "q", [MessageDraft(body) for body in large])
     while page := [one for one in await board.read(of, 1, at, limit=100) if position_of(one.message_id) != at]:
         pages.append(len(page))
         found += [one.body for one in page]
@@ -193,20 +200,20 @@ async def test_a_page_ends_behind_so_much_text_and_goes_on_there(board: MessageB
 
 async def test_the_same_key_posts_once(board: MessageBoard) -> None:
     q = await queue(board)
-    first, replayed = await board.post(APP, "q", [Draft("x")], key="k1")
+    first, replayed = await board.post(APP, "q", [MessageDraft("x")], key="k1")
     assert not replayed
-    assert await board.post(APP, "q", [Draft("x")], key="k1") == (first, True)
+    assert await board.post(APP, "q", [MessageDraft("x")], key="k1") == (first, True)
     with pytest.raises(KeyReused):
-        await board.post(APP, "q", [Draft("other")], key="k1")
-    at_once = await asyncio.gather(*(board.post(APP, "q", [Draft("y")], key="k2") for _ in range(5)))
+        await board.post(APP, "q", [MessageDraft("other")], key="k1")
+    at_once = await asyncio.gather(*(board.post(APP, "q", [MessageDraft("y")], key="k2") for _ in range(5)))
     assert len({posted[0].key for posted, _ in at_once}) == 1
     assert await bodies(board, q) == ["x", "y"]
 
 
 async def test_one_wrong_partition_refuses_the_batch_and_stores_nothing(board: MessageBoard) -> None:
     q = await queue(board)
-    with pytest.raises(Refused) as refused:
-        await board.post(APP, "q", [Draft("a"), Draft("b", partition=4), Draft("c")])
+    with pytest.raises(InvalidPost) as refused:
+        await board.post(APP, "q", [MessageDraft("a"), MessageDraft("b", partition=4), MessageDraft("c")])
     assert list(refused.value.fields) == ["1.partition"]
     assert await bodies(board, q) == []
 
@@ -214,9 +221,9 @@ async def test_one_wrong_partition_refuses_the_batch_and_stores_nothing(board: M
 async def test_partitions_grow_and_never_shrink(board: MessageBoard) -> None:
     await queue(board, partitions=2)
     grown = await queue(board, partitions=5)
-    await board.post(APP, "q", [Draft("x", partition=5)])
+    await board.post(APP, "q", [MessageDraft("x", partition=5)])
     assert await bodies(board, grown, 5) == ["x"]
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidPost):
         await queue(board, partitions=4)
 
 
@@ -228,9 +235,9 @@ async def test_messages_are_put_got_and_deleted_by_id(board: MessageBoard) -> No
     assert [one.body for one in await board.get(q, [(2, old), (1, old)])] == ["second"]
     await board.delete(APP, "q", [(2, old), (1, old)])
     assert await board.get(q, [(2, old)]) == []
-    with pytest.raises(Refused, match="future"):
+    with pytest.raises(InvalidPost, match="future"):
         await board.put(APP, "q", [(1, make_id((1 << 60) - 1, 0, 0))], "x", 60)
-    with pytest.raises(Refused, match="partition"):
+    with pytest.raises(InvalidPost, match="partition"):
         await board.put(APP, "q", [(3, old)], "x", 60)
 
 
@@ -238,13 +245,13 @@ async def test_a_post_comes_behind_what_was_put(board: MessageBoard) -> None:
     q = await queue(board)
     soon = make_id(ticks_of_unix_ns(board.now_ns() + 3600 * 10**9), 0, 7)
     await board.put(APP, "q", [(1, soon)], "put", 60)
-    await board.post(APP, "q", [Draft("posted")])
+    await board.post(APP, "q", [MessageDraft("posted")])
     assert await bodies(board, q) == ["put", "posted"]
 
 
 async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard) -> None:
     q = await queue(board)
-    posted, _ = await board.post(APP, "q", [Draft(str(n)) for n in range(10)])
+    posted, _ = await board.post(APP, "q", [MessageDraft(str(n)) for n in range(10)])
     behind = await board.look(lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[3].key), now_ms))
     assert (behind.waiting, behind.newest, behind.oldest_waiting) == (6, posted[9].key, posted[4].timestamp)
     nothing = await board.look(lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[9].key), now_ms))
@@ -254,12 +261,12 @@ async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard)
 async def test_what_was_acknowledged_is_there_after_a_restart(url: str) -> None:
     one = await MessageBoard.open(url)
     await queue(one)
-    posted, _ = await one.post(APP, "q", [Draft("kept")])
+    posted, _ = await one.post(APP, "q", [MessageDraft("kept")])
     await one.close()
     two = await MessageBoard.open(url)
     try:
         two.now_ns = lambda: 0
-        later, _ = await two.post(APP, "q", [Draft("later")])
+        later, _ = await two.post(APP, "q", [MessageDraft("later")])
         assert position_of(later[0].key) > position_of(posted[0].key)
         assert await bodies(two, await two.queue(APP, "q")) == ["kept", "later"]
     finally:

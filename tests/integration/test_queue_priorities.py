@@ -18,12 +18,12 @@ from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
 from headgate.cli.queue.command import command
 from headgate.queue import PostRefused, Queues, SyncQueues, Worker, job
-from headgate.queue.leasing import LeaseWorker
+from headgate.queue.leaseclient import LeaseWorker
 from headgate.queueing import Message
 from headgate.queueing.lanes import DEAD_LETTERS
-from headgate.queueing.policy import Policy, Route, Routes
-from headgate.services.queueing.calling import Caller
-from headgate.services.queueing.desk import Pace
+from headgate.queueing.policy import Policy, Routing, RoutingRule
+from headgate.services.queueing.calls import JobCaller
+from headgate.services.queueing.desk import JobPace
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, crew
@@ -349,8 +349,8 @@ async def test_workers_that_lease_and_those_of_the_library_take_the_highest_firs
             if kind == "library":
                 work = Worker(running.url, KEY, [job("q", concurrency=3)(line)]).run(stop)
             else:
-                routes, caller = Routes((Route("*", line, Policy()),)), Caller(5, 1)
-                work = LeaseWorker(source, routes, caller, None, "here", pace=Pace(poll_s=0.2, discover_s=0.5)).run(
+                routes, caller = Routing((RoutingRule("*", line, Policy()),)), JobCaller(5, 1)
+                work = LeaseWorker(source, routes, caller, None, "here", pace=JobPace(poll_s=0.2, discover_s=0.5)).run(
                     stop
                 )
             working = asyncio.ensure_future(work)

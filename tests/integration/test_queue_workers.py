@@ -23,26 +23,26 @@ from click.testing import CliRunner
 
 from headgate.adapters.messages import queues
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.records import BODY_MAX_BYTES, Queue
+from headgate.adapters.messages.records import BODY_MAX_BYTES, QueueRecord
 from headgate.base.errors import UserError
 from headgate.cli.queue.worker import command
 from headgate.cli.queue.workerfile import WorkerFile, read_worker_file
 from headgate.map.check import check
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.map.workers import ROOT, QueueMap, WorkerRecord
 from headgate.ports.messages import Letter, QueueGone
-from headgate.queueing import Lane, Message, Policy, Reject, RetryLater, Route, Routes, StopWorker, TimeLimit
+from headgate.queueing import Lane, Message, Policy, Reject, RetryLater, Routing, RoutingRule, StopWorker, TimeLimit
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import DeadLetter, dead_letter
 from headgate.queueing.progress import NEW, Progress
 from headgate.queueing.tally import Tally
-from headgate.services.queueing import calling
-from headgate.services.queueing.calling import JobExit
+from headgate.services.queueing import calls
+from headgate.services.queueing.calls import JobExit
+from headgate.services.queueing.control import steer
 from headgate.services.queueing.hold import take
-from headgate.services.queueing.sharing import Choice
-from headgate.services.queueing.steering import steer
+from headgate.services.queueing.shares import WorkerScope
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import GuardLost, Store
@@ -110,7 +110,7 @@ async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: C
         assert (kept.id, kept.owner, kept.ahead) == (last.message_id, "", "")
     entries = await hands.backend.list(ROOT)
     assert not [e.path for e in entries if e.lease], "nothing is left behind"
-    findings = check(entries, [Tree(ROOT, QueueMap)])
+    findings = check(entries, [StoreTree(ROOT, QueueMap)])
     assert findings.good, findings.text()
 
 
@@ -224,7 +224,7 @@ async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands
     await hands.until("it has both", lambda: first.sharing and len(first.sharing.owned()) == 2)
     leaving = asyncio.ensure_future(hands.stop(first))
     log = Log()
-    second = hands.start(log, choice=Choice(only=frozenset({Lane("idle")})))
+    second = hands.start(log, choice=WorkerScope(only=frozenset({Lane("idle")})))
     await hands.until("the other has the idle one", lambda: second.sharing and second.sharing.owned())
     assert not leaving.done(), "while the busy one is ended"
     go_on.set()
@@ -270,7 +270,7 @@ async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: Crew) -
 async def test_more_than_a_thousand_queues(hands: Crew, board: MessageBoard) -> None:
     def many(database: Any) -> None:
         for n in range(1_200):
-            queues.create(database, "sync", Queue(0, f"{n:032x}", 1, "user", "strong", "", 0))
+            queues.create(database, "sync", QueueRecord(0, f"{n:032x}", 1, "user", "strong", "", 0))
 
     await board._write(many)
     log = Log()
@@ -449,7 +449,7 @@ async def test_a_job_that_never_returns_is_ended_and_given_up(hands: Crew, job: 
 async def test_a_job_that_cannot_even_be_interrupted_does_not_hold_up_the_rest(
     hands: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calling, "GRACE_S", 0.05)
+    monkeypatch.setattr(calls, "GRACE_S", 0.05)
     await hands.source.create("q")
     await hands.post("q", "stuck", "next")
     let_go, done = threading.Event(), []
@@ -664,8 +664,8 @@ async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(
         await hands.source.create(name)
         await hands.post(name, name)
     orders, mail = Log(), Log()
-    one = hands.start(None, routes=Routes((Route("orders-*", orders),)), choice=Choice(("orders-*",)))
-    two = hands.start(None, routes=Routes((Route("mail", mail),)), choice=Choice(("mail",)))
+    one = hands.start(None, routes=Routing((RoutingRule("orders-*", orders),)), choice=WorkerScope(("orders-*",)))
+    two = hands.start(None, routes=Routing((RoutingRule("mail", mail),)), choice=WorkerScope(("mail",)))
     await hands.until("both are processed", lambda: len(orders.bodies) == 2 and mail.bodies)
     assert (sorted(orders.bodies), mail.bodies) == (["orders-1", "orders-2"], ["mail"])
     assert one.sharing and two.sharing and [str(r.lane) for r in two.sharing.owned()] == ["mail"]

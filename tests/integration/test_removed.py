@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.gate.autohold import HoldRequest
-from headgate.gate.closing import Closing
+from headgate.gate.closures import Closing
 from headgate.map.check import check
 from headgate.map.orders import ReadAnew, TenantState
 from headgate.map.places import Map
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
-from headgate.services.asking import ask
 from headgate.services.autohold import hold_requests
 from headgate.services.orders import ordered, state_of
+from headgate.services.requests import ask
 from headgate.store.memory import MemoryBackend
 from headgate.testing import gate as testing
 from headgate.testing.deadline import DEADLINE_S

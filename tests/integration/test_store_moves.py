@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
 from headgate.cli.store.command import command
-from headgate.cli.store.opening import open_url
+from headgate.cli.store.urls import open_url
 from headgate.map.places import Map
 from headgate.store.types import Append, Entry, Put
 from headgate.testing.servers.zookeeper import ZooKeeper, chroot

@@ -13,7 +13,7 @@ from headgate.base.ids import fresh
 from headgate.config.tenants import Connection
 from headgate.map.orders import ReadAnew
 from headgate.map.records import ManagementResult
-from headgate.services.asking import ask
+from headgate.services.requests import ask
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S

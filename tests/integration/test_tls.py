@@ -25,7 +25,7 @@ from headgate.queue import Message, Queues, SourceDown, Worker, job
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.queues.crew import APP, KEY, serving
 from headgate.testing.repositories import Repositories
-from headgate.web.peers.accepting import Certificates, Tls
+from headgate.web.peers.listener import ServerCertificates, Tls
 from tests.e2e.headgate import SETTINGS, Headgate
 
 from .conftest import TENANTS
@@ -172,7 +172,7 @@ async def _command(at: Path, *words: str) -> tuple[int, str]:
     return process.returncode or 0, said.decode()
 
 
-def shown(certificates: Certificates) -> bytes:
+def shown(certificates: ServerCertificates) -> bytes:
     """The certificate of a handshake."""
     theirs, ours = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -192,7 +192,7 @@ def shown(certificates: Certificates) -> bytes:
 
 def test_a_certificate_that_changes_is_shown_from_then_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tls = certificate(tmp_path)
-    certificates = Certificates(tls)
+    certificates = ServerCertificates(tls)
     before = shown(certificates)
     assert shown(certificates) == before
     certificate(tmp_path)
@@ -214,11 +214,11 @@ def test_a_section_of_its_own_wins_over_the_common_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs both"):
         tls_of(Settings(conf, {"tls": {"certificate": "a"}}))
     with pytest.raises(UserError, match="cannot be used"):
-        Certificates(Tls(tmp_path / "none", tmp_path / "none"))
+        ServerCertificates(Tls(tmp_path / "none", tmp_path / "none"))
 
 
 async def test_half_a_handshake_keeps_nobody_out(tmp_path: Path) -> None:
-    from headgate.web.peers.accepting import HANDSHAKES_MAX
+    from headgate.web.peers.listener import HANDSHAKES_MAX
     from headgate.web.process import create_waiting_app
     from headgate.web.serve import serve
     from headgate.web.vitals import Vitals

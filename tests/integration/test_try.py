@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from headgate.cli.main import group
 from headgate.testing.repositories import Repositories, run_git
-from headgate.testing.servers.images import Registry, shell
+from headgate.testing.servers.images import ImageRegistry, shell
 
 from .conftest import PIPELINES, TENANTS
 
@@ -180,7 +180,7 @@ def test_what_is_not_said_of_secrets_is_asked_for(
 def test_a_job_in_a_container_that_its_settings_allow(
     repositories: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = Registry(tmp_path)
+    registry = ImageRegistry(tmp_path)
     monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(registry.settings))
     settings = tmp_path / "headgate.conf"
     before = settings.read_text()

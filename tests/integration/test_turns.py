@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.web.peers.turns import BURST_S, WAITING_MAX, Paced, Turns
+from headgate.web.peers.turns import BURST_S, WAITING_MAX, Paced, PeerTurns
 
 COST_S = 0.02
 
@@ -17,7 +17,7 @@ class Served:
     """An application that spends the processor's time, and its answers."""
 
     def __init__(self, share: float = 0.5, cost_s: float = COST_S) -> None:
-        self.turns = Turns(share)
+        self.turns = PeerTurns(share)
         self.paced, self.order, self._cost_s = Paced(self._app, self.turns), list[tuple[str, str]](), cost_s
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:  # ASGI
@@ -43,7 +43,7 @@ async def _nothing() -> Any:
 
 
 def test_within_their_share_nobody_waits() -> None:
-    turns = Turns(0.5)
+    turns = PeerTurns(0.5)
     turns.spent(0.9 * 0.5 * BURST_S)
     with pytest.raises(StopIteration, match="True"):
         turns.begin("10.0.0.1", "jobs").send(None)
@@ -98,7 +98,7 @@ async def test_an_error_and_a_cancellation_reach_the_application() -> None:
             reached.append("cancelled")
             raise ValueError("its own") from None
 
-    paced = Paced(app, Turns(0.5))
+    paced = Paced(app, PeerTurns(0.5))
     task = asyncio.ensure_future(paced({"type": "http", "path": "/x", "client": None}, _nothing, _nothing))  # type: ignore[arg-type]
     await asyncio.sleep(0.01)
     task.cancel()

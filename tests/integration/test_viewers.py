@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from headgate.gate.model import State
-from headgate.map.kept.forms import PIPELINE
+from headgate.map.state.forms import PIPELINE
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.app import create_app
 from headgate.web.serve import serve

@@ -8,8 +8,8 @@ from pathlib import Path
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
-from headgate.map.records import Finished, Holder, SemaphoreRecord
-from headgate.ports.history import Question
+from headgate.map.records import Finished, SemaphoreHolder, SemaphoreRecord
+from headgate.ports.history import HistoryQuery
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry
@@ -107,7 +107,7 @@ async def test_a_playbooks_semaphore_goes_with_its_build(tmp_path: Path, reposit
     )
     place = Map().semaphores("example").semaphore("printer").record
     store = Store(MemoryBackend())
-    dead = Holder("check", "set", "unit", "a build that ended long ago")
+    dead = SemaphoreHolder("check", "set", "unit", "a build that ended long ago")
     await store.commit([], [place.put(SemaphoreRecord((dead,)))])
     tenants = TENANTS.replace("- config\n", "- printing\n")
     async with gate(tmp_path, repositories.hub, store.backend, tenants) as running:
@@ -267,7 +267,7 @@ async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
             async with asyncio.timeout(DEADLINE_S):
                 while await history.told.get() != topic:
                     pass
-            found = await history.buildsets("example", Question({"change": (topic,)}))
+            found = await history.buildsets("example", HistoryQuery({"change": (topic,)}))
             whole = await history.buildset("example", found[0].uuid)
             assert whole is not None and whole.builds is not None
             return {build.job_name: build.result for build in whole.builds}

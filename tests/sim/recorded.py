@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, Tenant, parse_tenants
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.ports.runner import Contact
@@ -40,7 +40,7 @@ from headgate.store.types import Entry
 from headgate.testing.gate import Remembered
 from headgate.testing.loop import run_virtual
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
-from headgate.testing.sim.world import BRANCH, HOST, Proposal, World
+from headgate.testing.sim.world import BRANCH, HOST, SimProposal, SimWorld
 
 TENANTS = """
 - global-semaphore: {name: one, max: 1}
@@ -112,7 +112,7 @@ def parsed() -> dict[str, Tenant]:
 class Office:
     """One process that serves both tenants."""
 
-    world: World
+    world: SimWorld
     backend: MemoryBackend = field(default_factory=MemoryBackend)
     history: Remembered = field(default_factory=Remembered)
 
@@ -136,8 +136,8 @@ class Office:
         )
 
 
-def world() -> World:
-    made = World(
+def world() -> SimWorld:
+    made = SimWorld(
         random.Random(1),
         CONFIG,
         CONFIG,
@@ -178,7 +178,7 @@ async def _played(office: Office) -> None:
     world.conflicting.add(frozenset(["c-bad"]))
     second = change("a", "second")
     world.propose(second, approved=True)
-    world.proposals["c-third"] = Proposal("c-third")
+    world.proposals["c-third"] = SimProposal("c-third")
     third = replace(change("d", "third"), files=("x", "zuul.yaml"))
     for one in (change("d", "behind", second), change("a", "bad"), third, change("a", "outside")):
         world.propose(one, approved=True)
@@ -227,8 +227,8 @@ def read(path: Path) -> Office:
     made.heads, made.foreign = kept["heads"], kept["foreign"]
     made.tested = {key: set(jobs) for key, jobs in kept["tested"].items()}
     made.conflicting = {frozenset(commits) for commits in kept["conflicting"]}
-    made.proposals = {commit: Proposal(commit) for commit in kept["proposals"]}
-    for standing in msgspec.convert(kept["open"], list[Standing]):
+    made.proposals = {commit: SimProposal(commit) for commit in kept["proposals"]}
+    for standing in msgspec.convert(kept["open"], list[ChangeState]):
         made.propose(standing.change, approved=bool(standing.approved))
     return Office(made, MemoryBackend(Tree(entries, found["appended"], found["revision"])))
 

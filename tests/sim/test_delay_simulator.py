@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from headgate.adapters.messages import later
-from headgate.adapters.messages.later import Waiting
+from headgate.adapters.messages.later import HeldBack
 from headgate.testing.queues.delays import DelaySimulation
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 SEEDS = 200
 
@@ -48,7 +48,9 @@ def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
     """As systems do that keep a message under the id it was answered with: cursors have passed it."""
     real = later._deliver_lane
 
-    def deliver(database: later.Database, of: later.Queue, partition: int, now_ns: int, node: int, most: int) -> int:
+    def deliver(
+        database: later.Database, of: later.QueueRecord, partition: int, now_ns: int, node: int, most: int
+    ) -> int:
         lane = of.id, partition
         sql = "select ticks, id from later where queue = ? and partition = ? and due_ms <= ? order by due_ms, ticks"
         found = database.execute(f"{sql} limit 2", (*lane, now_ns // 1_000_000))
@@ -64,18 +66,18 @@ def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_waits_behind_a_held_one_holds_up_nobody(patch: pytest.MonkeyPatch) -> None:
-    real = Waiting.take
+    real = HeldBack.take
 
-    def take(self: Waiting, lane: tuple[int, int], ticks: int, id: str, draft: later.Draft) -> int:
+    def take(self: HeldBack, lane: tuple[int, int], ticks: int, id: str, draft: later.MessageDraft) -> int:
         if not draft.hold and self.held.get(lane, 0) <= self.now_ms:
             self.held.pop(lane, None)
         return real(self, lane, ticks, id, draft)
 
-    patch.setattr(Waiting, "take", take)
+    patch.setattr(HeldBack, "take", take)
 
 
 def what_holds_up_others_does_not(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(later, "waiting", lambda database, lanes, now_ms: Waiting(now_ms, {}))
+    patch.setattr(later, "waiting", lambda database, lanes, now_ms: HeldBack(now_ms, {}))
 
 
 def delivered_a_little_early(patch: pytest.MonkeyPatch) -> None:
@@ -98,6 +100,6 @@ def test_the_simulator_finds(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
     mutant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         for seed in range(SEEDS):
             DelaySimulation(seed, place).run()

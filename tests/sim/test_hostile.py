@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import advance, landing, readiness, work
+from headgate.gate import advance, landings, readiness, work
 from headgate.recipes import backlog
 from headgate.testing.sim.corpus import CONFIGS, RETURNS
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
@@ -73,7 +73,7 @@ def test_hostile_worlds_are_hostile() -> None:
 def requirements_are_not_asked_for(patch: pytest.MonkeyPatch) -> None:
     """Not by the gate, at any time, and not by the server when it lands."""
     patch.setattr(readiness, "unmet", lambda world, standing, **how: "")
-    patch.setattr(landing, "needs_approval", lambda item, change, pipeline: False)
+    patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
 
 def first_come_first_served(patch: pytest.MonkeyPatch) -> None:

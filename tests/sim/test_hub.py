@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from headgate.gate import readiness
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 from headgate.gate.world import World
 from headgate.services.scheduler import connection
-from headgate.testing.sim.hub import Hub, Pull
-from headgate.testing.sim.hubbed import HubSimulation, simulate_hub
+from headgate.testing.sim.forgeworld import HubSimulation, simulate_hub
+from headgate.testing.sim.hub import SimForgeHub, SimPull
 from headgate.testing.sim.hubdriver import SimHub
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 8
 CHUNK = 25
@@ -43,13 +43,13 @@ def test_the_forge_did_lose_and_double_and_the_gate_did_land() -> None:
 
 
 def a_delivery_tells_of_one_thing_alone(patch: pytest.MonkeyPatch) -> None:
-    real = Hub.standing
+    real = SimForgeHub.standing
 
-    def last(self: Hub, pull: Pull, told: int) -> Any:
+    def last(self: SimForgeHub, pull: SimPull, told: int) -> Any:
         now, happened = real(self, pull, told)
         return now, happened[-1:]
 
-    patch.setattr(Hub, "standing", last)
+    patch.setattr(SimForgeHub, "standing", last)
 
 
 def what_happened_while_nobody_looked_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
@@ -62,14 +62,14 @@ def what_happened_while_nobody_looked_is_not_looked_for(patch: pytest.MonkeyPatc
 
 
 def whatever_head_is_there_is_merged(patch: pytest.MonkeyPatch) -> None:
-    real = Hub.refuses
-    patch.setattr(Hub, "refuses", lambda self, pull, wanted: real(self, pull, ""))
+    real = SimForgeHub.refuses
+    patch.setattr(SimForgeHub, "refuses", lambda self, pull, wanted: real(self, pull, ""))
 
 
 def what_is_not_known_yet_is_a_no(patch: pytest.MonkeyPatch) -> None:
     real = readiness.ruled_out
 
-    def hasty(world: World, standing: Standing) -> str:
+    def hasty(world: World, standing: ChangeState) -> str:
         details = standing.details
         return real(world, standing) or ("" if details is None or details.mergeable else "it conflicts")
 
@@ -95,6 +95,6 @@ def test_what_is_broken_is_seen(
 ) -> None:
     HubSimulation(0).run()
     mutant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         for seed in seeds:
             HubSimulation(seed).run()

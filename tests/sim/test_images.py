@@ -12,10 +12,10 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.nodes.images.choice import standing_uploads
 from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.images.lifecycle import UploadLife
-from headgate.services.nodes.images.retention import Spot
+from headgate.services.nodes.images.retention import ImageUse
 from headgate.store.types import At
-from headgate.testing.nodes.builds import Broken
-from headgate.testing.nodes.imaging import ImagingSimulation, MakeKeeper
+from headgate.testing.nodes.builds import MachineInvariantBroken
+from headgate.testing.nodes.imageworld import ImagingSimulation, MakeKeeper
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 150))
 
@@ -34,7 +34,7 @@ def is_found(keeper: MakeKeeper) -> bool:
     for seed in range(12):
         try:
             ImagingSimulation(seed, keeper).run()
-        except Broken:
+        except MachineInvariantBroken:
             return True
     return False
 
@@ -58,7 +58,7 @@ class CarelessKeeper(ImageKeeper):
 class HoardingKeeper(ImageKeeper):
     """Keeps everything."""
 
-    def _surplus(self, wanted: Mapping[tuple[str, str], Spot]) -> list[ImageUpload]:
+    def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
         return []
 
 
@@ -79,7 +79,7 @@ def test_a_launcher_that_does_not_check_the_upload_it_makes_machines_of_is_found
     def breaks(seed: int) -> bool:
         try:
             ImagingSimulation(seed, checks=unchecked).run()
-        except Broken:
+        except MachineInvariantBroken:
             return True
         return False
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from headgate.inventory.leases import Lease
+from headgate.inventory.leases import ObjectLease
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.pool import Book
 from headgate.store.types import At, Entry, Op
-from headgate.testing.inventory.lessees import Broken, Simulation
+from headgate.testing.inventory.lessees import LeaseInvariantBroken, LeasingSimulation
 from headgate.testing.through import Through
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 50))
 
 
 def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:
-    runs = [Simulation(seed) for seed in SEEDS]
+    runs = [LeasingSimulation(seed) for seed in SEEDS]
     for run in runs:
         run.run()
     assert sum(run.deaths for run in runs) > len(runs) // 2
@@ -34,21 +34,21 @@ class Careless(Through):
         return await self.inner.commit([], ops)
 
 
-def unchecked(inventory: Inventory) -> Leasing:
+def unchecked(inventory: Inventory) -> ObjectLeasing:
     store = inventory.facts.store
     store.backend = Careless(store.backend)
-    return Leasing(inventory)
+    return ObjectLeasing(inventory)
 
 
-class Generous(Leasing):
+class Generous(ObjectLeasing):
     """Knows no quotas."""
 
-    async def _beyond_quota(self, book: Book, lease: Lease, now_ms: int) -> str:
+    async def _beyond_quota(self, book: Book, lease: ObjectLease, now_ms: int) -> str:
         return ""
 
 
 @pytest.mark.parametrize("wrong", [unchecked, Generous])
-def test_a_server_that_gives_too_much_is_found(wrong: type[Leasing]) -> None:
-    with pytest.raises(Broken, match=r"given|have more"):
+def test_a_server_that_gives_too_much_is_found(wrong: type[ObjectLeasing]) -> None:
+    with pytest.raises(LeaseInvariantBroken, match=r"given|have more"):
         for seed in range(50):
-            Simulation(seed, wrong).run()
+            LeasingSimulation(seed, wrong).run()

@@ -9,23 +9,29 @@ import hypothesis.internal.conjecture.utils  # noqa: F401  # else pytest's plugi
 import pytest
 from msgspec.structs import replace
 
-from headgate.map.inventory.made import MadeNode
+from headgate.map.inventory.machines import MadeNode
 from headgate.services.context import Context
-from headgate.services.nodes.made.accounts import Account, Hunting, Ours
-from headgate.services.nodes.made.errands import Errands
-from headgate.services.nodes.made.fate import Fate
-from headgate.services.nodes.made.hunt import Hunt
-from headgate.services.nodes.made.life import Life
-from headgate.services.nodes.made.limits import Kept, Limits
-from headgate.services.nodes.made.maker import Making
-from headgate.services.nodes.made.seen import Seen
+from headgate.services.nodes.machines.accounts import CloudAccount, Hunting, Ours
+from headgate.services.nodes.machines.errands import Errands
+from headgate.services.nodes.machines.fate import Fate
+from headgate.services.nodes.machines.hunt import Hunt
+from headgate.services.nodes.machines.life import Life
+from headgate.services.nodes.machines.limits import NodeLimits, ReservedRoom
+from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.store.types import At
 from headgate.testing.nodes.crowd import CrowdSimulation
-from headgate.testing.nodes.making import TENANTS, Broken, Field, MakingSimulation, unsealed
-from headgate.testing.nodes.sky import Troubles
+from headgate.testing.nodes.machineworld import (
+    TENANTS,
+    MachineBuilds,
+    MachineInvariantBroken,
+    MakingSimulation,
+    unsealed,
+)
+from headgate.testing.nodes.sky import CloudFaults
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 150))
-HARD = Troubles(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
+HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)
 """Where answers are lost, what is there is listed late, and much is to be taken away, something is left behind."""
 
 
@@ -38,7 +44,7 @@ def test_a_machine_serves_one_build_and_nothing_that_is_paid_for_is_forgotten() 
 
 
 def test_where_no_machine_comes_up_builds_end_with_the_reason() -> None:
-    simulation = MakingSimulation(1, troubles=Troubles(broken=1.0))
+    simulation = MakingSimulation(1, troubles=CloudFaults(broken=1.0))
     results = simulation.run()
     there = {build for build, labels in simulation.wanted.items() if labels == {"iron"}}
     assert {build for build, result in results.items() if result == "NODE_FAILURE"} == results.keys() - there
@@ -48,12 +54,12 @@ def test_where_no_machine_comes_up_builds_end_with_the_reason() -> None:
 class Forgetful(Hunt):
     """Looks at no account as a whole."""
 
-    async def look(self, seen: Seen, errands: Errands) -> None:
+    async def look(self, seen: SeenMachines, errands: Errands) -> None:
         return
 
 
-def forgetful(context: Context, accounts: Mapping[str, Account], field: Field, guard: At) -> Making:
-    making = Making(context, lambda: TENANTS, accounts, field.scan, unsealed, guard)
+def forgetful(context: Context, accounts: Mapping[str, CloudAccount], field: MachineBuilds, guard: At) -> MachineMaker:
+    making = MachineMaker(context, lambda: TENANTS, accounts, field.scan, unsealed, guard)
     making._hunt.__class__ = Forgetful
     return making
 
@@ -62,7 +68,7 @@ def found(*runs: MakingSimulation) -> bool:
     for run in runs:
         try:
             run.run()
-        except Broken:
+        except MachineInvariantBroken:
             return True
     return False
 
@@ -80,19 +86,19 @@ def test_a_launcher_that_gives_used_machines_away_is_found(monkeypatch: pytest.M
 
 
 def test_a_launcher_that_does_not_learn_keys_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.services.nodes.made.life._is_scanned", lambda node: False)
+    monkeypatch.setattr("headgate.services.nodes.machines.life._is_scanned", lambda node: False)
     assert found(*(MakingSimulation(seed) for seed in range(5)))
 
 
 def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It strikes the record out without asking the cloud, and leaves the rest to nobody."""
 
-    async def remove(self: Life, account: Account, node: MadeNode) -> float:
+    async def remove(self: Life, account: CloudAccount, node: MadeNode) -> float:
         await self.desk.change(node.id, lambda _: None)
         return 0.0
 
     monkeypatch.setattr(Life, "_remove", remove)
-    assert found(*(MakingSimulation(seed, forgetful, Troubles()) for seed in range(3)))
+    assert found(*(MakingSimulation(seed, forgetful, CloudFaults()) for seed in range(3)))
 
 
 def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room() -> None:
@@ -104,28 +110,28 @@ def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room() -> None
 def crowded(world: CrowdSimulation) -> bool:
     try:
         world.run()
-    except Broken:
+    except MachineInvariantBroken:
         return True
     return False
 
 
 def test_who_lets_small_requests_overtake_large_ones_for_ever_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Limits, "keep", lambda *_: [])
+    monkeypatch.setattr(NodeLimits, "keep", lambda *_: [])
     assert crowded(CrowdSimulation(2))
 
 
 def test_who_lets_nobody_overtake_somebody_that_has_no_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leaves(self: Kept, more: Mapping[str, float]) -> bool:
+    def leaves(self: ReservedRoom, more: Mapping[str, float]) -> bool:
         return not any(self.wanted.get(kind) for kind in more)
 
-    monkeypatch.setattr(Kept, "leaves", leaves)
-    monkeypatch.setattr("headgate.services.nodes.made.limits.is_open", lambda waited_s: False)
+    monkeypatch.setattr(ReservedRoom, "leaves", leaves)
+    monkeypatch.setattr("headgate.services.nodes.machines.limits.is_open", lambda waited_s: False)
     assert crowded(CrowdSimulation(1, held=2))
 
 
 def test_two_installations_with_a_copy_of_one_store_do_not_hunt_each_others_machines() -> None:
     for seed in range(2):
-        assert "SUCCESS" in MakingSimulation(seed, troubles=Troubles(late_s=60.0), cloned=True).run().values()
+        assert "SUCCESS" in MakingSimulation(seed, troubles=CloudFaults(late_s=60.0), cloned=True).run().values()
 
 
 def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,4 +141,4 @@ def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest
         return look(self, connection, said, Ours(ours.system, lambda _: True, ours.known))
 
     monkeypatch.setattr(Hunting, "look", whole)
-    assert found(*(MakingSimulation(seed, troubles=Troubles(boot_s=200.0), cloned=True) for seed in range(4)))
+    assert found(*(MakingSimulation(seed, troubles=CloudFaults(boot_s=200.0), cloned=True) for seed in range(4)))

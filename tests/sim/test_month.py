@@ -6,10 +6,10 @@ import random
 from collections import Counter
 from dataclasses import asdict
 
-from headgate.testing.month import LIBRARIES, REPOSITORIES, SERVICES, Figures, Month, shapes
+from headgate.testing.month import LIBRARIES, REPOSITORIES, SERVICES, Month, MonthFigures, shapes
 
 
-def played(*, reuse: bool, failing: float = 0.2) -> Figures:
+def played(*, reuse: bool, failing: float = 0.2) -> MonthFigures:
     return Month(3, failing, reuse=reuse, changes=40, days=1).run()
 
 

@@ -12,17 +12,17 @@ import pytest
 from headgate.ports.provider import Machine, Provider
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.nodes.launcher import Launcher, Term
+from headgate.services.nodes.launcher import Launcher, LauncherTerm
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Entry, Op
-from headgate.testing.nodes.yard import TENANTS, Broken, Simulation
+from headgate.testing.nodes.yard import TENANTS, MachineInvariantBroken, MachineSimulation
 from headgate.testing.through import Through
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "1000")) // 100))
 
 
 def test_no_machine_serves_two_builds_and_none_is_left_behind() -> None:
-    runs = [Simulation(seed) for seed in SEEDS]
+    runs = [MachineSimulation(seed) for seed in SEEDS]
     results = [result for run in runs for result in run.run().values()]
     assert sum(run.deaths for run in runs) > len(runs) // 2
     assert sum(run.leases for run in runs) > len(runs) // 2
@@ -58,7 +58,7 @@ class Alone(Launcher):
     """Takes itself for the only one."""
 
     async def run(self, session: Session) -> None:
-        await Term(self, At("/nobody", None)).run()
+        await LauncherTerm(self, At("/nobody", None)).run()
 
 
 def unguarded(context: Context, inventory: Inventory, providers: Mapping[str, Provider]) -> Launcher:
@@ -67,12 +67,12 @@ def unguarded(context: Context, inventory: Inventory, providers: Mapping[str, Pr
 
 
 def test_a_launcher_that_does_not_clean_is_found() -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(MachineInvariantBroken):
         for seed in range(50):
-            Simulation(seed, uncleaned).run()
+            MachineSimulation(seed, uncleaned).run()
 
 
 def test_a_launcher_that_checks_nothing_is_found() -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(MachineInvariantBroken):
         for seed in range(50):
-            Simulation(seed, unguarded).run()
+            MachineSimulation(seed, unguarded).run()

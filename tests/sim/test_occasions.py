@@ -13,7 +13,7 @@ from headgate.services.scheduler import turn
 from headgate.services.scheduler.occasions import messages, runner
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "1000")) // 10
 CHUNK = 25
@@ -61,12 +61,12 @@ def what_is_new_is_never_looked_for_once_a_stream_breaks(patch: pytest.MonkeyPat
 
 
 def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
-    real = turn.Turn.pieces
+    real = turn.PipelineTurn.pieces
 
-    def late(self: turn.Turn, before: Any, after: Any, asked: Any, ends: Any, answers: Any = ()) -> Any:
+    def late(self: turn.PipelineTurn, before: Any, after: Any, asked: Any, ends: Any, answers: Any = ()) -> Any:
         return real(self, before, after, asked, [*ends, *answers])
 
-    patch.setattr(turn.Turn, "pieces", late)
+    patch.setattr(turn.PipelineTurn, "pieces", late)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_what_is_broken_is_seen(
     prepare()
     Simulation(0, posted=True).run()
     mutant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         for seed in seeds:
             Simulation(seed, posted=True).run()

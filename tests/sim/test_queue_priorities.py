@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.messages import leases, posting
+from headgate.adapters.messages import leases, posts
 from headgate.queueing.priorities import Next
 from headgate.services.queueing import turns
-from headgate.services.queueing.sharing import View
-from headgate.services.queueing.turns import Rank, Turns
+from headgate.services.queueing.shares import SharingView
+from headgate.services.queueing.turns import Rank, StrandTurns
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.leases import LeaseSimulation
 from headgate.testing.queues.simulator import simulate_priorities
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 SEEDS = int(os.environ.get("PRIORITY_SIM_SEEDS", "80"))
 CHUNK = 20
@@ -66,14 +66,14 @@ def what_is_late_has_every_turn(patch: pytest.MonkeyPatch) -> None:
 
 
 def strands_are_taken_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(View, "head", lambda self, lane: lane)
-    patch.setattr(View, "strand", lambda self, lane: [lane])
+    patch.setattr(SharingView, "head", lambda self, lane: lane)
+    patch.setattr(SharingView, "strand", lambda self, lane: [lane])
 
 
 def each_lane_has_turns_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    real = Turns.of
-    new = lambda self: Turns(self.count, self.patience_s, self.now_ms, self.changed)  # noqa: E731
-    patch.setattr(Turns, "of", lambda self, which: real(new(self), which))
+    real = StrandTurns.of
+    new = lambda self: StrandTurns(self.count, self.patience_s, self.now_ms, self.changed)  # noqa: E731
+    patch.setattr(StrandTurns, "of", lambda self, which: real(new(self), which))
 
 
 def nobody_waits_for_one_that_is_about_to_say(patch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queuesim, "TIME_MAX_S", 100.0)
     mutant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         simulate_priorities(0, SEEDS)
 
 
@@ -122,9 +122,9 @@ def what_is_late_is_never_handed_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_key_decides_on_the_partition_alone(patch: pytest.MonkeyPatch) -> None:
-    real = posting._partitions
+    real = posts._partitions
     one = lambda n, post: n if not post.drafts[0].key else (n * 5) % 6 + 1  # noqa: E731
-    patch.setattr(posting, "_partitions", lambda post, *more: [one(n, post) for n in real(post, *more)])
+    patch.setattr(posts, "_partitions", lambda post, *more: [one(n, post) for n in real(post, *more)])
 
 
 LEASE_MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
@@ -141,6 +141,6 @@ def test_the_simulator_of_leases_finds(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mutant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         for seed in range(LEASE_SEEDS):
             LeaseSimulation(seed, tmp_path).run()

@@ -21,7 +21,7 @@ from headgate.store.store import Store
 from headgate.store.types import Op, Put, Unavailable
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "1000"))
 CHUNK = 100
@@ -152,5 +152,5 @@ AMONG = {commits_unversioned: 230}
 def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queuesim, "TIME_MAX_S", 100.0)
     mutant(monkeypatch)
-    with pytest.raises(Broken):
+    with pytest.raises(InvariantBroken):
         simulate_queues(AMONG.get(mutant, 0), 400)

@@ -10,8 +10,8 @@ import pytest
 from headgate.base.tasks import end
 from headgate.gate.model import State
 from headgate.map.check import check
-from headgate.map.kept.state import load
 from headgate.map.places import Map
+from headgate.map.state.state import load
 from headgate.testing.loop import run_virtual
 from tests.sim.recorded import Office, read
 

@@ -15,10 +15,10 @@ from headgate.gate.actions import Cancel
 from headgate.gate.model import Build, BuildSet, Carried
 from headgate.gate.work import RepoState
 from headgate.gate.world import World
-from headgate.map.kept import state
+from headgate.map.state import state
 from headgate.services.scheduler import bygone, turn
 from headgate.testing.loop import tidily
-from headgate.testing.sim.kinds import Kind
+from headgate.testing.sim.kinds import SimKind
 from headgate.testing.sim.simulation import Simulation, prepare
 
 SHOWN = range(12)
@@ -62,18 +62,18 @@ def what_was_proposed_beneath_is_left_out(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(inputs, "_merged", blind)
     patch.setattr(inputs, "_heads", blind)
-    real = inputs.Inputs.digest
-    patch.setattr(inputs.Inputs, "digest", lambda self: real(replace(self, bases={})))
+    real = inputs.BuildInputs.digest
+    patch.setattr(inputs.BuildInputs, "digest", lambda self: real(replace(self, bases={})))
 
 
 def a_check_stands_for_a_gate(patch: pytest.MonkeyPatch) -> None:
-    real = inputs.Inputs.digest
+    real = inputs.BuildInputs.digest
 
-    def trusting(self: inputs.Inputs) -> str:
+    def trusting(self: inputs.BuildInputs) -> str:
         zuul = {name: value for name, value in self.zuul.items() if name != "pipeline"}
         return real(replace(self, pipeline="", zuul=zuul, job=replace(self.job, inheritance=())))
 
-    patch.setattr(inputs.Inputs, "digest", trusting)
+    patch.setattr(inputs.BuildInputs, "digest", trusting)
 
 
 def a_failed_build_stands_for_others(patch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ for in all worlds, which says where these are once the simulator has changed."""
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(Kind.reusing_of)
+    prepare(SimKind.reusing_of)
     mutant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):
         played(*(range(SEEDS) if SEEDS > 1000 else MUTANTS[mutant]))

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges import people
-from headgate.gate import absorb, decide, landing, readiness, words
+from headgate.gate import absorb, decide, landings, readiness, words
 from headgate.gate.actions import Resume
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, State
@@ -84,7 +84,7 @@ def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
 
 def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
     """It may go between the gate's last look and the push."""
-    patch.setattr(landing, "needs_approval", lambda item, change, pipeline: False)
+    patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
 
 def what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch: pytest.MonkeyPatch) -> None:
@@ -101,8 +101,8 @@ def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
 
 def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
     """It may be taken back between the gate's last look and the push."""
-    patch.setattr(landing, "leases", lambda *asked: ())
-    patch.setattr(landing, "heeds_vetoes", lambda *asked: False)
+    patch.setattr(landings, "leases", lambda *asked: ())
+    patch.setattr(landings, "heeds_vetoes", lambda *asked: False)
 
 
 def one_person_is_two(patch: pytest.MonkeyPatch) -> None:
@@ -132,16 +132,16 @@ def a_lost_pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def events_not_consumed_in_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pipeline.Waiting, "consume", lambda event: [])
+    patch.setattr(pipeline.Unread, "consume", lambda event: [])
 
 
 def requests_not_part_of_the_turns_commit(patch: pytest.MonkeyPatch) -> None:
-    real = turn.Turn._build
+    real = turn.PipelineTurn._build
 
-    def forgetful(self: turn.Turn, record: Any, action: Any, cancelled: bool) -> Any:
+    def forgetful(self: turn.PipelineTurn, record: Any, action: Any, cancelled: bool) -> Any:
         return real(self, record, None, cancelled)
 
-    patch.setattr(turn.Turn, "_build", forgetful)
+    patch.setattr(turn.PipelineTurn, "_build", forgetful)
 
 
 def claims_outlive_their_worker(patch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def cancelled_builds_go_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("headgate.services.scheduler.sweeping.INTERVAL_S", 1e6)
+    patch.setattr("headgate.services.scheduler.sweeper.INTERVAL_S", 1e6)
 
 
 def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
@@ -203,7 +203,7 @@ def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
     real = refs.Refs.pieces
 
     def forgetful(self: refs.Refs, *rest: Any) -> Any:
-        return (turn.Piece(piece.ops[1:]) for piece in real(self, *rest))
+        return (turn.TurnPart(piece.ops[1:]) for piece in real(self, *rest))
 
     patch.setattr(refs.Refs, "pieces", forgetful)
 
@@ -240,14 +240,14 @@ def what_a_cut_turn_left_is_not_cancelled(patch: pytest.MonkeyPatch) -> None:
 
 
 def builds_are_told_to_go_on_in_another_commit(patch: pytest.MonkeyPatch) -> None:
-    real = turn.Turn.pieces
+    real = turn.PipelineTurn.pieces
 
-    def apart(self: turn.Turn, before: Any, after: Any, asked: Any, consumed: Any) -> Any:
+    def apart(self: turn.PipelineTurn, before: Any, after: Any, asked: Any, consumed: Any) -> Any:
         words = [action for action in asked if isinstance(action, Resume)]
         later = [op for word in words for op in self._word(word).ops]
         return real(self, before, after, [action for action in asked if action not in words], [*consumed, *later])
 
-    patch.setattr(turn.Turn, "pieces", apart)
+    patch.setattr(turn.PipelineTurn, "pieces", apart)
 
 
 def semaphores_are_never_given_up(patch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def a_part_is_taken_for_the_whole(patch: pytest.MonkeyPatch) -> None:
     """Once the first repository has it, nobody asks for the others."""
-    real = landing.landed
+    real = landings.landed
 
     def whole(queue: Any, item: Any, answer: Any, world: Any, asked: Any) -> Any:
         if answer.ok:

@@ -14,7 +14,7 @@ ERR_MAX_BYTES = 65_536
 """Of what it complains, kept from the beginning, and as much from the end."""
 
 
-class TooMuch(Exception):
+class OutputTooLarge(Exception):
     """Report that a process prints more than it may."""
 
 
@@ -29,7 +29,7 @@ class _Heard:
             self.out.append(chunk)
             size += len(chunk)
             if size > max_bytes:
-                raise TooMuch
+                raise OutputTooLarge
 
     async def ends(self, stream: asyncio.StreamReader) -> None:
         while chunk := await stream.read(CHUNK_BYTES):
@@ -40,7 +40,7 @@ class _Heard:
 
 
 async def spoken(process: asyncio.subprocess.Process, told: bytes, out_max_bytes: int) -> tuple[bytes, bytes]:
-    """Return what it prints and what it complains, once it has ended.  Raises TooMuch."""
+    """Return what it prints and what it complains, once it has ended.  Raises OutputTooLarge."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     heard = _Heard()
     works = heard.all(process.stdout, out_max_bytes), heard.ends(process.stderr), _feed(process.stdin, told)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.adapters.ansible.environments import Environments
-from headgate.adapters.ansible.installing import install, known
+from headgate.adapters.ansible.install import install, known
 from headgate.cli.jobs import environments
 from headgate.cli.settings import find, read
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
@@ -55,7 +55,7 @@ def install_versions(config: str | None, every: bool, wheels: Path | None, versi
         click.echo(f"{found.name} is installed in {found.place}")
 
 
-class Row(msgspec.Struct, frozen=True):
+class AnsibleRow(msgspec.Struct, frozen=True):
     """One version, and whether it is here."""
 
     version: str
@@ -103,12 +103,12 @@ def requirements(version: str) -> None:
     click.echo(Environments(Path()).lock(version).read_text(), nl=False)
 
 
-def row(here: Environments, version: str) -> Row:
+def row(here: Environments, version: str) -> AnsibleRow:
     """Return what there is to say of a version."""
     found = here.find(version)
     if found is None:
-        return Row(version, here.core(version), "missing")
-    return Row(version, found.mark.core, "installed" if found.current else "outdated", str(found.place))
+        return AnsibleRow(version, here.core(version), "missing")
+    return AnsibleRow(version, found.mark.core, "installed" if found.current else "outdated", str(found.place))
 
 
 def _environments(config: str | None) -> Environments:

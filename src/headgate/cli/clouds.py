@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.adapters.nodes.clouds.registry import CLOUDS, RATE, Given, connect
+from headgate.adapters.nodes.clouds.registry import CLOUDS, RATE, CloudDriverOptions, connect
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
 from headgate.ports.cloud import Cloud
@@ -18,7 +18,7 @@ def cloud(settings: Settings, name: str) -> Cloud:
     MissingLibrary."""
     said = {key: value for key, value in settings.connections[name].items() if value}
     try:
-        return connect(said["driver"], Given(name, said, settings.path.parent))
+        return connect(said["driver"], CloudDriverOptions(name, said, settings.path.parent))
     except UserError as error:
         raise type(error)(f"{settings.path}: [connection {name}]: {error}") from error
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.adapters.forges.registry import FORGES, Connected, Given, connect
+from headgate.adapters.forges.registry import FORGES, Connected, DriverOptions, connect
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
-from headgate.ports.limits import Alone, Limits
+from headgate.ports.limits import Alone, ForgeLimits
 
 if TYPE_CHECKING:
     from headgate.adapters.git.engine import GitEngine
@@ -24,14 +24,14 @@ def _no_engine() -> GitEngine:
     raise AssertionError("a driver looks into no repository while it connects")
 
 
-def _alone(_connection: str) -> Limits:
+def _alone(_connection: str) -> ForgeLimits:
     return Alone()
 
 
 def connected(
     settings: Settings,
     engine: Callable[[], GitEngine] = _no_engine,
-    limits: Callable[[str], Limits] = _alone,
+    limits: Callable[[str], ForgeLimits] = _alone,
 ) -> dict[str, Connected]:
     """Return them by the names of their connections.  Raise UserError for what is wrong with a section."""
     found: dict[str, Connected] = {}
@@ -39,7 +39,9 @@ def connected(
         driver = said.get("driver") or "git"
         if is_forge(driver):
             filled = {key: value for key, value in said.items() if value}
-            given = Given(name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name))
+            given = DriverOptions(
+                name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)
+            )
             try:
                 found[name] = connect(driver, given)
             except UserError as error:

@@ -14,8 +14,8 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.hookfiles import hooks_of, put, text_of
-from headgate.cli.poking import install_poke, poke, poke_of, tried
 from headgate.cli.process import connections, tenants
+from headgate.cli.pushhook import install_poke, poke, poke_of, tried
 from headgate.cli.settings import Settings, find, read
 
 MARKS = {"update": "that Headgate cannot take", "post-receive": "who pushes to Headgate where to look"}

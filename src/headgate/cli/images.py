@@ -9,7 +9,7 @@ from headgate.cli.option import Option
 from headgate.config.kinds.image import PUBLIC, BadImageName, ImageName
 
 if TYPE_CHECKING:
-    from headgate.adapters.process.containers.store import Supply
+    from headgate.adapters.process.containers.store import ImageSupply
     from headgate.cli.settings import Settings
 
 MB_BYTES = 1_000_000
@@ -31,9 +31,9 @@ IMAGES = {
 """Options of executors."""
 
 
-def image_supply(settings: Settings) -> Supply | None:
+def image_supply(settings: Settings) -> ImageSupply | None:
     """Return what jobs in containers have; None: there are none.  Raises UserError."""
-    from headgate.adapters.process.containers.store import Supply
+    from headgate.adapters.process.containers.store import ImageSupply
 
     get = settings.get
     if get("executor", "sandbox") != "container":
@@ -43,7 +43,7 @@ def image_supply(settings: Settings) -> Supply | None:
             ImageName.read(default)
         except BadImageName as bad:
             raise UserError(f"{settings.path}: [executor] image: {bad}") from bad
-    return Supply(
+    return ImageSupply(
         settings.place("executor", "image_dir", "images"),
         tuple(get("executor", "images").split()),
         int(settings.number("executor", "images_size_max_mb") * MB_BYTES),

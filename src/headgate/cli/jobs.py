@@ -7,12 +7,12 @@ from pathlib import Path
 from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.nodes.machines import read_machines, read_variables
-from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.confinement.users import Numbers
-from headgate.adapters.process.network.denied import read_nets
-from headgate.adapters.process.network.doors import Target
-from headgate.adapters.process.network.networks import Choice
-from headgate.adapters.process.phases import Limits
+from headgate.adapters.process.network.blocklist import read_nets
+from headgate.adapters.process.network.doors import NetworkTarget
+from headgate.adapters.process.network.networks import NetworkChoice
+from headgate.adapters.process.phases import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import UserError
@@ -34,7 +34,7 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
         log_size_max_bytes=int(number("executor", "log_size_max_mb") * MB_BYTES),
         files_size_max_bytes=int(number("executor", "files_size_max_mb") * MB_BYTES),
         hostname=hostname,
-        limits=Limits(timeout_s=int(number("executor", "default_timeout"))),
+        limits=PhaseLimits(timeout_s=int(number("executor", "default_timeout"))),
         bounds=_bounds(settings),
         trusted=_paths(settings, "trusted"),
         untrusted=_paths(settings, "untrusted"),
@@ -53,14 +53,14 @@ def environments(settings: Settings) -> Environments:
     return Environments(settings.place("executor", "ansible_root", "ansible"))
 
 
-def _bounds(settings: Settings) -> Bounds:
+def _bounds(settings: Settings) -> ProcessBounds:
     def count(option: str) -> int:
         return int(settings.number("executor", option))
 
     def size_bytes(option: str) -> int:
         return int(settings.number("executor", option) * MB_BYTES)
 
-    return Bounds(
+    return ProcessBounds(
         memory_max_bytes=size_bytes("memory_max_mb"),
         processes_max=count("processes_max"),
         disk_max_bytes=size_bytes("disk_max_mb"),
@@ -98,7 +98,7 @@ def _hidden(settings: Settings) -> tuple[Path, ...]:
     return (settings.path, settings.state_dir, *named, *kept, Path.home() / ".ssh")
 
 
-def _network(settings: Settings) -> Choice:
+def _network(settings: Settings) -> NetworkChoice:
     """Raises UserError."""
     at = f"{settings.path}: [executor]"
     every, trusted = (settings.get("executor", f"sandbox_network{which}") for which in ("", "_trusted"))
@@ -108,10 +108,10 @@ def _network(settings: Settings) -> Choice:
         raise UserError(f"{at} sandbox_network_deny: {error}") from error
     allow = settings.get("executor", "sandbox_network_allow").split()
     try:
-        found = tuple(Target.read(word) for word in allow)
+        found = tuple(NetworkTarget.read(word) for word in allow)
     except ValueError as error:
         raise UserError(f"{at} sandbox_network_allow: {error} is no HOST:PORT") from error
-    return Choice(trusted=trusted or every, untrusted=every, deny=deny, allow=found)
+    return NetworkChoice(trusted=trusted or every, untrusted=every, deny=deny, allow=found)
 
 
 def _users(settings: Settings) -> Numbers | None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from headgate.adapters.logs.directory import LogDirectory
-from headgate.adapters.logs.pruning import Keeping
+from headgate.adapters.logs.retention import RetentionPolicy
 from headgate.base.errors import UserError
-from headgate.cli.running.directories import LOG_MODES
+from headgate.cli.launch.directories import LOG_MODES
 from headgate.cli.settings import Settings
 from headgate.ports.logstore import LogStore
 
@@ -83,8 +83,8 @@ def _secret(settings: Settings, at: str) -> str:
         raise UserError(f"{at} secret_key_file: {path} cannot be read: {error}") from error
 
 
-def kept(settings: Settings) -> Keeping:
+def kept(settings: Settings) -> RetentionPolicy:
     """Return how long logs and artifacts are kept."""
     number = settings.number
     size = int(number("logs", "size_max_mb") * MB_BYTES)
-    return Keeping(number("logs", "keep_days"), number("logs", "artifacts_keep_days"), size)
+    return RetentionPolicy(number("logs", "keep_days"), number("logs", "artifacts_keep_days"), size)

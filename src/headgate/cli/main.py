@@ -13,21 +13,21 @@ from headgate.base.errors import UserError
 
 COMMANDS = {
     "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
-    "run": ("headgate.cli.running.command:command", "Start everything in one process."),
-    "scheduler": ("headgate.cli.running.command:scheduler", "Start a scheduler."),
-    "merger": ("headgate.cli.running.command:merger", "Start a merger."),
-    "launcher": ("headgate.cli.running.command:launcher", "Start a launcher."),
-    "fingergw": ("headgate.cli.running.command:fingergw", "Serve live logs over finger."),
-    "executor": ("headgate.cli.running.command:executor", "Start an executor."),
-    "web": ("headgate.cli.running.command:web", "Start the pages and the API."),
-    "check": ("headgate.cli.checking.command:command", "Check a configuration whole, without a server."),
+    "run": ("headgate.cli.launch.command:command", "Start everything in one process."),
+    "scheduler": ("headgate.cli.launch.command:scheduler", "Start a scheduler."),
+    "merger": ("headgate.cli.launch.command:merger", "Start a merger."),
+    "launcher": ("headgate.cli.launch.command:launcher", "Start a launcher."),
+    "fingergw": ("headgate.cli.launch.command:fingergw", "Serve live logs over finger."),
+    "executor": ("headgate.cli.launch.command:executor", "Start an executor."),
+    "web": ("headgate.cli.launch.command:web", "Start the pages and the API."),
+    "check": ("headgate.cli.check.command:command", "Check a configuration whole, without a server."),
     "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs a change would run."),
     "schema": ("headgate.cli.offline.schema:command", "Print JSON Schema of configuration files, for editors."),
     "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
     "lsp": ("headgate.cli.editor.command:command", "Serve an editor: errors while you type, what a job comes to."),
     "ansible": ("headgate.cli.ansible:command", "Versions of Ansible that jobs may ask for: install, list."),
     "hook": ("headgate.cli.hook:hook", "Print or install the hook for git servers."),
-    "try": ("headgate.cli.trying.command:command", "Run one job on files as they are, before anything is pushed."),
+    "try": ("headgate.cli.tryjob.command:command", "Run one job on files as they are, before anything is pushed."),
     "status": ("headgate.cli.status:command", "Show the queues, live."),
     "components": ("headgate.cli.components:command", "The processes that take part; pause or stop them."),
     "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
@@ -41,24 +41,24 @@ COMMANDS = {
     "open": ("headgate.cli.orders:open_again", "Let changes land from a pipeline again."),
     "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects anew."),
     "actions": ("headgate.cli.control:actions", "Show what was done by hand: who, what, why."),
-    "propose": ("headgate.cli.proposing:propose", "Propose the commit that is checked out."),
-    "withdraw": ("headgate.cli.proposing:withdraw", "Withdraw a proposed change."),
-    "approve": ("headgate.cli.approving:approve", "Approve a proposed change, by pushing its approval."),
-    "recheck": ("headgate.cli.approving:recheck", "Have a change tested again, by pushing a ref that asks for it."),
+    "propose": ("headgate.cli.propose:propose", "Propose the commit that is checked out."),
+    "withdraw": ("headgate.cli.propose:withdraw", "Withdraw a proposed change."),
+    "approve": ("headgate.cli.approve:approve", "Approve a proposed change, by pushing its approval."),
+    "recheck": ("headgate.cli.approve:recheck", "Have a change tested again, by pushing a ref that asks for it."),
     "autohold": ("headgate.cli.autohold:command", "Keep what builds used that fail, to look at."),
     "autohold-list": ("headgate.cli.autohold:listing", "As `autohold list`."),
     "autohold-info": ("headgate.cli.autohold:show", "As `autohold show`."),
     "autohold-delete": ("headgate.cli.autohold:delete", "As `autohold delete`."),
-    "builds": ("headgate.cli.asking:builds", "List builds, under way and ended."),
-    "build-info": ("headgate.cli.asking:build_info", "Show one build, its log, what it left."),
-    "buildsets": ("headgate.cli.asking:buildsets", "List buildsets, under way and ended."),
-    "job-graph": ("headgate.cli.asking:job_graph", "Show the jobs of a branch in a pipeline."),
-    "freeze-job": ("headgate.cli.asking:freeze_job", "Show what a job comes to on a branch in a pipeline."),
+    "builds": ("headgate.cli.query:builds", "List builds, under way and ended."),
+    "build-info": ("headgate.cli.query:build_info", "Show one build, its log, what it left."),
+    "buildsets": ("headgate.cli.query:buildsets", "List buildsets, under way and ended."),
+    "job-graph": ("headgate.cli.query:job_graph", "Show the jobs of a branch in a pipeline."),
+    "freeze-job": ("headgate.cli.query:freeze_job", "Show what a job comes to on a branch in a pipeline."),
     "image": ("headgate.cli.artifacts:command", "Images that jobs build: what there is, and where; build, delete."),
-    "node-list": ("headgate.cli.asking:node_list", "List machines that builds have."),
+    "node-list": ("headgate.cli.query:node_list", "List machines that builds have."),
     "node": ("headgate.cli.nodes:command", "Machines: what there is, who waits and why; hold, take away."),
-    "nodeset-request-list": ("headgate.cli.asking:nodeset_request_list", "List builds that wait for machines."),
-    "manage-events": ("headgate.cli.asking:manage_events", "Let what happens in a tenant wait, or go on."),
+    "nodeset-request-list": ("headgate.cli.query:nodeset_request_list", "List builds that wait for machines."),
+    "manage-events": ("headgate.cli.query:manage_events", "Let what happens in a tenant wait, or go on."),
     "quarantine": ("headgate.cli.quarantine.command:command", "What was set aside because handling it failed."),
     "reports": (
         "headgate.cli.quarantine.reports:command",
@@ -78,7 +78,7 @@ COMMANDS = {
 """Name -> where it is, and what it does."""
 
 
-class Commands(click.Group):
+class HeadgateCommands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -95,7 +95,7 @@ class Commands(click.Group):
             formatter.write_dl([(name, doc) for name, (_, doc) in COMMANDS.items()])
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=HeadgateCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headgate")
 @click.option("--url", help="Where Headgate's pages are, for every command that asks them.")
 @click.option("--tenant", help="The tenant that is meant, where a command names none.")

@@ -9,12 +9,12 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
-from headgate.cli.store.opening import open_to_read
+from headgate.cli.store.urls import open_to_read
 from headgate.map.check import check
 from headgate.map.page import page
 from headgate.map.places import ROOT
 from headgate.map.show import show
-from headgate.map.trees import Tree, trees
+from headgate.map.trees import StoreTree, trees
 from headgate.store.types import Entry, StoreError
 
 _store = click.option(
@@ -60,7 +60,7 @@ def check_(context: click.Context, store: str, root: str, every: bool) -> None:
     context.exit(0 if findings.good else 1)
 
 
-def _entries(store: str, among: Sequence[Tree]) -> Sequence[Entry]:
+def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
     """Of all trees, each as of one moment."""
     try:
         return asyncio.run(_listed(store or read(find(None)).store_url, among))
@@ -68,7 +68,7 @@ def _entries(store: str, among: Sequence[Tree]) -> Sequence[Entry]:
         raise click.ClickException(str(error)) from error
 
 
-async def _listed(store: str, among: Sequence[Tree]) -> Sequence[Entry]:
+async def _listed(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
     reader = await open_to_read(store)
     try:
         return [entry for tree in among for entry in await reader.list(tree.root)]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from headgate.cli.identity.pages import Pages, pages
+from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.tables import common, table, told
 
 WHY_MAX_CHARS = 100
@@ -100,7 +100,7 @@ def delete(config: str | None, url: str | None, tenant: str | None, form: str | 
     click.echo(f"{node} is taken away once no build has it.")
 
 
-def _order(at: Pages, tenant: str | None, node: str, body: dict[str, Any]) -> None:
+def _order(at: PageClient, tenant: str | None, node: str, body: dict[str, Any]) -> None:
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", body)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate.adapters.forges.registry import FORGES, Setting
+from headgate.adapters.forges.registry import FORGES, ConnectionOption
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.cli.identity.options import AUTH, PEOPLE
 from headgate.cli.images import IMAGES
@@ -374,7 +374,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
 }
 
 
-def add(known: dict[str, Option], driver: str, settings: Mapping[str, Setting]) -> None:
+def add(known: dict[str, Option], driver: str, settings: Mapping[str, ConnectionOption]) -> None:
     """Add the options of a driver; one that several have says what it is to each."""
     for name, (kind, default, doc) in settings.items():
         was, text = known.get(name), f"{driver}: {doc}"

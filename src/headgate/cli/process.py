@@ -18,7 +18,7 @@ from headgate.adapters.git.poke import Poked
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.settings import Settings
-from headgate.cli.store.opening import SQLITE, open_to_read, open_url, said
+from headgate.cli.store.urls import SQLITE, open_to_read, open_url, said
 from headgate.config.operator.model import Tenant, TenantFile, TenantProject
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.map.places import Map

@@ -9,9 +9,9 @@ import click
 
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.base.errors import UserError
-from headgate.cli.running.keeping import Retention, retention
+from headgate.cli.launch.retention import Retention, retention
 from headgate.cli.settings import Settings, find, read
-from headgate.cli.store.opening import MEMORY, open_to_read
+from headgate.cli.store.urls import MEMORY, open_to_read
 from headgate.map.places import Map
 from headgate.ports.history import HistoryUnavailable
 from headgate.ports.logstore import LogStoreError

@@ -18,7 +18,7 @@ from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
-from headgate.cli.moving.reference import LACKING, NOTES, Note, note
+from headgate.cli.migration.reference import LACKING, NOTES, OptionNote, note
 from headgate.cli.option import Option
 from headgate.cli.options import OPTIONS
 from headgate.config.budgets import Budgets
@@ -39,7 +39,7 @@ class Idle(NamedTuple):
     option: str
     """Empty: the whole section."""
     where: str
-    note: Note
+    note: OptionNote
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.assembly.linking import Branches, exchanged
+from headgate.config.assembly.links import Branches, exchanged
 from headgate.config.branches import included
-from headgate.config.freezing.freeze import reuses
+from headgate.config.files.source import NO_EFFECT
+from headgate.config.freeze.freeze import reuses
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import ConfigError, FrozenGraph
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import TOO_LARGE, ParseCache, ParsedBranch
-from headgate.config.reading.source import NO_EFFECT
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
 """project -> branch -> path -> text"""
@@ -30,7 +30,7 @@ STATIC = ("semaphore", "section", "provider")
 """Kinds of which a proposal is checked, and takes effect when it has landed."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class LayoutRequest(msgspec.Struct, frozen=True):
     """What a chain of changes proposes, and what is to be frozen with it."""
 
     buildset: str
@@ -59,7 +59,7 @@ class Judgement(msgspec.Struct, frozen=True):
     graph: FrozenGraph
 
 
-def refusal(asked: Asked, why: str) -> Judgement:
+def refusal(asked: LayoutRequest, why: str) -> Judgement:
     """Return a judgement for what cannot be judged: an error in the largest file of the change's own project."""
     own = asked.texts.get(asked.project, {}).get(asked.branch, {})
     path = max(own, key=lambda path: len(own[path]), default="")
@@ -77,7 +77,7 @@ class _Proposal:
 
 
 @dataclass(slots=True)
-class Layouts:
+class TenantLayouts:
     """The landed layout of a tenant, and those that proposals would make."""
 
     tenant: Tenant
@@ -101,9 +101,9 @@ class Layouts:
         cache: ParseCache,
         contents: Mapping[str, Mapping[str, str]] | None = None,
         *,
-        before: Layouts | None = None,
+        before: TenantLayouts | None = None,
         refused: Branches | None = None,
-    ) -> Layouts:
+    ) -> TenantLayouts:
         """Return the layouts of a tenant.  `before`, if given, is what held until now: only what has changed is looked
         at.  `refused` is what branches have that is held back."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
@@ -123,7 +123,7 @@ class Layouts:
         """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
         return reuses(self.landed, pipeline, project, branch)
 
-    def judged(self, asked: Asked) -> Judgement:
+    def judged(self, asked: LayoutRequest) -> Judgement:
         """Return the judgement on whatever is asked; there always is one."""
         layout, errors, without = self.landed, tuple[ConfigError, ...](), None
         if asked.texts:
@@ -223,7 +223,7 @@ def _counts(source: TenantProject, branch: str) -> bool:
     return included(source, branch) or (source.is_dynamic(branch) and not source.trusted)
 
 
-def _following(before: Layouts | None, tenant: Tenant, branches: Branches) -> Layout | None:
+def _following(before: TenantLayouts | None, tenant: Tenant, branches: Branches) -> Layout | None:
     """Return the landed layout made from the one before, or None when that cannot be or is no less work."""
     if before is None or before.tenant is not tenant:
         return None

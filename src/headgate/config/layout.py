@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.config.assembly.adding import PATTERNS, SINGLE, Key
-from headgate.config.assembly.linking import Branches, Findings, Index, exchanged
+from headgate.config.assembly.admission import PATTERNS, SINGLE, Key
+from headgate.config.assembly.links import Branches, Index, LinkErrors, exchanged
 from headgate.config.budgets import DEFAULTS, Budgets
-from headgate.config.freezing.freeze import Question, freeze
-from headgate.config.freezing.matching import Target, project_applies
-from headgate.config.freezing.sections import sections
+from headgate.config.files.check import as_list
+from headgate.config.files.document import Table
+from headgate.config.files.source import Source
+from headgate.config.freeze.freeze import FreezeQuestion, freeze
+from headgate.config.freeze.matchers import FreezeTarget, project_applies
+from headgate.config.freeze.sections import sections
 from headgate.config.model import ConfigError, FrozenGraph, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided, any_whole
-from headgate.config.reading.check import as_list
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Source
 
 QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
 _UNKNOWN = TenantProject("", "", "", trusted=True)
@@ -53,7 +53,7 @@ class Layout:
     singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in SINGLE})
     """kind -> name -> its definition, for kinds of which there is one of a name."""
     errors: tuple[ConfigError, ...] = ()
-    findings: Findings = field(default_factory=Findings)
+    findings: LinkErrors = field(default_factory=LinkErrors)
     """What `errors` are made of."""
     index: Index | None = None
     """There when other layouts can be made from this one."""
@@ -114,7 +114,7 @@ class Layout:
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
         """Also when that cannot be told, as of a tag: whoever is let in hears of it when it is frozen."""
-        target = Target(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
+        target = FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
             return bool(sections(self, pipeline, project, target))
         except Undecided:
@@ -137,8 +137,8 @@ class Layout:
         `files` are those the change touches, None when that is not known; `ahead` is the layout without the change,
         when it changes the configuration; `containing` are the branches that hold the commit of a tag.
         """
-        target = Target(branch, ref, containing)
-        return freeze(self, Question(pipeline, project, target, files, ahead, dict(parameters or {})))
+        target = FreezeTarget(branch, ref, containing)
+        return freeze(self, FreezeQuestion(pipeline, project, target, files, ahead, dict(parameters or {})))
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
         """Name of the shared queue, or the project's own; of a per-branch queue with the branch."""
@@ -156,7 +156,7 @@ class Layout:
         name = next((queue for _, queue in named), "")
         if self._queue_type(name) != "branch-assigned":
             return name
-        target = Target(branch)
+        target = FreezeTarget(branch)
         assigned = (queue for s, queue in named if project_applies(self, s, project, target))
         try:
             return next(assigned, name)

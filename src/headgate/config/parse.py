@@ -16,12 +16,12 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.config.budgets import BRANCH_MAX_BYTES, DEFAULTS, FILES_MAX, Budgets, sized
+from headgate.config.files.document import Table, load
+from headgate.config.files.roots import roots
+from headgate.config.files.source import Source, Wrong, nearest
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
 from headgate.config.kinds.checks import check_stanza
 from headgate.config.model import ConfigError
-from headgate.config.reading.document import Table, load
-from headgate.config.reading.roots import roots
-from headgate.config.reading.source import Source, Wrong, nearest
 from headgate.config.secrets import SecretOpener
 from headgate.config.tenants import TenantProject
 

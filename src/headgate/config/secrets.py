@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headgate.config.reading.document import ENCRYPTED, Encrypted
+from headgate.config.files.document import ENCRYPTED, Encrypted
 
 CHUNKS_MAX = 1_000
 """Pieces one encrypted text may be cut into."""

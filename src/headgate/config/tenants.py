@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headgate.config.files.roots import STANDARD_PATHS
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import (
     ConfigErrors,
@@ -13,7 +14,6 @@ from headgate.config.operator.model import (
     TenantFile,
     TenantProject,
 )
-from headgate.config.reading.roots import STANDARD_PATHS
 
 __all__ = [
     "STANDARD_PATHS",

@@ -12,13 +12,13 @@ from headgate.gate.carry import reset
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.enqueue import enqueue
 from headgate.gate.gestures import has, kept_back, promoted, rerun, running
-from headgate.gate.landing import landed
+from headgate.gate.landings import landed
 from headgate.gate.leave import commit_of, leave
 from headgate.gate.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.needs import needed_by
 from headgate.gate.occasions import occasioned
 from headgate.gate.onebuild import CancelBuild, RerunBuild
-from headgate.gate.parted import dealt_with, strayed
+from headgate.gate.partial import dealt_with, strayed
 from headgate.gate.readiness import guarded
 from headgate.gate.reconfigure import reconfigured
 from headgate.gate.refusals import attempted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.config.forges.facts import Checked
+from headgate.config.forges.facts import PipelineCheck
 from headgate.gate.change import Change, Tell
 from headgate.gate.model import Item
 from headgate.gate.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
@@ -76,7 +76,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class MarkLanded:
     """Ask to show at the forge that a change landed by a push of the tested commit."""
 
     id: str
@@ -101,10 +101,10 @@ class Vouch:
     """State what the pipeline says of the change, for other pipelines to require."""
 
     change: Change
-    word: Checked
+    word: PipelineCheck
 
 
-Action = Merge | Run | Land | Report | Mark | Cancel | Resume | Record | Supersede | Tell | Vouch
+Action = Merge | Run | Land | Report | MarkLanded | Cancel | Resume | Record | Supersede | Tell | Vouch
 
 
 class Faulty(Exception):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.dynamic import Asked, Judgement
+from headgate.config.dynamic import Judgement, LayoutRequest
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate import graph
 from headgate.gate.actions import Action, Cancel, Report, Resume
@@ -115,10 +115,10 @@ def freeze(item: Item, base: Base, world: World, asked: list[Action]) -> Item:
     return item if blocking else _announce(item, world, asked)
 
 
-def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> Asked:
+def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> LayoutRequest:
     """Return the question about the configuration of one change of an item; each change has an answer of its own."""
     name = buildset.id if change == item.change else derived(buildset.id, change.key)
-    found = Asked(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
+    found = LayoutRequest(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
     if buildset.proposed:
         found = replace(found, texts=buildset.proposed, ahead=base.proposed)
     if change.is_change or buildset.state is None:

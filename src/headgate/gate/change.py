@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from headgate.config.forges.facts import Checked, Details, Happening, Word
+from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Word
 
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 ZEROS = "0" * 40
@@ -173,7 +173,7 @@ def numbered(project: str, number: str) -> str:
     return f"{project}#{number}"
 
 
-class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChangeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the connection knows of a change now: the entry of the change cache."""
 
     change: Change
@@ -190,7 +190,7 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who pushed this patchset, as far as the server tells."""
     untold: bool = False
     """The gate landed it, and the connection has not told yet that it is merged."""
-    checks: tuple[Checked, ...] = ()
+    checks: tuple[PipelineCheck, ...] = ()
     """What pipelines said of it that other pipelines ask for."""
     details: Details | None = None
     """What its forge says of it; plain git says all of it above."""
@@ -217,7 +217,7 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where it happened, of what happens in a pipeline; of an occasion, the pipeline that it starts."""
     shared: bool = False
     """More than one tenant has its project: that one of them does nothing about it says nothing."""
-    happening: Happening | None = None
+    happening: ForgeEvent | None = None
     """The same in the words of the forge's driver."""
 
 

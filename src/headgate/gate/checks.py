@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from headgate.config.forges.facts import Checked
+from headgate.config.forges.facts import PipelineCheck
 from headgate.config.forges.git import asked_for
 from headgate.config.model import Pipeline
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 
 _WORDS = {
     "SUCCESS": "success",
@@ -31,12 +31,12 @@ def concerns(pipeline: Pipeline, name: str) -> bool:
     return any(name in asked_for(said.get("check")) for said in (*pipeline.require.values(), *pipeline.reject.values()))
 
 
-def vouching(standing: Standing, word: Checked) -> Standing:
+def vouching(standing: ChangeState, word: PipelineCheck) -> ChangeState:
     """Return the standing with what a pipeline says now; what it said before, and what was said of other patchsets,
     is forgotten."""
     others = (one for one in _current(standing) if (one.tenant, one.pipeline) != (word.tenant, word.pipeline))
     return replace(standing, checks=(*others, word))
 
 
-def _current(standing: Standing) -> Iterator[Checked]:
+def _current(standing: ChangeState) -> Iterator[PipelineCheck]:
     return (one for one in standing.checks if one.commit == standing.change.commit)

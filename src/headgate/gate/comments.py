@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet
-from headgate.gate.returned.shape import Comment
+from headgate.gate.returns.shape import FileComment
 
 COMMENTS_MAX = 100
 """In one report."""
@@ -27,12 +27,12 @@ def told(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _of(build: Build) -> Iterator[tuple[str, Comment, str]]:
+def _of(build: Build) -> Iterator[tuple[str, FileComment, str]]:
     for path, comments in (build.returned.file_comments or {}).items():
         yield from ((path, comment, build.job) for comment in comments)
 
 
-def _line(path: str, comment: Comment, job: str) -> str:
+def _line(path: str, comment: FileComment, job: str) -> str:
     """As compilers write it; further lines of a message are indented, so that none of them begins as one of ours."""
     place = f"{path}:{comment.line}" if comment.line else path
     said = comment.message.replace("\n", "\n    ")

@@ -16,13 +16,13 @@ from headgate.gate.actions import WAITS, Action, Faulty, Record, Report
 from headgate.gate.advance import Permits, advance_jobs, freeze
 from headgate.gate.carry import reset, settled
 from headgate.gate.change import Change
-from headgate.gate.closing import Closing, closing_of
+from headgate.gate.closures import Closing, closing_of
 from headgate.gate.enqueue import needed_item
-from headgate.gate.landing import ask_to_land
+from headgate.gate.landings import ask_to_land
 from headgate.gate.leave import active, dismiss, leave
 from headgate.gate.model import BuildSet, Item, Phase, Queue, State, Unfollowed, with_queue
 from headgate.gate.needs import needs
-from headgate.gate.parted import noted
+from headgate.gate.partial import noted
 from headgate.gate.readiness import Obstacle, Unready, unready
 from headgate.gate.report import result_of, text
 from headgate.gate.start import Base, abandon, start, stopped
@@ -38,13 +38,13 @@ WORKED_ON_MAX = 200
 
 
 @dataclass(slots=True)
-class Room:
+class WindowRoom:
     """Count the changes of each project that are worked on in queues with a single change each."""
 
     taken: Counter[str]
 
     @classmethod
-    def of(cls, state: State) -> Room:
+    def of(cls, state: State) -> WindowRoom:
         return cls(Counter(queue.name for queue in state.queues if queue.dynamic and _begun(queue)))
 
     def admits(self, queue: Queue) -> bool:
@@ -72,7 +72,7 @@ def settle(state: State, world: World, asked: list[Action], settled_before: Stat
     `settled_before` is what an earlier call came to, if the facts of the world are the same: a change that is tested
     alone and is as it was then is not looked at again.
     """
-    permits, room = Permits.of(state, world), Room.of(state)
+    permits, room = Permits.of(state, world), WindowRoom.of(state)
     before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
     for queue in state.queues:
         if before.get(queue.id) is queue and (_alone_and_begun(queue) or _waits_for_room(queue, room)):
@@ -96,7 +96,7 @@ def _alone_and_begun(queue: Queue) -> bool:
     return buildset is not None and buildset.begun and not buildset.waits and not carries and _alone(queue.items[0])
 
 
-def _waits_for_room(queue: Queue, room: Room) -> bool:
+def _waits_for_room(queue: Queue, room: WindowRoom) -> bool:
     """Return whether the queue's change, tested alone and not begun, still waits for others to leave."""
     if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
         return False
@@ -104,7 +104,7 @@ def _waits_for_room(queue: Queue, room: Room) -> bool:
 
 
 def settle_queue(
-    queue: Queue, permits: Permits, room: Room, world: World, asked: list[Action], looked_at: list[str]
+    queue: Queue, permits: Permits, room: WindowRoom, world: World, asked: list[Action], looked_at: list[str]
 ) -> Queue:
     """Return the queue after all that can be done in it now; add to `asked` what that takes, and to `looked_at` the ids
     of items as they are looked at."""

@@ -10,7 +10,6 @@ from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, Pipeline
 from headgate.gate.actions import Action, Record, Report, Supersede
 from headgate.gate.admission import IN_LINE, foreign, weigh
-from headgate.gate.asking import ruled_out, unmet
 from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.leave import leave
 from headgate.gate.model import BuildSet, Item, Phase, Queue, State, Successor, with_item, with_queue
@@ -21,9 +20,10 @@ from headgate.gate.readiness import guarded, refused, unfit
 from headgate.gate.refs import is_known, takes_part
 from headgate.gate.refusals import corrected, refused_with, why_not
 from headgate.gate.report import announces, filled, refusal
+from headgate.gate.requirements import ruled_out, unmet
 from headgate.gate.triggers import heard, triggers, vouched
 from headgate.gate.work import ByHand, ReportRequest
-from headgate.gate.world import Layout, World
+from headgate.gate.world import LayoutView, World
 
 DEFERRED_MAX = 500
 """Changes that a pipeline remembers to let in once what they need has landed."""
@@ -229,7 +229,7 @@ def _refuse(
     return after
 
 
-def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: Layout) -> str:
+def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutView) -> str:
     """Return why none of `pipelines` takes up what was proposed or approved just now, for whoever did it; empty if one
     does, or if it is for the pipelines themselves to say, as they freeze the configuration that it proposes."""
     change = event.change

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
 from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 
 NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
 Past = Callable[[Change], BuildSet | None]

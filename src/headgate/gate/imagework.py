@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenGraph, FrozenJob, Pipeline
 from headgate.gate.change import Change, Occasion
 from headgate.gate.model import Build, Item
-from headgate.gate.returned.shape import Artifact
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.gate.triggers import ZUUL
 
 KIND = "zuul_image"
@@ -26,7 +26,7 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
     """The upload to be tried: its nodes are made of just this one."""
 
 
-class Said(NamedTuple):
+class ImageNews(NamedTuple):
     """What a pipeline's `zuul` reporter says of images."""
 
     built: bool
@@ -71,16 +71,16 @@ def _without(job: FrozenJob, kept: set[str]) -> FrozenJob:
     return job if dependencies == job.dependencies else replace(job, dependencies=dependencies)
 
 
-def said_of_images(pipeline: Pipeline, kind: str) -> Said:
+def said_of_images(pipeline: Pipeline, kind: str) -> ImageNews:
     """Return what the reporter of this kind says.  Before review it says nothing: whoever proposes a change would
     choose what machines of others are started from."""
     hows: tuple[Any, ...] = pipeline.reports.get(kind, {}).get(ZUUL, ()) if pipeline.post_review else ()
     validated = [how["image-validated"] for how in hows if isinstance(how.get("image-validated"), bool)]
     built = any(how.get("image-built") is True for how in hows)
-    return Said(built, validated[-1] if validated else None)
+    return ImageNews(built, validated[-1] if validated else None)
 
 
-def images_of(item: Item) -> Iterator[tuple[FrozenJob, Build, int, Artifact]]:
+def images_of(item: Item) -> Iterator[tuple[FrozenJob, Build, int, ReturnedArtifact]]:
     """Yield what the builds of an item returned as images, each with its number within its build."""
     buildset = item.buildset
     for job in buildset.jobs if buildset is not None else ():

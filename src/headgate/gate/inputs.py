@@ -25,7 +25,7 @@ Trees = dict[str, dict[str, str]]
 """project -> branch -> tree"""
 
 
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Hold everything that a build is given."""
 
     tenant: str
@@ -64,7 +64,7 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
     base = state.known.bases.get(change.project, {}).get(change.branch)
     if base is None or not all((*trees.values(), *landed.values())):
         return ""
-    return Inputs(
+    return BuildInputs(
         tenant=world.tenant,
         pipeline=world.pipeline.name,
         post_review=world.pipeline.post_review,

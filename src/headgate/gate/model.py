@@ -17,10 +17,10 @@ from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.alarms import Parted, Strayed
 from headgate.gate.change import Change
-from headgate.gate.outside import Deferred, Refusal
-from headgate.gate.returned.sealed import Sealed
-from headgate.gate.returned.shape import NOTHING, Returned, checked
-from headgate.gate.returned.values import Unfit
+from headgate.gate.outside import Deferred, OutsideRefusal
+from headgate.gate.returns.secrets import Sealed
+from headgate.gate.returns.shape import NOTHING, Returned, checked
+from headgate.gate.returns.values import Unfit
 from headgate.gate.work import ByHand, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
@@ -55,7 +55,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     end_ms: int = 0
     log_url: str = ""
     data: dict[str, object] = {}
-    """What the job returned, and the jobs after it may read; of the shape of `gate.returned`."""
+    """What the job returned, and the jobs after it may read; of the shape of `gate.returns`."""
     secret: Sealed | None = None
     """Secret data that it returned, for the jobs that depend on it alone."""
     given: tuple[dict[str, object], ...] = ()
@@ -354,7 +354,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Alarms that stand."""
     strayed: tuple[Strayed, ...] = ()
     """Alarms that stand until somebody says that it is dealt with."""
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[OutsideRefusal, ...] = ()
     """Of the last changes that do not come in."""
 
     @property

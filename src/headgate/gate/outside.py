@@ -15,7 +15,7 @@ class Deferred(msgspec.Struct, frozen=True):
     """Id of the event that brought it."""
 
 
-class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent a patchset that was refused, with what its people were told."""
 
     key: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headgate.config.forges.people import person
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 
 
-def named(standing: Standing) -> str:
+def named(standing: ChangeState) -> str:
     """Return one line of who proposed and who approved this patchset; empty where nobody is known by name."""
     found = approvers(standing)
     parts = [f"proposed by {', '.join(standing.proposers)}"] if standing.proposers else []
@@ -15,7 +15,7 @@ def named(standing: Standing) -> str:
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
-def approvers(standing: Standing) -> tuple[str, ...]:
+def approvers(standing: ChangeState) -> tuple[str, ...]:
     """Return who approved this patchset, as far as they are known by name."""
     mine = {person(word.who): word.who for word in standing.approvals if word.commit == standing.change.commit}
     return tuple(sorted(mine.values()))

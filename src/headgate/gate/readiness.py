@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from headgate.config.forges.people import counted
 from headgate.config.model import Pipeline
-from headgate.gate.asking import of_refs, ruled_out, unmet
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.model import Item
 from headgate.gate.needs import outdated
+from headgate.gate.requirements import of_refs, ruled_out, unmet
 from headgate.gate.world import World
 
 
@@ -72,7 +72,7 @@ def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
     return found
 
 
-def _out_of_date(change: Change, own: Standing, world: World) -> Unready | None:
+def _out_of_date(change: Change, own: ChangeState, world: World) -> Unready | None:
     """What has landed is still checked where nothing lands."""
     if own.landed:
         why = f"it has landed already: {change.commit[:8]} is in {change.branch} of {change.project}"
@@ -98,7 +98,7 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
     return waits
 
 
-def _absent(key: str, standing: Standing, world: World) -> str:
+def _absent(key: str, standing: ChangeState, world: World) -> str:
     """Why a needed change is not ahead."""
     if not standing.open:
         return f"the needed change {key} was {'closed: ' + standing.reason if standing.reason else 'withdrawn'}"
@@ -110,7 +110,7 @@ def _absent(key: str, standing: Standing, world: World) -> str:
 # --- requirements
 
 
-def refused(world: World, standing: Standing | None) -> str:
+def refused(world: World, standing: ChangeState | None) -> str:
     """Why the pipeline's requirements keep out a change that is to come in now; empty when they do not."""
     if standing is None:
         return "it is not known at its connection"

@@ -9,16 +9,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.forges.facts import Happening
+from headgate.config.files.check import as_list
+from headgate.config.forges.facts import ForgeEvent
 from headgate.config.model import Pipeline
-from headgate.config.reading.check import as_list
 from headgate.gate.actions import REFUSED, SETTLED, Action, Record, Report
 from headgate.gate.admission import weigh
-from headgate.gate.asking import lacking, rulings
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.model import State
-from headgate.gate.outside import Refusal
+from headgate.gate.outside import OutsideRefusal
 from headgate.gate.report import refusal
+from headgate.gate.requirements import lacking, rulings
 from headgate.gate.work import ReportRequest
 from headgate.gate.world import World
 
@@ -34,7 +34,7 @@ PAUSE_MS, GRACE_MS = 60_000, 5_000
 _UNTRUSTED = ("none", "read")
 
 
-def attempted(event: TriggerEvent, known: Standing | None, world: World) -> bool:
+def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> bool:
     """Return whether somebody tried to bring the change in who is to know why it does not come."""
     if event.kind is EventKind.APPROVED:
         return True
@@ -53,7 +53,7 @@ def attempted(event: TriggerEvent, known: Standing | None, world: World) -> bool
     return not (what.added or what.removed) or not any(_sets(one, change.connection, what) for one in pipelines)
 
 
-def _sets(pipeline: Pipeline, connection: str, what: Happening) -> bool:
+def _sets(pipeline: Pipeline, connection: str, what: ForgeEvent) -> bool:
     """Return whether it is what the pipeline's reporters do to labels."""
     hows = [how for reports in pipeline.reports.values() for how in reports.get(connection, ())]
     put, off = ({str(one) for how in hows for one in as_list(how.get(key))} for key in ("label", "unlabel"))
@@ -92,7 +92,9 @@ def refused_with(
     """Return the state in which the people of a change are told that it does not come in; the same one where they
     know, or will."""
     note, now_ms = refusal(change, problems, world), world.now_ms
-    known = next((one for one in state.refusals if one.key == change.key), None) or Refusal(change.key, "", event)
+    known = next((one for one in state.refusals if one.key == change.key), None) or OutsideRefusal(
+        change.key, "", event
+    )
     if known.commit == change.commit and (known.due_ms or known.said == _mark(note)):
         return state
     due_ms = known.told_ms + PAUSE_MS if known.told_ms else 0
@@ -128,7 +130,7 @@ def _later(state: State, world: World) -> frozenset[str]:
     return frozenset(one.key for one in waiting if not one.due_ms or one.due_ms > world.now_ms)
 
 
-def _corrected(one: Refusal, state: State, world: World, asked: list[Action]) -> Refusal | None:
+def _corrected(one: OutsideRefusal, state: State, world: World, asked: list[Action]) -> OutsideRefusal | None:
     """Return what is kept of it; None: it is to be forgotten."""
     standing = world.standings.get(one.key)
     if standing is None or not standing.open:
@@ -154,7 +156,9 @@ def _corrected(one: Refusal, state: State, world: World, asked: list[Action]) ->
     return _told(one, change, REFUSED if problems else SETTLED, note, world, asked)
 
 
-def _told(one: Refusal, change: Change, kind: str, note: str, world: World, asked: list[Action]) -> Refusal:
+def _told(
+    one: OutsideRefusal, change: Change, kind: str, note: str, world: World, asked: list[Action]
+) -> OutsideRefusal:
     """Return it as it is once this is said."""
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):

@@ -11,7 +11,7 @@ from headgate.gate.change import Change
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, Phase
 from headgate.gate.people import named
 from headgate.gate.refs import is_known
-from headgate.gate.returned.shape import Artifact
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.gate.world import World
 
 SIZE_MAX = 50_000
@@ -194,9 +194,9 @@ def artifacts(build: Build) -> list[dict[str, object]]:
     ]
 
 
-def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[Artifact, ...]]:
+def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[ReturnedArtifact, ...]]:
     """Build -> its artifacts, of as many builds as there is room for in one record of the history."""
-    left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, tuple[Artifact, ...]]()
+    left_bytes, kept = ARTIFACTS_MAX_BYTES, dict[str, tuple[ReturnedArtifact, ...]]()
     for build in buildset.builds.values() if buildset else ():
         found = build.returned.artifacts or ()
         left_bytes -= len(msgspec.json.encode(found)) if found else 0

@@ -81,7 +81,7 @@ class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch")
     part: int = 0
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True):
+class DiffLine(msgspec.Struct, frozen=True, array_like=True):
     """Represent one line of a difference."""
 
     kind: str
@@ -100,7 +100,7 @@ class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
     ok: bool
     error: str = ""
     binary: bool = False
-    lines: tuple[Line, ...] = ()
+    lines: tuple[DiffLine, ...] = ()
     more: bool = False
     """Another part follows."""
     ends: str = ""

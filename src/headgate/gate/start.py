@@ -23,7 +23,7 @@ from headgate.gate.refs import ref_at
 from headgate.gate.refs import variables as of_ref
 from headgate.gate.reuse import wanted
 from headgate.gate.work import BuildSpec, MergeItem, MergeRequest
-from headgate.gate.world import Layout, World
+from headgate.gate.world import LayoutView, World
 
 
 @dataclass(slots=True)
@@ -216,7 +216,7 @@ def begun(
     return replace(build, work=work_of(item, buildset, job, world), inputs=inputs)
 
 
-def limits(job: FrozenJob, layout: Layout) -> dict[str, int]:
+def limits(job: FrozenJob, layout: LayoutView) -> dict[str, int]:
     """Return semaphore -> how many may hold it, of those that the executor takes for the job and its playbooks."""
     names = {name for book in (*job.pre_run, *job.run, *job.post_run) for name in book.semaphores}
     names.update(job.semaphores_last)

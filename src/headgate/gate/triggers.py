@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.config.forges.facts import Checked
+from headgate.config.files.check import as_list
+from headgate.config.forges.facts import PipelineCheck
 from headgate.config.model import Pipeline, TriggerFilter
-from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Record, Vouch
-from headgate.gate.asking import happened
-from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.checks import concerns, word_of
 from headgate.gate.model import Item
+from headgate.gate.requirements import happened
 from headgate.gate.world import World
 
 ZUUL = "zuul"
 """The connection of what happens in pipelines."""
 
 
-def triggers(pipeline: Pipeline, event: TriggerEvent, known: Standing | None = None) -> bool:
+def triggers(pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None = None) -> bool:
     """Return whether the pipeline waits for the event.  `known` is what is known of its change, which triggers may ask
     for; with None they ask nothing of it yet."""
     return any(_matches(f, pipeline, event, known) for f in pipeline.triggers)
 
 
-def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, known: Standing | None) -> bool:
+def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None) -> bool:
     if event.kind.ripples:
         named = as_list(filter.more.get("pipeline")) if event.kind is EventKind.PARENT_ENQUEUED else []
         return filter.connection == ZUUL and event.kind in filter.events and (not named or event.pipeline in named)
@@ -52,14 +52,14 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
     for change in item.whole if asking else ():
         standing = world.standings.get(change.key)
         if change.is_change and standing is not None and standing.change.commit == change.commit:
-            yield Vouch(change, Checked(world.tenant, name, change.commit, result))
+            yield Vouch(change, PipelineCheck(world.tenant, name, change.commit, result))
             for other in asking:
                 id = item.named(change, "vouched", name, other.name)
                 again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(standing))
                 yield from (Tell(other.name, event) for event in again if triggers(other, event, standing))
 
 
-def _kinds(standing: Standing) -> list[EventKind]:
+def _kinds(standing: ChangeState) -> list[EventKind]:
     """Return the kinds of event that pipelines may have been told of an open change; none if it is not open."""
     approved = standing.is_approved or any(word.commit == standing.change.commit for word in standing.approvals)
     there = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]

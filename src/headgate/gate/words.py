@@ -11,7 +11,7 @@ from headgate.gate.actions import Action, Cancel
 from headgate.gate.carry import carried, changed, dropped, is_short, is_trusted
 from headgate.gate.graph import dependents
 from headgate.gate.model import FINAL_GOOD, Build, BuildSet, Item, State, with_item, with_queue
-from headgate.gate.returned.shape import checked
+from headgate.gate.returns.shape import checked
 from headgate.gate.start import run
 from headgate.gate.work import BuildEnded, BuildFailing, BuildOutcome, BuildPaused
 from headgate.gate.world import World

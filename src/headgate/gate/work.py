@@ -15,9 +15,9 @@ from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.onebuild import CancelBuild, RerunBuild
-from headgate.gate.returned.sealed import Sealed
-from headgate.gate.returned.shape import checked
-from headgate.gate.returned.values import Unfit
+from headgate.gate.returns.secrets import Sealed
+from headgate.gate.returns.shape import checked
+from headgate.gate.returns.values import Unfit
 from headgate.gate.review import ReviewResult, ReviewWork
 from headgate.gate.trees import Trees
 
@@ -301,7 +301,7 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def fit(self) -> BuildOutcome:
         """Return the outcome with its error in one line and its excerpt in visible characters, both cut to size.  Data
-        that is not of the shape in `gate.returned` is dropped, and counts as a failure of this build."""
+        that is not of the shape in `gate.returns` is dropped, and counts as a failure of this build."""
         error = line(self.error, ERROR_SIZE_MAX)
         excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
         try:

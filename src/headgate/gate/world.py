@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headgate.config.dynamic import Asked, Judgement
+from headgate.config.dynamic import Judgement, LayoutRequest
 from headgate.config.model import FrozenGraph, Pipeline
-from headgate.gate.change import Standing
-from headgate.gate.closing import Closing
+from headgate.gate.change import ChangeState
+from headgate.gate.closures import Closing
 from headgate.gate.waiter import Beside, Waiter
 
 
-class Layout(Protocol):
+class LayoutView(Protocol):
     """What the gate asks of a configuration (`config.layout.Layout` is one)."""
 
     @property
@@ -43,14 +43,14 @@ class Layouts(Protocol):
     """Provide the tenant's layout and the layout that a proposed configuration would make."""
 
     @property
-    def landed(self) -> Layout: ...
+    def landed(self) -> LayoutView: ...
     def content(self, project: str) -> Mapping[str, str]:
         """Return branch -> digest of the landed configuration files of a project."""
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
         """Return whether a job of such a change may say `reuse`, as the landed configuration is."""
 
-    def judged(self, asked: Asked) -> Judgement | None:
+    def judged(self, asked: LayoutRequest) -> Judgement | None:
         """Return the judgement on a proposal; None while it is looked at: a later turn asks again."""
 
 
@@ -61,7 +61,7 @@ class World:
     tenant: str
     pipeline: Pipeline
     layouts: Layouts
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, ChangeState]
     """Change key -> what its connection knows of it."""
     now_ms: int
     root_url: str = ""

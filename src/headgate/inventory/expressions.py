@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headgate.inventory.filters import ORDERS, Item, Wanted
+from headgate.inventory.filters import ORDERS, PropertyConditions, PropertyFilter
 from headgate.inventory.names import Invalid
 
 _SIGN = re.compile("[<>]=?|=")
@@ -26,7 +26,7 @@ class Expression(msgspec.Struct, frozen=True):
     uuid_prefix: str = ""
     name: str = ""
     name_prefix: bool = False
-    wanted: Wanted = Wanted()
+    wanted: PropertyConditions = PropertyConditions()
 
 
 def parse(text: str) -> Expression:
@@ -50,7 +50,7 @@ def parse(text: str) -> Expression:
             _field(found, field, value, text)
         else:
             _attribute(wanted, word, text)
-    held = Wanted(**{name: tuple(values) for name, values in wanted.items()})  # type: ignore[arg-type]  # by name
+    held = PropertyConditions(**{name: tuple(values) for name, values in wanted.items()})  # type: ignore[arg-type]  # by name
     return Expression(wanted=held, **found)  # type: ignore[arg-type]  # by name
 
 
@@ -94,10 +94,10 @@ def _attribute(wanted: dict[str, list[object]], word: str, text: str) -> None:
         add("tags", thing)
     elif order in ORDERS:
         try:
-            add("items", Item(key, value, order=order))
+            add("items", PropertyFilter(key, value, order=order))
         except Invalid as error:
             raise Invalid(f"filter {text!r}: {error}") from error
     elif order:
-        add("items", Item(key, value.removesuffix("*"), value.endswith("*")))
+        add("items", PropertyFilter(key, value.removesuffix("*"), value.endswith("*")))
     else:
         add("keys", key)

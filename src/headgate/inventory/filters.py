@@ -21,7 +21,7 @@ ORDERS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
 _ZERO = Decimal()
 
 
-class Item(msgspec.Struct, frozen=True):
+class PropertyFilter(msgspec.Struct, frozen=True):
     """A property with this value; with `prefix`, one that begins so; with an order, a number that is less than it, ….
 
     Raise Invalid for an order without a number, or with `prefix`.
@@ -53,14 +53,14 @@ class Item(msgspec.Struct, frozen=True):
         return value.startswith(self.value) if self.prefix else value == self.value
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PropertyConditions(msgspec.Struct, frozen=True):
     """Properties and tags.  All of `require`, one of each `any` that is not empty, none of `forbid`."""
 
-    require_items: tuple[Item, ...] = ()
+    require_items: tuple[PropertyFilter, ...] = ()
     require_keys: tuple[str, ...] = ()
-    any_items: tuple[Item, ...] = ()
+    any_items: tuple[PropertyFilter, ...] = ()
     any_keys: tuple[str, ...] = ()
-    forbid_items: tuple[Item, ...] = ()
+    forbid_items: tuple[PropertyFilter, ...] = ()
     forbid_keys: tuple[str, ...] = ()
     require_tags: tuple[str, ...] = ()
     any_tags: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Filter(msgspec.Struct, frozen=True):
     uuid_prefix: str | None = None
     name: str | None = None
     name_prefix: bool = False
-    wanted: Wanted = Wanted()
+    wanted: PropertyConditions = PropertyConditions()
 
     @property
     def terms(self) -> int:
@@ -156,7 +156,7 @@ def ordered(objects: Sequence[Object], sorts: Sequence[Sort]) -> list[Object]:
     return found
 
 
-class Posting(msgspec.Struct, frozen=True):
+class PostingFilter(msgspec.Struct, frozen=True):
     """A list of uuids the store keeps: every object that matches is in it.  `kind` is item, key or tag."""
 
     kind: str
@@ -165,22 +165,22 @@ class Posting(msgspec.Struct, frozen=True):
     prefix: bool = False
 
 
-def postings(wanted: Wanted) -> list[tuple[Posting, ...]]:
+def postings(wanted: PropertyConditions) -> list[tuple[PostingFilter, ...]]:
     """Each entry is a union of lists that every match is in; the fewest are the best to begin with.
 
     What no list can answer (what is forbidden) is not there.
     """
-    found: list[tuple[Posting, ...]] = [(_item(item),) for item in wanted.require_items]
-    found += [(Posting("key", key),) for key in wanted.require_keys]
-    found += [(Posting("tag", tag),) for tag in wanted.require_tags]
+    found: list[tuple[PostingFilter, ...]] = [(_item(item),) for item in wanted.require_items]
+    found += [(PostingFilter("key", key),) for key in wanted.require_keys]
+    found += [(PostingFilter("tag", tag),) for tag in wanted.require_tags]
     if wanted.any_items:
         found.append(tuple(_item(item) for item in wanted.any_items))
     if wanted.any_keys:
-        found.append(tuple(Posting("key", key) for key in wanted.any_keys))
+        found.append(tuple(PostingFilter("key", key) for key in wanted.any_keys))
     if wanted.any_tags:
-        found.append(tuple(Posting("tag", tag) for tag in wanted.any_tags))
+        found.append(tuple(PostingFilter("tag", tag) for tag in wanted.any_tags))
     return list(dict.fromkeys(found))
 
 
-def _item(item: Item) -> Posting:
-    return Posting("key", item.key) if item.order else Posting("item", item.key, item.value, item.prefix)
+def _item(item: PropertyFilter) -> PostingFilter:
+    return PostingFilter("key", item.key) if item.order else PostingFilter("item", item.key, item.value, item.prefix)

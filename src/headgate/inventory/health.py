@@ -20,7 +20,7 @@ SSH, NONE = "ssh", "none"
 INTERVAL_MIN_S, INTERVAL_MAX_S = 5, 86_400
 
 
-class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was last heard of an object that failed some time."""
 
     seen_ms: int = 0
@@ -51,13 +51,13 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return what failed last."""
         return self.why if self.broken or not self.missed else self.missed_why
 
-    def and_then(self, why: str, now_ms: int) -> Health:
+    def and_then(self, why: str, now_ms: int) -> ObjectHealth:
         """Return it after another try to use it; an empty text: the object is well."""
         if not why:
-            return Health(seen_ms=now_ms)
+            return ObjectHealth(seen_ms=now_ms)
         return self._now(replace(self, failures=self.failures + 1, why=why, failed_ms=now_ms), now_ms)
 
-    def probed(self, why: str, now_ms: int) -> Health:
+    def probed(self, why: str, now_ms: int) -> ObjectHealth:
         """Return it after another probe; an empty text: it answered, which mends nothing but what probes missed."""
         if why:
             missed = min(self.missed + 1, MISSED_MAX)
@@ -69,7 +69,7 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
         seen_ms = self.seen_ms if self.failures else now_ms
         return self._now(replace(self, missed=0, missed_why="", seen_ms=seen_ms), now_ms)
 
-    def _now(self, later: Health, now_ms: int) -> Health:
+    def _now(self, later: ObjectHealth, now_ms: int) -> ObjectHealth:
         """Return the later one with the time since when nobody is given the object."""
         return replace(later, since_ms=(self.since_ms if self.aside else now_ms) if later.aside else 0)
 

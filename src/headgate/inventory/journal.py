@@ -17,16 +17,16 @@ HISTORY_MAX = 20
 HISTORY_SIZE_MAX_BYTES = 120_000
 
 
-class Kind(Enum):
+class JournalKind(Enum):
     CREATED = pb.Change.CREATED
     UPDATED = pb.Change.UPDATED
     DELETED = pb.Change.DELETED
 
 
-class Change(msgspec.Struct, frozen=True):
+class ObjectChange(msgspec.Struct, frozen=True):
     """Of one object; created: no old, deleted: no new."""
 
-    kind: Kind
+    kind: JournalKind
     old: Object | None
     new: Object | None
 
@@ -41,7 +41,7 @@ class Change(msgspec.Struct, frozen=True):
 class Recorded(msgspec.Struct, frozen=True):
     """One commit.  Without changes of objects it changed what objects stand on: partitions, types, definitions."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ObjectChange, ...]
     user: str
     project: str
     at_ms: int
@@ -56,7 +56,7 @@ class Recorded(msgspec.Struct, frozen=True):
         return cls(tuple(change_of(one) for one in found.changes), found.user, found.project, found.at_ms)
 
 
-_KINDS = frozenset(kind.value for kind in Kind)
+_KINDS = frozenset(kind.value for kind in JournalKind)
 
 
 def of_facts(value: bytes) -> bool:
@@ -70,27 +70,27 @@ def of_facts(value: bytes) -> bool:
     return not found.changes
 
 
-class Event(msgspec.Struct, frozen=True):
+class InventoryEvent(msgspec.Struct, frozen=True):
     """A change of one object, for its history."""
 
-    kind: Kind
+    kind: JournalKind
     object: Object
     user: str
     project: str
     at_ms: int
 
 
-class History(msgspec.Struct, frozen=True):
+class ObjectHistory(msgspec.Struct, frozen=True):
     """What was done to one object, oldest first."""
 
-    events: tuple[Event, ...] = ()
+    events: tuple[InventoryEvent, ...] = ()
 
-    def and_then(self, event: Event) -> History:
+    def and_then(self, event: InventoryEvent) -> ObjectHistory:
         """The oldest go when there are too many, or too large ones."""
         events = (*self.events, event)[-HISTORY_MAX:]
-        while len(events) > 1 and len(History(events).to_wire()) > HISTORY_SIZE_MAX_BYTES:
+        while len(events) > 1 and len(ObjectHistory(events).to_wire()) > HISTORY_SIZE_MAX_BYTES:
             events = events[1:]
-        return History(events)
+        return ObjectHistory(events)
 
     def to_wire(self) -> bytes:
         found = [
@@ -102,7 +102,7 @@ class History(msgspec.Struct, frozen=True):
     @classmethod
     def from_wire(cls, value: bytes) -> Self:
         found = pb.Past.FromString(value).changes
-        return cls(tuple(Event(Kind(o.kind), of(o.new), o.user, o.project, o.at_ms) for o in found))
+        return cls(tuple(InventoryEvent(JournalKind(o.kind), of(o.new), o.user, o.project, o.at_ms) for o in found))
 
 
 def undone(later: Iterable[Recorded]) -> dict[str, Object | None]:
@@ -132,7 +132,7 @@ def of(found: pb.Object) -> Object:
     return Object(*where, dict(sorted(found.properties.items())), tuple(found.tags))
 
 
-def change_message(change: Change) -> pb.Change:
+def change_message(change: ObjectChange) -> pb.Change:
     return pb.Change(
         kind=change.kind.value,
         old=message(change.old) if change.old else None,
@@ -140,6 +140,6 @@ def change_message(change: Change) -> pb.Change:
     )
 
 
-def change_of(found: pb.Change) -> Change:
+def change_of(found: pb.Change) -> ObjectChange:
     old = of(found.old) if found.HasField("old") else None
-    return Change(Kind(found.kind), old, of(found.new) if found.HasField("new") else None)
+    return ObjectChange(JournalKind(found.kind), old, of(found.new) if found.HasField("new") else None)

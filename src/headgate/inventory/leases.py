@@ -26,7 +26,7 @@ WINDOW_MAX_HOURS = 31 * 24
 _HOUR_MS = 3_600_000
 
 
-class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
+class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody wants an object, has it, or had it."""
 
     id: str
@@ -101,7 +101,7 @@ def level(precedence: int, asked_ms: int, now_ms: int) -> int:
     return precedence - 100 * (waited_ms // AGING_MS)
 
 
-def check(lease: Lease) -> Lease:
+def check(lease: ObjectLease) -> ObjectLease:
     """Return the lease, if it can be asked for.  Raise Invalid."""
     value(lease.search, "search", size_max_bytes=SEARCH_SIZE_MAX_BYTES)
     value(lease.note, "note")
@@ -146,12 +146,12 @@ def check_quota(quota: Quota) -> Quota:
 # ---- what is left of an object
 
 
-def used(leases: Iterable[Lease], key: str) -> Decimal:
+def used(leases: Iterable[ObjectLease], key: str) -> Decimal:
     """Return how much of a property these have together."""
     return sum((number(lease.amounts.get(key, "0")) or Decimal() for lease in leases), Decimal())
 
 
-def lacking(wanted: Lease, object: Object, others: Sequence[Lease]) -> str:
+def lacking(wanted: ObjectLease, object: Object, others: Sequence[ObjectLease]) -> str:
     """Return what keeps the object, which others have a part of, from being given; empty: nothing.
 
     The object is as who asks may see it.
@@ -176,7 +176,9 @@ def could(amounts: Mapping[str, str], object: Object) -> bool:
 # ---- quotas
 
 
-def within(quota: Quota, asked: Lease, others: Iterable[Lease], past: Iterable[Lease], now_ms: int) -> str:
+def within(
+    quota: Quota, asked: ObjectLease, others: Iterable[ObjectLease], past: Iterable[ObjectLease], now_ms: int
+) -> str:
     """Return why the quota keeps the lease from being given for its duration; empty: it does not.
 
     `others` are those that take something, `past` those that ended.
@@ -203,12 +205,12 @@ def within(quota: Quota, asked: Lease, others: Iterable[Lease], past: Iterable[L
     return ""
 
 
-def never(quota: Quota, asked: Lease) -> str:
+def never(quota: Quota, asked: ObjectLease) -> str:
     """Return why the quota keeps the lease from ever being given; empty: it does not."""
     return within(quota, asked, (), (), 0)
 
 
-def weight(quota: Quota, lease: Lease) -> Decimal:
+def weight(quota: Quota, lease: ObjectLease) -> Decimal:
     """Return how much a lease counts for a quota.  Whoever has a whole object has what the amounts do not tell."""
     if not quota.property:
         return Decimal(1)
@@ -216,7 +218,7 @@ def weight(quota: Quota, lease: Lease) -> Decimal:
     return number(lease.amounts.get(quota.property, whole) or "0") or Decimal()
 
 
-def concerns(quota: Quota, lease: Lease) -> bool:
+def concerns(quota: Quota, lease: ObjectLease) -> bool:
     """Return whether the lease counts for the quota, or is bounded by it, as far as partition and owner say."""
     return (
         quota.partition == lease.partition
@@ -226,7 +228,7 @@ def concerns(quota: Quota, lease: Lease) -> bool:
     )
 
 
-def _together(quota: Quota, one: Lease, asked: Lease) -> bool:
+def _together(quota: Quota, one: ObjectLease, asked: ObjectLease) -> bool:
     """Return whether two leases share the quota."""
     return (
         concerns(quota, one)
@@ -235,7 +237,7 @@ def _together(quota: Quota, one: Lease, asked: Lease) -> bool:
     )
 
 
-def _spent(quota: Quota, lease: Lease, since_ms: int, now_ms: int) -> Decimal:
+def _spent(quota: Quota, lease: ObjectLease, since_ms: int, now_ms: int) -> Decimal:
     """Return the hours of a lease from a moment on, also those that are promised."""
     end_ms = lease.ended_ms or max(lease.until_ms, now_ms)
     return weight(quota, lease) * max(0, end_ms - max(lease.begun_ms, since_ms)) / _HOUR_MS
@@ -248,14 +250,14 @@ def _unit(quota: Quota) -> str:
 # ---- what is over
 
 
-def ended(lease: Lease, quotas: Iterable[Quota], now_ms: int) -> Lease:
+def ended(lease: ObjectLease, quotas: Iterable[Quota], now_ms: int) -> ObjectLease:
     """Return what is kept of a lease that is over; of its machine, how much it had of what quotas count by time."""
     kept = {quota.property for quota in quotas if quota.hours and concerns(quota, lease)}
     reach = {key: value for key, value in lease.reach.items() if key in kept and number(value) is not None}
     return replace(lease, state=ENDED, ended_ms=now_ms, reach=reach, provider={})
 
 
-def joined(earlier: Lease, later: Lease) -> Lease:
+def joined(earlier: ObjectLease, later: ObjectLease) -> ObjectLease:
     """Return one lease for two of the same user, the first of which ended before the other began.
 
     It counts for quotas at least as much as both, at any time.
@@ -264,18 +266,18 @@ def joined(earlier: Lease, later: Lease) -> Lease:
     return replace(later, begun_ms=earlier.begun_ms, amounts=amounts, reach=reach)
 
 
-def joinable(past: Iterable[Lease]) -> list[tuple[Lease, Lease]]:
+def joinable(past: Iterable[ObjectLease]) -> list[tuple[ObjectLease, ObjectLease]]:
     """Return pairs that can be joined, no lease in two of them; first those that add the least to what was spent."""
     over: dict[tuple[object, ...], list[tuple[int, str]]] = {}
     known = {lease.id: lease for lease in past}
-    pairs: list[tuple[int, Lease, Lease]] = []
+    pairs: list[tuple[int, ObjectLease, ObjectLease]] = []
     for lease in sorted(known.values(), key=lambda one: (one.begun_ms, one.id)):
         own = over.setdefault((lease.partition, lease.project, lease.user, lease.counts, lease.whole), [])
         if at := bisect_right(own, lease.begun_ms, key=lambda one: one[0]):
             ended_ms, id = own.pop(at - 1)
             pairs.append((lease.begun_ms - ended_ms, known[id], lease))
         insort(own, (lease.ended_ms, lease.id))
-    found, used = list[tuple[Lease, Lease]](), set[str]()
+    found, used = list[tuple[ObjectLease, ObjectLease]](), set[str]()
     for _, earlier, later in sorted(pairs, key=lambda one: (one[0], one[1].id)):
         if used.isdisjoint((earlier.id, later.id)):
             used |= {earlier.id, later.id}

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.map.records import Empty, Raw
 from headgate.map.tree import Located, Undecodable
-from headgate.map.trees import Tree, find, trees
+from headgate.map.trees import StoreTree, find, trees
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, unpack
 from headgate.store.types import NAME_DIGITS, Entry
@@ -24,20 +24,20 @@ _KEYED_PIECE = re.compile(rf"[^/]+/{_PIECE.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TreeFinding:
     path: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ValuePiece:
     """Part of a value in pieces; it is read where its pointer is."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DecodedEntry:
     """An entry, its declaration, and what it says: a record, text, None for nothing, or Piece.
 
     `trouble` is empty when the entry is what the map says.
@@ -50,9 +50,9 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    unknown: tuple[Finding, ...]
-    undecodable: tuple[Finding, ...]
+class TreeFindings:
+    unknown: tuple[TreeFinding, ...]
+    undecodable: tuple[TreeFinding, ...]
     alive: frozenset[str]
     """Templates of the contract's places with an entry in or below them."""
     seeds: frozenset[str]
@@ -66,9 +66,9 @@ class Findings:
     def unused(self) -> tuple[str, ...]:
         return tuple(sorted(self.seeds - self.alive))
 
-    def also(self, other: Findings) -> Findings:
+    def also(self, other: TreeFindings) -> TreeFindings:
         """Both looks at a store together: locks and requests are seldom all there at once."""
-        return Findings(
+        return TreeFindings(
             tuple(dict.fromkeys(self.unknown + other.unknown)),
             tuple(dict.fromkeys(self.undecodable + other.undecodable)),
             self.alive | other.alive,
@@ -85,23 +85,23 @@ class Findings:
         return "\n".join(lines)
 
 
-def check(entries: Iterable[Entry], among: Sequence[Tree] = trees()) -> Findings:
+def check(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> TreeFindings:
     """`entries` are all in these trees (others are reported as unknown)."""
     seeds = frozenset(row.template for tree in among for row in tree.rows()[1:] if row.seed)
-    unknown: list[Finding] = []
-    undecodable: list[Finding] = []
+    unknown: list[TreeFinding] = []
+    undecodable: list[TreeFinding] = []
     used: set[str] = set()
     for found in survey(entries, among):
         if found.located is None:
-            unknown.append(Finding(found.entry.path, found.trouble))
+            unknown.append(TreeFinding(found.entry.path, found.trouble))
             continue
         if found.trouble:
-            undecodable.append(Finding(found.entry.path, found.trouble))
+            undecodable.append(TreeFinding(found.entry.path, found.trouble))
         used.update(_above(found.located.template))
-    return Findings(tuple(unknown), tuple(undecodable), seeds & used, seeds)
+    return TreeFindings(tuple(unknown), tuple(undecodable), seeds & used, seeds)
 
 
-def survey(entries: Iterable[Entry], among: Sequence[Tree] = trees()) -> Iterator[Found]:
+def survey(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> Iterator[DecodedEntry]:
     """Every entry with its meaning, by path; nothing is raised for a bad one."""
     ordered = sorted(entries, key=lambda entry: entry.path)
     paths = [entry.path for entry in ordered]
@@ -109,13 +109,13 @@ def survey(entries: Iterable[Entry], among: Sequence[Tree] = trees()) -> Iterato
         located = find(among, entry.path)
         why = "no such place" if located is None else _misplaced(located)
         if located is None or why:
-            yield Found(entry, None, None, why)
+            yield DecodedEntry(entry, None, None, why)
             continue
         below = ordered[bisect_left(paths, entry.path + "/") : bisect_left(paths, entry.path + "0")]
         try:
-            yield Found(entry, located, _read(located, entry, below))
+            yield DecodedEntry(entry, located, _read(located, entry, below))
         except Undecodable as error:
-            yield Found(entry, located, None, error.why)
+            yield DecodedEntry(entry, located, None, error.why)
 
 
 def _above(template: str) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # a recor
         return None
     sharded = place.node in ("sharded", "keyed sharded")
     if sharded and _PIECE.fullmatch("/".join(located.rest.split("/")[-2:])):
-        return Piece(len(entry.value))
+        return ValuePiece(len(entry.value))
     try:
         if place.node == "lock":
             return entry.value.decode()

@@ -10,7 +10,7 @@ from headgate.map.tree import Dir, place
 from headgate.recipes.stream import Stream, StreamEntry
 
 
-class Order(msgspec.Struct, frozen=True):
+class ButtonOrder(msgspec.Struct, frozen=True):
     """What somebody wants who used a button that Headgate has put on a change: that it is taken out of a pipeline."""
 
     who: str
@@ -34,7 +34,7 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A branch or tag."""
     commit: str = ""
     """What the driver finds the change by, where the delivery names only that."""
-    order: Order | None = None
+    order: ButtonOrder | None = None
     """With the project and the number of a change; it is not looked at for that."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
+class AccountLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of one account."""
 
     all_ms: int = 0
@@ -17,4 +17,4 @@ class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
 class AccountLimits(msgspec.Struct, frozen=True):
     """Account and kind of call -> until when it is limited; those that are over are left out."""
 
-    accounts: dict[str, Limit]
+    accounts: dict[str, AccountLimit]

@@ -8,7 +8,7 @@ from headgate.map.records import Empty
 from headgate.map.tree import Dir, place
 
 
-class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
+class LaneProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far one pipeline has taken up one lane: all up to there was started, or cannot be."""
 
     tenant: str
@@ -31,7 +31,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
     since_ms: int = 0
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedMoment(msgspec.Struct, frozen=True):
     """Up to which moment changes of the inventory are posted."""
 
     revision: int
@@ -40,7 +40,7 @@ class Published(msgspec.Struct, frozen=True):
 class ObjectNoticesPlace(Dir):
     """Changes of the inventory, on their way to the queues of messages they are published in."""
 
-    published = place(Published, "How far they are posted.", by="scheduler", seed=False)
+    published = place(PublishedMoment, "How far they are posted.", by="scheduler", seed=False)
     election = place(Empty, "Who posts them.", by="scheduler", node="lock", seed=False)
 
 
@@ -48,7 +48,7 @@ class OccasionPlaces(Dir):
     """What the messages, or the objects, of one connection start."""
 
     taken = place(
-        Taken,
+        LaneProgress,
         "How far each pipeline is; written with the events that tell of what it took.",
         by="scheduler",
         node="keyed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.gate.autohold import HoldRequest
-from headgate.gate.closing import Closing
+from headgate.gate.closures import Closing
 from headgate.map.tree import Dir, place
 
 

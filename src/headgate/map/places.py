@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.map.inventory.images import Images, ImageUploads
 from headgate.map.inventory.nodes import Nodes
-from headgate.map.kept.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.limits import AccountLimits
 from headgate.map.locks import Locks
 from headgate.map.occasions import OccasionPlaces
@@ -34,20 +33,21 @@ from headgate.map.records import (
     BranchCache,
     CacheEntry,
     ComponentRecord,
+    DesiredState,
     Empty,
     FleetSecret,
     Formats,
     LayoutRecord,
     Login,
     ManagementResult,
-    Proposed,
+    ProposedFiles,
+    RepositoryProblems,
     SemaphoreRecord,
     SystemConf,
-    Troubles,
-    Wish,
     ZoneLabels,
 )
 from headgate.map.refs import BranchRules, ProjectRefs
+from headgate.map.state.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.texts import ConfigPlace
 from headgate.map.tree import Address, Dir, below, each, place
 
@@ -82,14 +82,17 @@ class ConnectionCache(Dir):
     protection = each(BranchRules, key="project", doc="What the forge says of branches.", seed=False)
     refs = each(ProjectRefs, key="project", doc="Tags and other refs that are no branches.", seed=False)
     data = place(
-        Standing,
+        ChangeState,
         "The change itself: patchset, message, files, whether it is open, approved, landed.",
         by="scheduler",
         node="keyed",
     )
     occasions = below(OccasionPlaces, seed=False)
     troubles = place(
-        Troubles, "Repositories that cannot be read, or that have refs nobody can act on.", by="scheduler", seed=False
+        RepositoryProblems,
+        "Repositories that cannot be read, or that have refs nobody can act on.",
+        by="scheduler",
+        seed=False,
     )
     limits = place(
         AccountLimits,
@@ -174,7 +177,7 @@ class ZoneRequests(BuildRequests):
     labels = place(ZoneLabels, "What the zone's machines can be asked for.", by="executor, web")
 
 
-class Executor(Dir):
+class ExecutorRequests(Dir):
     """Requests for executors, by zone."""
 
     unzoned = below(BuildRequests)
@@ -285,7 +288,7 @@ class BuildSetPlace(Dir):
         name="repo_state",
     )
     proposed = place(
-        Proposed,
+        ProposedFiles,
         "Configuration the chain proposes, as text; what it is frozen from after a restart.",
         by="scheduler",
         node="sharded",
@@ -307,7 +310,7 @@ class QueuePlace(Dir):
     record = place(QUEUE.type, "Items in order, the window, what landed beneath them.", by="scheduler", own=True)
 
 
-class Pipeline(Dir):
+class PipelineDir(Dir):
     """One pipeline."""
 
     record = place(
@@ -321,10 +324,10 @@ class Pipeline(Dir):
     item = each(ItemPlace, key="item uuid")
 
 
-class Tenant(Dir):
+class TenantDir(Dir):
     """One tenant."""
 
-    pipeline = each(Pipeline, key="pipeline", under="locks/pipeline/<tenant>/<pipeline>")
+    pipeline = each(PipelineDir, key="pipeline", under="locks/pipeline/<tenant>/<pipeline>")
 
 
 class Map(Dir):
@@ -338,7 +341,7 @@ class Map(Dir):
     components = below(Components)
     config = below(ConfigPlace)
     events = below(Events)
-    executor = below(Executor)
+    executor = below(ExecutorRequests)
     history = below(History, seed=False, taken_under="history/election")
     hold_requests = each(HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
     images = below(Images, seed=False)
@@ -372,13 +375,13 @@ class Map(Dir):
     semaphores = each(TenantSemaphores, key="tenant")
     system = below(System)
     wishes = place(
-        Wish,
+        DesiredState,
         "What a component is to be, by its kind and name, where that is not running; goes with it.",
         by="web, cli, scheduler, merger, executor, launcher, fingergw",
         node="keyed",
         seed=False,
     )
-    tenant = each(Tenant, key="tenant")
+    tenant = each(TenantDir, key="tenant")
 
 
 def semaphore_of(map: Map, tenant: str, name: str, *, shared: bool) -> Address[SemaphoreRecord]:

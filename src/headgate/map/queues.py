@@ -9,6 +9,7 @@ from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
 from headgate.map.hints import HintsQueue
 from headgate.map.occasions import ObjectNoticesPlace
 from headgate.map.orders import ReadAnew
+from headgate.map.outbox import Notices, Postings
 from headgate.map.records import (
     Empty,
     Finished,
@@ -18,9 +19,8 @@ from headgate.map.records import (
     OutboxWish,
     Quarantined,
     Raw,
-    Trouble,
+    RepositoryProblem,
 )
-from headgate.map.telling import Notices, Postings
 from headgate.map.tree import Dir, below, place, union
 from headgate.recipes.requests import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
@@ -180,7 +180,7 @@ class ReportsQueue(Dir):
     data = place(Postings, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
     election = place(Empty, "Who tells it.", by="scheduler", node="lock", seed=False)
     trouble = place(
-        Trouble, "Why reports wait, and since when; nothing while they are taken.", by="scheduler", seed=False
+        RepositoryProblem, "Why reports wait, and since when; nothing while they are taken.", by="scheduler", seed=False
     )
     wish = place(
         OutboxWish, "What people want of what waits; whoever tells it heeds that.", by="web, scheduler", seed=False

@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.config.operator.model import Protection
 from headgate.gate.change import Change
-from headgate.gate.returned.shape import Artifact
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.gate.waiter import Waiter
 from headgate.gate.work import Managed
 
@@ -21,14 +21,14 @@ class Raw(msgspec.Struct, frozen=True):
     """Text or bytes that are no record."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class RepositoryProblem(msgspec.Struct, frozen=True):
     """What is wrong with one repository, for people, and since when (milliseconds since the epoch, UTC)."""
 
     since_ms: int
     text: str
 
 
-class Facts(msgspec.Struct, frozen=True):
+class ComponentFacts(msgspec.Struct, frozen=True):
     """What a component tells of itself; of what its kind does not have, nothing."""
 
     zone: str = ""
@@ -45,13 +45,13 @@ class Facts(msgspec.Struct, frozen=True):
     """Where it listens."""
     lacks: tuple[str, ...] = ()
     """What of its confinement this machine cannot give."""
-    troubles: dict[str, Trouble] = {}
+    troubles: dict[str, RepositoryProblem] = {}
     """project -> why work on it waits."""
     containers: bool = False
     """Whether jobs can run in images there."""
 
 
-FACTS = Facts()
+FACTS = ComponentFacts()
 
 
 class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,7 +63,7 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     formats: int = 1
     """The newest format of records it knows."""
-    data: Facts = FACTS
+    data: ComponentFacts = FACTS
 
 
 class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,7 +93,7 @@ class Login(msgspec.Struct, frozen=True):
     until_ms: int
 
 
-class Wish(msgspec.Struct, frozen=True):
+class DesiredState(msgspec.Struct, frozen=True):
     """What people want of a component."""
 
     state: str
@@ -139,10 +139,10 @@ class BranchCache(msgspec.Struct, frozen=True):
     projects: dict[str, dict[str, str]]
 
 
-class Troubles(msgspec.Struct, frozen=True):
+class RepositoryProblems(msgspec.Struct, frozen=True):
     """project -> what is wrong with its repository now; of one that is well nothing."""
 
-    projects: dict[str, Trouble]
+    projects: dict[str, RepositoryProblem]
 
 
 class ConfigBranch(msgspec.Struct, frozen=True):
@@ -185,7 +185,7 @@ class ZoneLabels(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
 
 
-class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeldConfiguration(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a branch has, and is not in force because of what is wrong with it."""
 
     commit: str
@@ -204,13 +204,13 @@ class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the latest reading of configuration it includes: the version of the ltime entry then."""
     branches: dict[str, dict[str, str]]
     """project -> branch -> digest of its configuration files."""
-    held: dict[str, dict[str, Held]] = {}
+    held: dict[str, dict[str, HeldConfiguration]] = {}
     """project -> branch -> what was pushed there since; what `branches` says is in force until that is mended."""
     protections: dict[str, Protection] = {}
     """project -> what its forge said of its branches, where that decides which of `branches` take part."""
 
 
-class Holder(msgspec.Struct, frozen=True):
+class SemaphoreHolder(msgspec.Struct, frozen=True):
     pipeline: str
     buildset: str
     job: str
@@ -221,11 +221,11 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class SemaphoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    holders: tuple[Holder, ...]
+    holders: tuple[SemaphoreHolder, ...]
     waiters: tuple[Waiter, ...] = ()
 
 
-class Proposed(msgspec.Struct, frozen=True):
+class ProposedFiles(msgspec.Struct, frozen=True):
     """project -> branch -> path -> text of the configuration a chain of changes proposes."""
 
     files: dict[str, dict[str, dict[str, str]]]
@@ -274,7 +274,7 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     log_url: str = ""
     error: str = ""
     nodeset: str = ""
-    artifacts: tuple[Artifact, ...] = ()
+    artifacts: tuple[ReturnedArtifact, ...] = ()
     provides: tuple[str, ...] = ()
     final: bool = True
     """False: it was tried again, or its buildset gave way to another one."""

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from headgate.map.check import Found, Piece, survey
+from headgate.map.check import DecodedEntry, ValuePiece, survey
 from headgate.map.records import Raw
 from headgate.map.tree import unescape
-from headgate.map.trees import Tree, trees
+from headgate.map.trees import StoreTree, trees
 from headgate.store.types import Entry
 
 VALUE_MAX_CHARS = 160
 
 
-def show(entries: Iterable[Entry], among: Sequence[Tree] = trees(), prefix: str = "") -> Iterator[str]:
+def show(entries: Iterable[Entry], among: Sequence[StoreTree] = trees(), prefix: str = "") -> Iterator[str]:
     """Lines, indented by depth; only what is at or below `prefix` (with or without the first root; empty: all)."""
     wanted = _absolute(prefix, [tree.root for tree in among])
     above: list[str] = []
     for found in survey(entries, among):
         path = found.entry.path
-        if (path != wanted and not path.startswith(wanted.rstrip("/") + "/")) or isinstance(found.value, Piece):
+        if (path != wanted and not path.startswith(wanted.rstrip("/") + "/")) or isinstance(found.value, ValuePiece):
             continue
         names = path.strip("/").split("/")
         known = _shared(above, names)
@@ -48,7 +48,7 @@ def _shared(one: list[str], other: list[str]) -> int:
     return min(len(one), len(other))
 
 
-def _meaning(found: Found) -> str:
+def _meaning(found: DecodedEntry) -> str:
     mark = "  (ephemeral)" if found.entry.lease is not None else ""
     if found.located is None or found.located.place is None:
         return f"{mark}  !! not on the map: {found.trouble}"

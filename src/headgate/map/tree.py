@@ -212,7 +212,7 @@ class each(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PageRow:
     """One line of the reference page."""
 
     template: str
@@ -236,21 +236,21 @@ def declared(dir: type[Dir]) -> Declared:
     return found
 
 
-def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNGUARDED) -> Iterator[Row]:
+def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNGUARDED) -> Iterator[PageRow]:
     """Every declared place below `path`."""
     for child in declared(dir):
         ours, needed = seed and child.seed, child.locks.or_else(locks)
         here = f"{path}/{child.name}" if child.name else path
         if isinstance(child, place):
-            yield Row(here, child, child.doc, ours, needed)
+            yield PageRow(here, child, child.doc, ours, needed)
             continue
         if isinstance(child, each):
             if child.doc:
-                yield Row(here, None, child.doc, ours, needed)
+                yield PageRow(here, None, child.doc, ours, needed)
             here = f"{here}/<{child.key}>"
         own = any(isinstance(p, place) and p.own for p in declared(child.dir))
         if not own:
-            yield Row(here, None, inspect.getdoc(child.dir) or "", ours, needed)
+            yield PageRow(here, None, inspect.getdoc(child.dir) or "", ours, needed)
         yield from render(child.dir, here, seed=ours, locks=needed)
 
 

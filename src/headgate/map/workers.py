@@ -44,7 +44,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
     """Go on behind this, in any form of `last`; removed by the owner once it has."""
 
 
-class QueueShape(msgspec.Struct, frozen=True, omit_defaults=True):
+class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a queue is made."""
 
     priorities: int = 1
@@ -54,7 +54,7 @@ class QueueShape(msgspec.Struct, frozen=True, omit_defaults=True):
 class QueueShapePlace(Dir):
     """One queue."""
 
-    record = place(QueueShape, "How it is made; nothing where it has no priorities.", by="worker", own=True)
+    record = place(QueueSettings, "How it is made; nothing where it has no priorities.", by="worker", own=True)
 
 
 class QueueProgress(Dir):
@@ -119,7 +119,7 @@ class Application(Dir):
                 return unescape(queue)
         return None
 
-    def shape(self, queue: str) -> Address[QueueShape]:
+    def shape(self, queue: str) -> Address[QueueSettings]:
         """Return the place of how the queue is made."""
         return self.shapes(queue).record
 

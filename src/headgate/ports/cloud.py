@@ -24,7 +24,7 @@ Amounts = Mapping[str, float]
 """Kind of resource (`instances`, `cores`, `ram` in MiB, `pods`, …) -> how much of it."""
 
 
-class Failed(Exception):
+class LaunchFailed(Exception):
     """This node cannot be made, and that counts as an attempt; or this thing does not go.  The text says why, with what
     the cloud itself says."""
 
@@ -33,7 +33,7 @@ class OverQuota(Exception):
     """The cloud has no room for it now; the text says of what.  It does not count as an attempt."""
 
 
-class Away(Exception):
+class CloudUnavailable(Exception):
     """The cloud did not answer, or asks for patience: what was asked may or may not have been done."""
 
     def __init__(self, text: str, after_s: float = 0.0) -> None:
@@ -43,7 +43,7 @@ class Away(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MachineSpec:
     """One node, as it is to be made."""
 
     node: str
@@ -59,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class MachinePending:
     """It is not there yet."""
 
     state: State
@@ -99,21 +99,21 @@ class Resource:
 class Cloud(Protocol):
     """One account or cluster, as one connection names it.  Every method raises Away."""
 
-    async def uses(self, wanted: Wanted) -> Amounts:
+    async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return what one such node takes of the account.  Raise Failed for an unknown flavor, image, …"""
         ...
 
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
-        """Take the next step, without waiting for what takes long.  Raise Failed, OverQuota.
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+        """Take the next step, without waiting for what takes long.  Raise LaunchFailed, OverQuota.
 
         With an empty state what an earlier call began without an answer is looked for by its tag and taken.
         """
         ...
 
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Ask that everything made for the node goes, also what only its tag tells of; True once nothing is left.
 
-        Raise Failed for what the cloud will not let go: Away would keep others waiting for it.
+        Raise LaunchFailed for what the cloud will not let go: CloudUnavailable would keep others waiting for it.
         """
         ...
 
@@ -125,7 +125,7 @@ class Cloud(Protocol):
         ...
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Ask that a resource goes that nobody needs; none is no error.  Raise Failed where the cloud refuses."""
+        """Ask that a resource goes that nobody needs; none is no error.  Raise LaunchFailed where the cloud refuses."""
         ...
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
@@ -136,7 +136,7 @@ class Cloud(Protocol):
 
 
 @runtime_checkable
-class Listing(Protocol):
+class MachineListing(Protocol):
     """A driver of machines that are listed: the operator may say which ones are used, and who lists them."""
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:

@@ -14,13 +14,13 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from headgate.config.tenants import Protection, TenantProject
-from headgate.gate.change import Change, Standing, TriggerEvent
+from headgate.gate.change import Change, ChangeState, TriggerEvent
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.hints import Hint, Order
-from headgate.map.telling import Posting
+from headgate.map.hints import ButtonOrder, Hint
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 
-__all__ = ["Hint", "Order", "Protection", "ReportPutOff", "ReportRefused", "ReporterAway"]
+__all__ = ["ButtonOrder", "Hint", "Protection", "ReportPutOff", "ReportRefused", "ReporterAway"]
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Sighting(msgspec.Struct, frozen=True):
 
     The two belong together: they are stored in one commit."""
 
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[ChangeState, ...] = ()
     """Changed or new; one with open=False is a change that is gone."""
     events: tuple[TriggerEvent, ...] = ()
     heads: dict[str, dict[str, str]] = {}
@@ -44,7 +44,7 @@ class Sighting(msgspec.Struct, frozen=True):
     The same may be told again; where it cannot be asked, nothing is told, and what was told holds."""
     troubles: dict[str, str] = {}
     """project -> what is wrong with its repository now, for people; empty: nothing any more."""
-    orders: tuple[tuple[str, Order], ...] = ()
+    orders: tuple[tuple[str, ButtonOrder], ...] = ()
     """Key of a change, and what somebody wants of it who may write to its project."""
     answered: tuple[str, ...] = ()
     """Ids of the hints that this look has answered: they go with it."""
@@ -54,19 +54,19 @@ class Sighting(msgspec.Struct, frozen=True):
 class ByProject(Protocol):
     """What is known of changes, and of each project without a look at the others'."""
 
-    def of_project(self, project: str) -> Mapping[str, Standing]:
+    def of_project(self, project: str) -> Mapping[str, ChangeState]:
         """Return key -> standing, of the changes of a project."""
         ...
 
 
-def of_project(known: Mapping[str, Standing], project: str) -> dict[str, Standing]:
+def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, ChangeState]:
     """Return what is known of the changes of a project; a look at it costs no more with more changes elsewhere."""
     if isinstance(known, ByProject):
         return dict(known.of_project(project))
     return {key: standing for key, standing in known.items() if standing.change.project == project}
 
 
-class Watch(Protocol):
+class ForgeWatch(Protocol):
     """Sees what happens at a connection."""
 
     name: str
@@ -77,7 +77,7 @@ class Watch(Protocol):
 
     def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -143,7 +143,7 @@ class Misdelivered(Exception):
         """Of the answer, as HTTP has it: 401 where the signature is wrong, 400 where the form is."""
 
 
-class Landed(msgspec.Struct, frozen=True):
+class MergeLanded(msgspec.Struct, frozen=True):
     """The change is merged."""
 
     commit: str = ""
@@ -169,7 +169,7 @@ class Hears(Protocol):
         ...
 
 
-class Forge(Watch, Hears, Protocol):
+class Forge(ForgeWatch, Hears, Protocol):
     """A connection to where changes are proposed, reported on and landed.
 
     Whatever talks with the forge raises ReporterAway while it does not answer (or its budget is used up: then with how
@@ -182,16 +182,16 @@ class Forge(Watch, Hears, Protocol):
         it is no URL of a change here.  People write them: trailing parts and old forms are taken."""
         ...
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         """Return what the forge says now of a change, also in a project that nobody watches; None: there is none."""
         ...
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         """Tell people at the change, as the posting's `how` says: votes, statuses, labels, text.  Told again under the
         same key it is told once, as far as the forge can do that.  Raise ReportRefused for what it will never take."""
         ...
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         """Merge one change at a forge that merges itself: the patchset that was tested and no other, into a branch that
         is where it was tested (`is_tested_on`).  Then compare the merged tree with the tested one (`tested_tree`).
         Return Landed also for a change that is merged already.  Raise ReportPutOff, and be asked again, while the forge

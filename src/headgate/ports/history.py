@@ -219,7 +219,7 @@ WILD = frozenset({"project", "pipeline", "branch", "job_name"})
 """Names in whose values `*` stands for any text."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class HistoryQuery(msgspec.Struct, frozen=True):
     """Which rows, latest first.  Values of one name are alternatives; in those of `WILD` a `*` stands for any text."""
 
     equal: Mapping[str, Sequence[str | bool]] = {}
@@ -265,9 +265,9 @@ class HistoryKeeper(Protocol):
 class HistoryReader(Protocol):
     """Every answer is of one tenant.  Raises HistoryUnavailable."""
 
-    async def builds(self, tenant: str, question: Question) -> list[PastBuild]: ...
+    async def builds(self, tenant: str, question: HistoryQuery) -> list[PastBuild]: ...
     async def build(self, tenant: str, uuid: str) -> PastBuild | None: ...
-    async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]: ...
+    async def buildsets(self, tenant: str, question: HistoryQuery) -> list[PastBuildset]: ...
     async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
         """Return the buildset with its builds, or None if there is none."""
         ...
@@ -276,17 +276,17 @@ class HistoryReader(Protocol):
         """Return what was done by hand, latest first; for an empty `tenant`, what concerns no tenant in particular."""
         ...
 
-    async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
+    async def job_health(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[JobHealth]:
         """Return the health of jobs in the latest builds since `since_ms`, the flakiest jobs first; `equal` of the
         question chooses builds."""
         ...
 
-    async def reset_costs(self, tenant: str, question: Question, since_ms: int) -> list[ResetCost]:
+    async def reset_costs(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[ResetCost]:
         """Return the cost of resets in the latest buildsets since `since_ms`, the dearest first; `equal` of the
         question chooses buildsets."""
         ...
 
-    async def throughput(self, tenant: str, question: Question, since_ms: int) -> list[Throughput]:
+    async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
         """Return the throughput of the latest buildsets since `since_ms`, by project and pipeline, each alone and
         together; `equal` of the question chooses buildsets."""
         ...

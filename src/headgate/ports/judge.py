@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from headgate.config.dynamic import Asked, Judgement, Layouts
+from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 
 AT_ONCE_MAX_BYTES = 4_000
 """Of new lines, judged within a tenth of a second whatever they say."""
 
 
 class Judge(Protocol):
-    async def judged(self, layouts: Layouts, asked: Asked) -> Judgement:
+    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
         """What `layouts` say to it; a configuration that takes too long, or too much, is an error of `asked`."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 
-class Quiet(NamedTuple):
+class QuietUntil(NamedTuple):
     """In seconds since the epoch, UTC; 0: there is no such limit."""
 
     all_s: float = 0.0
@@ -14,17 +14,17 @@ class Quiet(NamedTuple):
     """Until then only what somebody waits for may be asked."""
 
 
-NO_LIMIT = Quiet()
+NO_LIMIT = QuietUntil()
 
 
-class Limits(Protocol):
+class ForgeLimits(Protocol):
     """Of one connection."""
 
-    def known(self, account: str) -> Quiet:
+    def known(self, account: str) -> QuietUntil:
         """Return what other processes have learned of an account, without asking anybody."""
         ...
 
-    def learned(self, account: str, quiet: Quiet) -> None:
+    def learned(self, account: str, quiet: QuietUntil) -> None:
         """Tell the others, soon."""
         ...
 
@@ -32,9 +32,9 @@ class Limits(Protocol):
 class Alone:
     """A process that has nobody to tell."""
 
-    def known(self, account: str) -> Quiet:
-        """See `Limits`."""
+    def known(self, account: str) -> QuietUntil:
+        """See `ForgeLimits`."""
         return NO_LIMIT
 
-    def learned(self, account: str, quiet: Quiet) -> None:
-        """See `Limits`."""
+    def learned(self, account: str, quiet: QuietUntil) -> None:
+        """See `ForgeLimits`."""

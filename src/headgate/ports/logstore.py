@@ -20,7 +20,7 @@ class NotStored(LookupError):
     """Nothing has this key."""
 
 
-class Stored(NamedTuple):
+class StoredLog(NamedTuple):
     key: str
     size_bytes: int
     changed_ms: int
@@ -57,9 +57,9 @@ class LogStore(Protocol):
         piece."""
         ...
 
-    async def look(self, key: str) -> Stored | None: ...
+    async def look(self, key: str) -> StoredLog | None: ...
 
-    def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+    def keys(self, prefix: str = "") -> AsyncIterator[StoredLog]:
         """Yield everything at or below `prefix`, a path, in any order."""
         ...
 

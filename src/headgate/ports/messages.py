@@ -45,14 +45,14 @@ class NoStream(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class MessageNews:
     """`lanes` have something new; None: any may have, also some that were not there before."""
 
     lanes: frozenset[Lane] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class LaneBacklog:
     """Of one lane, behind a position."""
 
     waiting: int
@@ -126,7 +126,7 @@ class MessageSource(Protocol):
         """If it is not there."""
         ...
 
-    async def backlog(self, lane: Lane, after: Position) -> Backlog: ...
-    def happenings(self) -> AsyncIterator[Happening]:
+    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog: ...
+    def happenings(self) -> AsyncIterator[MessageNews]:
         """From now on, beginning with one of everything.  Raises NoStream; ends with SourceDown."""
         ...

@@ -10,7 +10,7 @@ import msgspec
 from headgate.map.records import Finished
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of work that was done for an item."""
 
     kind: str
@@ -33,7 +33,7 @@ class Observer(Protocol):
         """A pipeline's scheduler has decided and recorded."""
         ...
 
-    def done(self, work: Done) -> None: ...
+    def done(self, work: WorkDone) -> None: ...
     def finished(self, finished: Finished) -> None:
         """A buildset is in the history now."""
         ...
@@ -47,7 +47,7 @@ class Nobody:
     """Does not look."""
 
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None: ...
-    def done(self, work: Done) -> None: ...
+    def done(self, work: WorkDone) -> None: ...
     def finished(self, finished: Finished) -> None: ...
     def untold(self, to: str, messages: int) -> None: ...
 
@@ -62,7 +62,7 @@ class Everybody:
         for one in self._observers:
             one.turn(tenant, pipeline, events, took_s)
 
-    def done(self, work: Done) -> None:
+    def done(self, work: WorkDone) -> None:
         for one in self._observers:
             one.done(work)
 

@@ -9,11 +9,11 @@ from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
 
 
-class Away(OSError):
+class SourceUnavailable(OSError):
     """It does not answer; asked again later it may."""
 
 
-class Lane(NamedTuple):
+class OccasionLane(NamedTuple):
     """What is in order."""
 
     source: str
@@ -21,7 +21,7 @@ class Lane(NamedTuple):
     name: str = ""
 
 
-class Seen(NamedTuple):
+class NextOccasion(NamedTuple):
     """What is next in a lane."""
 
     position: str
@@ -31,25 +31,27 @@ class Seen(NamedTuple):
     """None: it starts nothing."""
 
 
-class Watched(Protocol):
+class OccasionSource(Protocol):
     """One connection.  Level-triggered, as a forge is: what happened while nobody looked is found at the first look."""
 
     name: str
     of_a_lane_max: int
     """How many of one lane are under way at a time, of one pipeline."""
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
-        """Return where there may be something for a trigger.  Raise Away."""
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
+        """Return where there may be something for a trigger.  Raise SourceUnavailable."""
         ...
 
-    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
-        """Return the position from which a trigger that is new takes what it sees.  Raise Away."""
+    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
+        """Return the position from which a trigger that is new takes what it sees.  Raise SourceUnavailable."""
         ...
 
-    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
-        """Return the next ones behind a position, in order.  Raise Away."""
+    async def after(
+        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+    ) -> Sequence[NextOccasion]:
+        """Return the next ones behind a position, in order.  Raise SourceUnavailable."""
         ...
 
-    def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
-        """Say where something may be new, again and again; None: anywhere, first of all.  Raise Away."""
+    def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
+        """Say where something may be new, again and again; None: anywhere, first of all.  Raise SourceUnavailable."""
         ...

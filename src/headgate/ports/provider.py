@@ -10,7 +10,7 @@ HOST_KEY_VARIABLE = "headgate_host_key"
 """Of a host: the public keys by which it is known, one a line."""
 
 
-class Unusable(Exception):
+class MachineUnusable(Exception):
     """The machine cannot be used now; the text says why."""
 
 
@@ -30,19 +30,19 @@ class Provider(Protocol):
     """Of one kind of machines.  Both may be called again for the same machine and request."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
-        """How a build reaches it, in Ansible's variables (JSON).  Raises Unusable.
+        """How a build reaches it, in Ansible's variables (JSON).  Raises MachineUnusable.
 
         With HOST_KEY_VARIABLE, also when it was not known before, the machine is held to that key from then on.
         """
         ...
 
     async def clean(self, machine: Machine) -> None:
-        """Nothing of the request is left on it.  Raises Unusable."""
+        """Nothing of the request is left on it.  Raises MachineUnusable."""
         ...
 
     async def probe(self, machine: Machine) -> None:
         """Return when the machine is well, as its property `probe` or its provider's says; nobody has it meanwhile.
 
-        Raise Unusable.
+        Raise MachineUnusable.
         """
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 
 
 class ReporterAway(OSError):
@@ -29,7 +29,7 @@ class ReportRefused(ValueError):
 class Reporter(Protocol):
     """Whoever takes the reports of one connection."""
 
-    async def tell(self, posting: Posting) -> None:
+    async def tell(self, posting: OutboxMessage) -> None:
         """Returns once it was taken.  Told again under the same key it is taken once, where the other side can do that.
 
         Raises ReporterAway, ReportPutOff, ReportRefused."""

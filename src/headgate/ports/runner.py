@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 
 
@@ -36,11 +36,11 @@ class Contact(Protocol):
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
         """Asked once a build has ended, while all that it used is still there: its directory, and machines of the
         runner's own.  Return what people are told of it when somebody asked for such builds to be held, else an empty
-        text.  What is held the runner is told through `Keeping` before this returns."""
+        text.  What is held the runner is told through `BuildHolding` before this returns."""
         ...
 
 
-class Keeping(Protocol):
+class BuildHolding(Protocol):
     """Keeps what held builds used until it is told otherwise."""
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:

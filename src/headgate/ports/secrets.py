@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.map.keys import KeyPair
 from headgate.store.types import Op
 
@@ -37,7 +37,7 @@ class PublicKeys(Protocol):
         ...
 
 
-class ProjectKeys(PublicKeys, Protocol):
+class ProjectKeyStore(PublicKeys, Protocol):
     async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> Sequence[KeyPair]:
         """All pairs, newest first, with a new one; `besides` is written with it.  Raises SecretError."""
         ...

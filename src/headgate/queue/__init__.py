@@ -1,11 +1,11 @@
 """Post messages, and process them, from programs of your own: `Queues` and `SyncQueues`, `job`, `Worker`, `tried`."""
 
 from headgate.ports.messages import PostRefused, QueueFull, QueueGone, SourceDown
-from headgate.queue.posting import PostOptions, Queues, ScheduleOptions, SyncQueues
+from headgate.queue.client import PostOptions, Queues, ScheduleOptions, SyncQueues
+from headgate.queue.leaseworker import JobFunction, Worker, job
 from headgate.queue.testing import Tried, tried
-from headgate.queue.working import JobFunction, Worker, job
 from headgate.queueing import Message, Reject, RetryLater, StopWorker, TimeLimit
-from headgate.services.queueing.calling import JobExit, Stuck
+from headgate.services.queueing.calls import JobExit, Stuck
 
 __all__ = [
     "JobExit",

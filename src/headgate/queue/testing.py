@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headgate.queue.posting import text_of
-from headgate.queue.working import JobFunction
+from headgate.queue.client import text_of
+from headgate.queue.leaseworker import JobFunction
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
 from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
-from headgate.services.queueing.calling import Caller
+from headgate.services.queueing.calls import JobCaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ async def tried(
     ticks = ticks_of_unix_ns(time.time_ns())
     message = Message(make_id(ticks, 0, 1 << 40), text_of(body), 1, unix_text(ticks), queue, attempt)
     marked = job if isinstance(job, JobFunction) else JobFunction(job, queue)
-    caller = Caller(1, 1)
+    caller = JobCaller(1, 1)
     try:
         limit_s = time_limit_s or marked.time_limit_s
         await caller.call(marked.function, message, context, limit_s=limit_s)

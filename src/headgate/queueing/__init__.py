@@ -2,7 +2,7 @@
 
 from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, TimeLimit, Vanished
-from headgate.queueing.policy import Policy, Route, Routes
+from headgate.queueing.policy import Policy, Routing, RoutingRule
 
 __all__ = [
     "Failed",
@@ -11,8 +11,8 @@ __all__ = [
     "Policy",
     "Reject",
     "RetryLater",
-    "Route",
-    "Routes",
+    "Routing",
+    "RoutingRule",
     "StopWorker",
     "TimeLimit",
     "Vanished",

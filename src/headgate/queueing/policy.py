@@ -68,7 +68,7 @@ Failure = Callable[[Any, Any, str, BaseException, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RoutingRule:
     """Assign `job` to the queues whose names match `pattern`, as file names match."""
 
     pattern: str
@@ -77,10 +77,10 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class Routing:
     """Select the first route that matches; a queue that matches none is not processed."""
 
-    routes: tuple[Route, ...]
+    routes: tuple[RoutingRule, ...]
 
-    def of(self, queue: str) -> Route | None:
+    def of(self, queue: str) -> RoutingRule | None:
         return next((route for route in self.routes if fnmatchcase(queue, route.pattern)), None)

@@ -18,10 +18,10 @@ from headgate.store.store import Session, Store
 from headgate.store.types import (
     Append,
     At,
-    Changed,
     Delete,
     Entry,
-    Gone,
+    EntryChanged,
+    EntryGone,
     SessionLost,
     Snapshot,
     StoreError,
@@ -46,7 +46,7 @@ def within(permits: int) -> Rule:
     return lambda ahead: len(ahead) < permits
 
 
-class Line:
+class LockLine:
     """Keep a line of contenders under one path; if the process of one dies, the line moves up by itself."""
 
     def __init__(self, store: Store, session: Session, path: str, rule: Rule = alone, *, reader: bool = False) -> None:
@@ -129,29 +129,29 @@ class Line:
                 match change:
                     case Snapshot(entries):
                         line = {entry.path: entry for entry in entries}
-                    case Changed(entry):
+                    case EntryChanged(entry):
                         line[entry.path] = entry
-                    case Gone(path):
+                    case EntryGone(path):
                         line.pop(path, None)
                 if self._mine(me, list(line.values())):
                     return
 
 
-def lock(store: Store, session: Session, path: str) -> Line:
+def lock(store: Store, session: Session, path: str) -> LockLine:
     """Return a lock with one holder at a time, in order of arrival.  An election is this, held for a term."""
-    return Line(store, session, path)
+    return LockLine(store, session, path)
 
 
-def read_lock(store: Store, session: Session, path: str) -> Line:
+def read_lock(store: Store, session: Session, path: str) -> LockLine:
     """Shared with other readers; behind every writer that came first."""
-    return Line(store, session, path, behind_readers_only, reader=True)
+    return LockLine(store, session, path, behind_readers_only, reader=True)
 
 
-def write_lock(store: Store, session: Session, path: str) -> Line:
+def write_lock(store: Store, session: Session, path: str) -> LockLine:
     """Alone: behind everybody who came first."""
-    return Line(store, session, path)
+    return LockLine(store, session, path)
 
 
-def semaphore(store: Store, session: Session, path: str, *, permits: int) -> Line:
+def semaphore(store: Store, session: Session, path: str, *, permits: int) -> LockLine:
     """At most `permits` holders; a waiter goes as soon as one leaves."""
-    return Line(store, session, path, within(permits))
+    return LockLine(store, session, path, within(permits))

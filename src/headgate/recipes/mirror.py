@@ -9,17 +9,17 @@ from contextlib import aclosing, suppress
 from headgate.store.model import ancestors
 from headgate.store.store import Store
 from headgate.store.tree import Tree
-from headgate.store.types import Change, Changed, Entry, Gone, Unavailable
+from headgate.store.types import Change, Entry, EntryChanged, EntryGone, Unavailable
 
 RETRY_MAX_S = 10.0
 CHANGED_MAX = 1_000
 """Paths remembered for who looks at a part only now and then."""
 
 
-class Part:
+class MirrorPart:
     """Watch some prefixes, so that a reader of one does not wake up for all."""
 
-    def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[Part, None]]) -> None:
+    def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[MirrorPart, None]]) -> None:
         self.moves = 0
         """Grows with every change seen there, and every nudge."""
         self._changed: set[str] | None = None
@@ -73,7 +73,7 @@ class Part:
             async with asyncio.timeout(limit_s):
                 await self.moved(since)
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> MirrorPart:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +96,7 @@ class Mirror:
         self._store = store
         self._tree = Tree()
         self._ready = asyncio.Event()
-        self._parts: dict[str, dict[Part, None]] = {}
+        self._parts: dict[str, dict[MirrorPart, None]] = {}
         self._all = self.part(prefix)
 
     async def run(self) -> None:
@@ -125,10 +125,10 @@ class Mirror:
         """Waits until more than `since` changes were seen; how many were."""
         return await self._all.moved(since)
 
-    def part(self, *prefixes: str) -> Part:
+    def part(self, *prefixes: str) -> MirrorPart:
         """Return what moves at and under these, none of which is under another; left (`with`) when no longer looked
         at."""
-        return Part(prefixes, self._parts)
+        return MirrorPart(prefixes, self._parts)
 
     async def gone(self, path: str) -> None:
         """Waits until the entry is no longer seen: for whoever deleted it, to have seen its own commit."""
@@ -156,10 +156,10 @@ class Mirror:
         return self._tree.names(directory)
 
     def _apply(self, change: Change) -> None:
-        if isinstance(change, Changed):
+        if isinstance(change, EntryChanged):
             self._tree.put(change.entry)
             self._stir(change.entry.path)
-        elif isinstance(change, Gone):
+        elif isinstance(change, EntryGone):
             self._tree.remove(change.path)
             self._stir(change.path)
         else:

@@ -21,7 +21,7 @@ from headgate.recipes.codec import decode, encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
 from headgate.store.store import GuardLost, Session, Store
-from headgate.store.types import OPS_MAX, At, Changed, Conflict, Delete, Entry, Op, Put, Snapshot, StoreError
+from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, EntryChanged, Op, Put, Snapshot, StoreError
 
 COMPLETE_ATTEMPTS_MAX = 5
 SPENT_MAX = OPS_MAX // 2
@@ -163,7 +163,7 @@ class Requests:
         watch = self.store.watch(mark)
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             async for change in watch:
-                if isinstance(change, Changed) or (isinstance(change, Snapshot) and change.entries):
+                if isinstance(change, EntryChanged) or (isinstance(change, Snapshot) and change.entries):
                     return
 
     # --- the worker

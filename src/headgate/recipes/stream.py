@@ -28,7 +28,7 @@ class StreamEntry(msgspec.Struct, frozen=True):
     data: str
 
 
-class Waiting(msgspec.Struct, Generic[E], frozen=True):
+class Unread(msgspec.Struct, Generic[E], frozen=True):
     """Represent an event that is not consumed yet."""
 
     entry: str
@@ -54,7 +54,7 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         name = fresh()
         return [Put(f"{self.data}/{name}", encode(event)), Append(self.queue, encode(StreamEntry(name)))]
 
-    def waiting(self, mirror: Mirror, *, limit: int) -> list[Waiting[E]]:
+    def waiting(self, mirror: Mirror, *, limit: int) -> list[Unread[E]]:
         """Return the oldest events, at most `limit`, without those that cannot be read."""
         found = (self.one(entry, mirror) for entry in mirror.under(self.queue))
         return list(islice((waiting for waiting in found if waiting is not None), limit))
@@ -62,7 +62,7 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
     def length(self, entries: Mirror) -> int:
         return len(entries.under(self.queue))
 
-    def one(self, entry: Entry, mirror: Mirror) -> Waiting[E] | None:
+    def one(self, entry: Entry, mirror: Mirror) -> Unread[E] | None:
         """None: it cannot be read, or not yet."""
         if (named := readable(entry, StreamEntry)) is None:
             return None
@@ -71,10 +71,10 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         if body is None:
             return None  # written in one commit with its entry: the mirror is between the two
         event = readable(body, self.type)
-        return None if event is None else Waiting(entry.path, path, event)
+        return None if event is None else Unread(entry.path, path, event)
 
 
-class Reader(Generic[E]):
+class StreamConsumer(Generic[E]):
     """Give one consumer the events of a stream: first those without an owner, then one of each owner in turn, oldest
     first, so that no owner's flood delays others.  Each event is decoded once."""
 
@@ -82,15 +82,15 @@ class Reader(Generic[E]):
         """`whose`: empty for what concerns all, which nothing may overtake that came later."""
         self.stream = stream
         self._mirror, self._whose = mirror, whose
-        self._known: dict[str, Waiting[E]] = {}
+        self._known: dict[str, Unread[E]] = {}
 
-    def waiting(self, limit: int) -> list[Waiting[E]]:
+    def waiting(self, limit: int) -> list[Unread[E]]:
         """Return the next ones, at most `limit`, without those that cannot be read."""
         entries = self._mirror.under(self.stream.queue)[:LOOKED_AT_MAX]
         if len(self._known) > 2 * len(entries) + limit:
             paths = {entry.path for entry in entries}
             self._known = {path: known for path, known in self._known.items() if path in paths}
-        ranks, line = Counter[str](), list[tuple[int, int, Waiting[E]]]()
+        ranks, line = Counter[str](), list[tuple[int, int, Unread[E]]]()
         for entry in entries:
             waiting = self._known.get(entry.path) or self.stream.one(entry, self._mirror)
             if waiting is None:
@@ -102,5 +102,5 @@ class Reader(Generic[E]):
         return [waiting for _, _, waiting in nsmallest(limit, line, key=lambda one: one[:2])]
 
 
-def consumed(events: Sequence[Waiting[E]]) -> list[Op]:
+def consumed(events: Sequence[Unread[E]]) -> list[Op]:
     return [op for event in events for op in event.consume()]

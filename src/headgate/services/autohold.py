@@ -14,7 +14,7 @@ from headgate.gate.autohold import RESULTS, HeldBuild, HoldRequest, chosen
 from headgate.gate.work import BuildSpec
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
-from headgate.ports.runner import Keeping
+from headgate.ports.runner import BuildHolding
 from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
@@ -59,10 +59,10 @@ def _read(entries: Iterable[Entry]) -> list[HoldRequest]:
     return sorted((one for one in found if one is not None), key=lambda one: one.id)
 
 
-class Holder:
+class BuildHolder:
     """Of one executor: holds at most `builds_max` builds, with what `keeping` keeps for it."""
 
-    def __init__(self, context: Context, keeping: Keeping | None, builds_max: int) -> None:
+    def __init__(self, context: Context, keeping: BuildHolding | None, builds_max: int) -> None:
         """Without `keeping` nothing is held."""
         self._context, self._keeping, self._builds_max = context, keeping, builds_max
         self._taking = asyncio.Lock()

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from headgate.config.assembly.linking import exchanged
+from headgate.config.assembly.links import exchanged
 from headgate.config.branches import content_of, included
-from headgate.config.dynamic import Layouts
-from headgate.config.holding import held
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParseCache, ParsedBranch
+from headgate.config.quarantine import held
 from headgate.config.tenants import Protection, Tenant, TenantProject
-from headgate.map.kept.layouts import layout_at
-from headgate.map.records import ConfigBranch, Held, LayoutRecord
+from headgate.map.records import ConfigBranch, HeldConfiguration, LayoutRecord
+from headgate.map.state.layouts import layout_at
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable
@@ -30,7 +30,7 @@ from headgate.services.context import Context
 log = logging.getLogger("headgate.configuration")
 
 
-class Taken(NamedTuple):
+class LoadedBranch(NamedTuple):
     """A branch as it was taken up."""
 
     kept: str
@@ -51,11 +51,11 @@ class Configuration:
         self._context, self.tenant, self._cache = context, tenant, cache
         self._record = context.map.layout(tenant.name).record
         self._texts = context.mirror.part(context.map.config.path, self._record.path)
-        self._layouts = Layouts.of(tenant, {}, cache)
+        self._layouts = TenantLayouts.of(tenant, {}, cache)
         self._of: tuple[Tenant, Mapping[str, Protection], Tenant] = tenant, {}, tenant
         """The tenant, what forges say of its branches, and what the layouts are of: the tenant with that."""
         self._version = self._tried = -1
-        self._taken: dict[str, dict[str, Taken]] = {}
+        self._taken: dict[str, dict[str, LoadedBranch]] = {}
         self._broken: Exception | None = None
         """Why nothing could be made of the texts, as they are."""
         self._told: Exception | None = None
@@ -69,7 +69,7 @@ class Configuration:
         self._taken, self._broken = {}, None
 
     @property
-    def layouts(self) -> Layouts:
+    def layouts(self) -> TenantLayouts:
         """As last taken up, also while the record cannot be read, or nothing can be made of what it says."""
         try:
             self.current()
@@ -145,7 +145,7 @@ class Configuration:
         return True
 
     def _take(self, record: LayoutRecord) -> bool:
-        found: dict[str, dict[str, Taken]] = {}
+        found: dict[str, dict[str, LoadedBranch]] = {}
         if self._of[:2] != (self.tenant, record.protections):
             self._of = self.tenant, record.protections, self.tenant.protected(record.protections)
         tenant = self._of[2]
@@ -159,14 +159,14 @@ class Configuration:
         parsed = {project: {b: t.parsed for b, t in branches.items()} for project, branches in found.items()}
         contents = {project: {b: t.content for b, t in branches.items()} for project, branches in found.items()}
         refused = {p: {b: t.refused for b, t in had.items() if t.refused is not None} for p, had in found.items()}
-        self._layouts = Layouts.of(tenant, parsed, self._cache, contents, before=self._layouts, refused=refused)
+        self._layouts = TenantLayouts.of(tenant, parsed, self._cache, contents, before=self._layouts, refused=refused)
         for error in self._layouts.errors:
             log.warning("tenant %s: %s", self.tenant.name, error.render())
         return True
 
     def _project(
-        self, source: TenantProject, wanted: Mapping[str, str], apart: Mapping[str, Held]
-    ) -> dict[str, Taken] | None:
+        self, source: TenantProject, wanted: Mapping[str, str], apart: Mapping[str, HeldConfiguration]
+    ) -> dict[str, LoadedBranch] | None:
         """The branches that take part; None when the texts are not the ones that are `wanted`.  Of a branch that is
         held `apart` its own texts tell what is wrong with it, and are what changes there begin with."""
         had = self._taken.get(source.project, {})
@@ -175,14 +175,14 @@ class Configuration:
         if [(branch, taken.kept, taken.held) for branch, taken in had.items()] == now:
             return had
         texts = recall(self._context, source.project)
-        out: dict[str, Taken] = {}
+        out: dict[str, LoadedBranch] = {}
         for branch, digest, new in now:
             own = texts.get(branch, {})
             files = own if content_of(own) == digest else former(self._context, source.project, digest)
             if files is None:
                 return None
             read = of_interest(source, files)
-            taken = Taken(digest, content_of(read), self._cache.parse(source, branch, read), new)
+            taken = LoadedBranch(digest, content_of(read), self._cache.parse(source, branch, read), new)
             if new and content_of(own) == new:
                 own = of_interest(source, own)
                 taken = taken._replace(content=content_of(own), refused=self._cache.parse(source, branch, own))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate.base.tasks import unless
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
 from headgate.recipes.requests import Claim, say
 from headgate.recipes.stream import Stream
@@ -40,7 +40,7 @@ def results(context: Context, meta: Mapping[str, str]) -> Stream[Answer]:
 
 
 @dataclass(slots=True)
-class Contact:
+class ClaimContact:
     """`ports.runner.Contact` of the build of one claim."""
 
     context: Context

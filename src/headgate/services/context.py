@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from headgate.gate.model import Item
 from headgate.gate.work import LandRequest
+from headgate.map.outbox import LONG_MAX_BYTES, SHORT_MAX_BYTES, Notice, Notices, OutboxMessage, Postings, fitted
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
-from headgate.map.telling import LONG_MAX_BYTES, SHORT_MAX_BYTES, Notice, Notices, Posting, Postings, fitted
 from headgate.map.tree import unescape
 from headgate.ports.forge import Forge, Hears
 from headgate.ports.history import HistoryReader
@@ -46,9 +46,9 @@ class Outboxes(NamedTuple):
 
     lands: Mapping[str, str] = MappingProxyType({})
     """Forge -> how it lands changes (`ports.forge.Abilities`)."""
-    tell: Callable[[str, Posting], list[Op]] = lambda _, __: []
-    ask: Callable[[str, Sequence[Posting]], list[Op]] = lambda _, __: []
-    first: Callable[[LandRequest, Item], Sequence[Posting]] = lambda _, __: ()
+    tell: Callable[[str, OutboxMessage], list[Op]] = lambda _, __: []
+    ask: Callable[[str, Sequence[OutboxMessage]], list[Op]] = lambda _, __: []
+    first: Callable[[LandRequest, Item], Sequence[OutboxMessage]] = lambda _, __: ()
     """What a forge is told before it is asked to merge."""
 
 
@@ -106,7 +106,7 @@ class Context:
             return []
         return self._kept("notices", self.map.notices.stream, Notices(notices), len(notices))
 
-    def reported(self, connection: str, posting: Posting) -> list[Op]:
+    def reported(self, connection: str, posting: OutboxMessage) -> list[Op]:
         """For the commit that makes it true: a report of a pipeline to one connection.  The more wait already, the less
         is kept of what it says; none is kept while `waiting_max` wait."""
         stream = self.map.reports(connection).stream
@@ -114,7 +114,7 @@ class Context:
         kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
         return self._kept(connection, stream, Postings((kept,)), 1)
 
-    def outboxes(self, first: Callable[[LandRequest, Item], Sequence[Posting]]) -> Outboxes:
+    def outboxes(self, first: Callable[[LandRequest, Item], Sequence[OutboxMessage]]) -> Outboxes:
         """`first`: what a forge is told before it is asked to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
         return Outboxes(lands, self.reported, self.asked_of, first)
@@ -124,7 +124,7 @@ class Context:
         """Return the forges that make the merges that land."""
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
-    def asked_of(self, connection: str, postings: Sequence[Posting]) -> list[Op]:
+    def asked_of(self, connection: str, postings: Sequence[OutboxMessage]) -> list[Op]:
         """For the commit that makes it true: what a forge is to do, one after the other, which a pipeline waits for; it
         is always kept."""
         return self.map.reports(connection).stream.append(Postings(tuple(postings)))

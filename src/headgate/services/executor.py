@@ -15,26 +15,26 @@ from msgspec.structs import replace
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
-from headgate.gate.returned.shape import joined
+from headgate.gate.returns.shape import joined
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
-from headgate.map.records import ComponentRecord, Facts, ZoneLabels
+from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
 from headgate.ports.load import Boundless, Load
 from headgate.ports.logstore import Following
-from headgate.ports.observer import Done
-from headgate.ports.runner import Keeping, Runner
+from headgate.ports.observer import WorkDone
+from headgate.ports.runner import BuildHolding, Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.patience import answered
 from headgate.recipes.requests import Claim, Open, Owner, Requests
-from headgate.services.autohold import Holder
-from headgate.services.contact import Contact, apart, results
+from headgate.services.autohold import BuildHolder
+from headgate.services.contact import ClaimContact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
-from headgate.services.nodes.asking import Asking, NoNodes
+from headgate.services.nodes.requester import NodeRequester, NoNodes
 from headgate.services.nodes.zones import can_run
-from headgate.services.notices.naming import notice
-from headgate.services.sharing import Sharing
-from headgate.services.worker import Worker
+from headgate.services.notices.names import notice
+from headgate.services.shares import FairSharing
+from headgate.services.worker import RequestWorker
 from headgate.store.store import Session
 from headgate.store.types import At, Conflict
 
@@ -57,28 +57,28 @@ class Executor:
         unzoned: bool = True,
         labels: Collection[str] = (),
         load: Load | None = None,
-        nodes: Asking | None = None,
+        nodes: NodeRequester | None = None,
         lacks: Collection[str] = (),
         beginning_max: int = 0,
-        keeping: Keeping | None = None,
+        keeping: BuildHolding | None = None,
         held_max: int = 0,
         logs: Following | None = None,
         containers: bool = False,
     ) -> None:
         """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
-        `lacks`: what its builds do without, for people.  `beginning_max`: see `Worker`.
+        `lacks`: what its builds do without, for people.  `beginning_max`: see `RequestWorker`.
         `keeping`: keeps what at most `held_max` builds used that people asked to be held.
         `logs`: has what builds write kept elsewhere.  `containers`: whether jobs can run in images here.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._beginning_max = beginning_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
-        self._nodes = nodes or Asking(context, dict)
+        self._nodes = nodes or NodeRequester(context, dict)
         self._logs = logs
-        self._holder = Holder(context, keeping, held_max)
+        self._holder = BuildHolder(context, keeping, held_max)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
-        facts = Facts(
+        facts = ComponentFacts(
             places=builds_max,
             zone=zone,
             unzoned=self._unzoned,
@@ -95,8 +95,8 @@ class Executor:
         def owner() -> Owner:
             return Owner(context.hostname, session.name, context.now_ms())
 
-        sharing = Sharing(self.membership, self._takes, self._load.refuses)
-        worker = Worker(
+        sharing = FairSharing(self.membership, self._takes, self._load.refuses)
+        worker = RequestWorker(
             self._queues,
             context.mirror,
             session,
@@ -160,7 +160,7 @@ class Executor:
             return not zone or record.data.unzoned
         return queue == self._context.zone(zone).places.requests
 
-    async def _do(self, claim: Claim, worker: Worker) -> None:
+    async def _do(self, claim: Claim, worker: RequestWorker) -> None:
         with about(build=claim.request.id):
             await self._run_and_answer(claim, worker)
 
@@ -168,7 +168,7 @@ class Executor:
         """It counts as one attempt at the job."""
         await self._answer(claim, BuildOutcome(build=claim.request.id, error=f"executor: {why}"))
 
-    async def _run_and_answer(self, claim: Claim, worker: Worker) -> None:
+    async def _run_and_answer(self, claim: Claim, worker: RequestWorker) -> None:
         await self._answer(claim, await self._outcome(claim, worker))
 
     async def _answer(self, claim: Claim, outcome: BuildOutcome) -> None:
@@ -188,7 +188,7 @@ class Executor:
             answer = replace(answer, outcome=told, apart=requests.result_path(claim), both=both)
         await requests.complete(claim, results(self._context, meta).append(answer), large)
         self._context.observer.done(
-            Done(
+            WorkDone(
                 kind="build",
                 tenant=meta["tenant"],
                 pipeline=meta["pipeline"],
@@ -203,7 +203,7 @@ class Executor:
             )
         )
 
-    async def _outcome(self, claim: Claim, worker: Worker) -> BuildOutcome:
+    async def _outcome(self, claim: Claim, worker: RequestWorker) -> BuildOutcome:
         """Of a build that cannot be read, too.  Raises StoreError, and what nobody foresaw."""
         id = claim.request.id
         if claim.request.state == "paused":
@@ -228,12 +228,12 @@ class Executor:
         whole = [{**artifact, "url": joined(base, artifact["url"])} for artifact in zuul["artifacts"]]
         return {**data, "zuul": {**zuul, "artifacts": whole}}
 
-    async def _run(self, claim: Claim, spec: BuildSpec, state: RepoState, worker: Worker) -> BuildOutcome:
+    async def _run(self, claim: Claim, spec: BuildSpec, state: RepoState, worker: RequestWorker) -> BuildOutcome:
         """Raises StoreError."""
         cancel = asyncio.Event()
         waiting = partial(worker.parked, claim, begun=True)
         begun = partial(worker.begun, claim)
-        contact = Contact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting, begun)
+        contact = ClaimContact(self._context, claim, cancel, spec.semaphores, self._told, spec.shared, waiting, begun)
         beside = [asyncio.ensure_future(one) for one in (self._watch(claim, cancel), contact.tell_of_failure())]
         try:
             nodes = self._nodes.take(
@@ -259,14 +259,14 @@ class Executor:
             raise contact.lost[0]
         return outcome
 
-    async def _followed(self, spec: BuildSpec, state: RepoState, contact: Contact) -> BuildOutcome:
+    async def _followed(self, spec: BuildSpec, state: RepoState, contact: ClaimContact) -> BuildOutcome:
         """Run it, and have its logs kept.  Raises StoreError."""
         await self._tell_of_start(spec)
         async with self._logs.following(spec.build) if self._logs else nullcontext():
             return await self._runner.run(spec, state, contact.cancel, contact)
 
     @asynccontextmanager
-    async def _permitted(self, contact: Contact, spec: BuildSpec) -> AsyncIterator[bool]:
+    async def _permitted(self, contact: ClaimContact, spec: BuildSpec) -> AsyncIterator[bool]:
         """With the semaphores that are taken once there are nodes.  False: cancelled."""
         wanted = spec.job.semaphores_last
         async with AsyncExitStack() as stack:

@@ -7,8 +7,8 @@ import logging
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from headgate.map.limits import AccountLimits, Limit
-from headgate.ports.limits import NO_LIMIT, Quiet
+from headgate.map.limits import AccountLimit, AccountLimits
+from headgate.ports.limits import NO_LIMIT, QuietUntil
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.store.store import Txn
@@ -27,7 +27,7 @@ class SharedLimits:
     """Of all connections of a process; `run` tells the others."""
 
     context: Context
-    _fresh: dict[str, dict[str, Limit]] = field(default_factory=dict)
+    _fresh: dict[str, dict[str, AccountLimit]] = field(default_factory=dict)
     """Connection -> account -> what the others are to know."""
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -35,7 +35,7 @@ class SharedLimits:
         """Return those of one connection; see `ports.limits.Limits`."""
         return ConnectionLimits(self, connection)
 
-    def tell(self, connection: str, account: str, limit: Limit) -> None:
+    def tell(self, connection: str, account: str, limit: AccountLimit) -> None:
         """Tell the others, soon."""
         self._fresh.setdefault(connection, {})[account] = limit
         self._stirred.set()
@@ -57,13 +57,13 @@ class SharedLimits:
                 await asyncio.sleep(AGAIN_S)
                 self._stirred.set()
 
-    async def _write(self, connection: str, found: dict[str, Limit]) -> None:
+    async def _write(self, connection: str, found: dict[str, AccountLimit]) -> None:
         place, now_ms = self.context.map.cache.connection(connection).limits, self.context.now_ms()
 
         async def body(txn: Txn) -> None:
             entry = await txn.get(place.path)
             known = _limits(entry) if entry is not None else {}
-            both = {**known, **{name: _longer(known.get(name, Limit()), limit) for name, limit in found.items()}}
+            both = {**known, **{name: _longer(known.get(name, AccountLimit()), limit) for name, limit in found.items()}}
             lasting = sorted(both.items(), key=lambda one: -max(one[1].all_ms, one[1].spare_ms))
             kept = {name: one for name, one in lasting[:ACCOUNTS_MAX] if max(one.all_ms, one.spare_ms) > now_ms}
             if kept != known:
@@ -79,24 +79,24 @@ class ConnectionLimits:
     shared: SharedLimits
     connection: str
 
-    def known(self, account: str) -> Quiet:
+    def known(self, account: str) -> QuietUntil:
         """See `ports.limits.Limits`."""
         context = self.shared.context
         entry = context.mirror.get(context.map.cache.connection(self.connection).limits.path)
         found = _limits(entry).get(account) if entry is not None else None
-        return Quiet(found.all_ms / 1000, found.spare_ms / 1000) if found is not None else NO_LIMIT
+        return QuietUntil(found.all_ms / 1000, found.spare_ms / 1000) if found is not None else NO_LIMIT
 
-    def learned(self, account: str, quiet: Quiet) -> None:
+    def learned(self, account: str, quiet: QuietUntil) -> None:
         """See `ports.limits.Limits`."""
-        self.shared.tell(self.connection, account, Limit(int(quiet.all_s * 1000), int(quiet.spare_s * 1000)))
+        self.shared.tell(self.connection, account, AccountLimit(int(quiet.all_s * 1000), int(quiet.spare_s * 1000)))
 
 
 @lru_cache(maxsize=1_000)
-def _limits(entry: Entry) -> dict[str, Limit]:
+def _limits(entry: Entry) -> dict[str, AccountLimit]:
     """It is asked for before each call, and seldom changes."""
     record = readable(entry, AccountLimits)
     return record.accounts if record is not None else {}
 
 
-def _longer(one: Limit, other: Limit) -> Limit:
-    return Limit(max(one.all_ms, other.all_ms), max(one.spare_ms, other.spare_ms))
+def _longer(one: AccountLimit, other: AccountLimit) -> AccountLimit:
+    return AccountLimit(max(one.all_ms, other.all_ms), max(one.spare_ms, other.spare_ms))

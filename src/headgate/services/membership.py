@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from headgate import __version__
 from headgate.base.tasks import run_until
-from headgate.map.records import FACTS, ComponentRecord, Facts, Wish
+from headgate.map.records import FACTS, ComponentFacts, ComponentRecord, DesiredState
 from headgate.map.tree import Undecodable, escape
 from headgate.recipes.codec import readable
-from headgate.recipes.mirror import Part
+from headgate.recipes.mirror import MirrorPart
 from headgate.recipes.patience import answered
 from headgate.services import formats
 from headgate.services.context import Context
@@ -39,7 +39,7 @@ Body = Callable[[Session], Coroutine[Any, Any, None]]
 class Membership:
     """One component; `serve` runs it."""
 
-    def __init__(self, context: Context, kind: str, facts: Facts = FACTS, *, finishes: bool = False) -> None:
+    def __init__(self, context: Context, kind: str, facts: ComponentFacts = FACTS, *, finishes: bool = False) -> None:
         """`facts`: what it tells of itself.  `finishes`: asked to stop, its body ends by itself, with its work
         done; that of others is cancelled."""
         self.context, self.kind, self._finishes = context, kind, finishes
@@ -50,7 +50,7 @@ class Membership:
         self.trouble = "it has not joined yet"
         """Why it is no member, for people."""
         self._facts = facts
-        self._own: Part | None = None
+        self._own: MirrorPart | None = None
         """What moves of its entry and its wish, while that is kept up."""
         self._asked = ""
         """What this process itself wants of it."""
@@ -77,7 +77,7 @@ class Membership:
         if self._asked or self.session is None:
             return self._asked or "running"
         entry = self.context.mirror.get(self._wish)
-        wish = readable(entry, Wish) if entry is not None else None
+        wish = readable(entry, DesiredState) if entry is not None else None
         return wish.state if wish is not None and wish.state in STATES else "running"
 
     @property
@@ -181,7 +181,7 @@ class Membership:
             finally:
                 self._own = None
 
-    async def _keep_up(self, session: Session, done: asyncio.Event, own: Part) -> None:
+    async def _keep_up(self, session: Session, done: asyncio.Event, own: MirrorPart) -> None:
         while True:
             seen = own.moves
             entry = self.context.mirror.get(session.name)
@@ -215,7 +215,9 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
     async def body(txn: Txn) -> bool:
         if await txn.get(path) is None:
             return False
-        txn.do(Delete(wish) if state == "running" else Put(wish, context.map.wishes.encode(Wish(state))), *besides)
+        txn.do(
+            Delete(wish) if state == "running" else Put(wish, context.map.wishes.encode(DesiredState(state))), *besides
+        )
         return True
 
     return await context.store.transact(body)

@@ -21,20 +21,20 @@ from headgate.gate.work import (
     ReportAnswer,
     ReportRequest,
 )
-from headgate.map.records import Facts, Trouble
+from headgate.map.records import ComponentFacts, RepositoryProblem
 from headgate.map.tree import union
 from headgate.ports.forge import ReporterAway, ReportPutOff
 from headgate.ports.git import GitWork, Unreachable
-from headgate.ports.observer import Done
+from headgate.ports.observer import WorkDone
 from headgate.recipes.codec import decode
 from headgate.recipes.requests import Claim, Owner
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.orders import shut
-from headgate.services.pushing import HOLDS_MS, kept_back
+from headgate.services.pushes import HOLDS_MS, kept_back
 from headgate.services.quarantine.quarantine import TRIES_MAX, Quarantine
-from headgate.services.sharing import Sharing
-from headgate.services.worker import Worker
+from headgate.services.shares import FairSharing
+from headgate.services.worker import RequestWorker
 from headgate.store.store import Session
 from headgate.store.types import Op
 
@@ -57,9 +57,9 @@ class Merger:
 
     def __init__(self, context: Context, git: GitWork, *, jobs_max: int = JOBS_MAX) -> None:
         self._context, self._git, self._jobs_max = context, git, jobs_max
-        self._away: dict[str, Trouble] = {}
+        self._away: dict[str, RepositoryProblem] = {}
         """By project, that work on it waits; each is said once."""
-        self.membership = Membership(context, "merger", Facts(places=jobs_max), finishes=True)
+        self.membership = Membership(context, "merger", ComponentFacts(places=jobs_max), finishes=True)
 
     async def run(self, session: Session) -> None:
         self.membership.session = session
@@ -70,8 +70,8 @@ class Merger:
         async def do(claim: Claim) -> None:
             await self._do(claim, worker)
 
-        sharing, queues = Sharing(self.membership), [self._context.merges]
-        worker = Worker(
+        sharing, queues = FairSharing(self.membership), [self._context.merges]
+        worker = RequestWorker(
             lambda: queues,
             self._context.mirror,
             session,
@@ -85,7 +85,7 @@ class Merger:
         )
         await worker.run()
 
-    async def _do(self, claim: Claim, worker: Worker) -> None:
+    async def _do(self, claim: Claim, worker: RequestWorker) -> None:
         requests = self._context.merges
         work: MergerWork = decode(await requests.params(claim, self._context.mirror), union(MergerWork))
         start_ms = self._context.now_ms()
@@ -132,7 +132,7 @@ class Merger:
                 large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=merges.result_path(claim))
         await merges.complete(claim, [*self._answer(claim, answer), *besides], large)
 
-    async def _patiently(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer | None:
+    async def _patiently(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer | None:
         """Return the answer, once the work can be done or has waited too long; None when it is no longer wanted."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -175,7 +175,7 @@ class Merger:
             answer = LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)
             raise Unreachable(project, why, answer) from error
 
-    async def _tried(self, claim: Claim, work: MergerWork, worker: Worker) -> MergerAnswer:
+    async def _tried(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer:
         """Return what git answers.  Work that takes long, as a server may answer late or never, gives its place to
         others; it goes on, and is not handed back when the worker is to stop."""
         doing = asyncio.ensure_future(self._git.do(work))
@@ -192,7 +192,7 @@ class Merger:
         if unreachable.project not in self._away:
             log.warning("%s; git work on it waits", unreachable)
             text = f"git work on it waits: it {unreachable.why}"[:TOLD_MAX]
-            self._away[unreachable.project] = Trouble(self._context.now_ms(), text)
+            self._away[unreachable.project] = RepositoryProblem(self._context.now_ms(), text)
             self.membership.say(troubles=dict(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
@@ -207,13 +207,13 @@ class Merger:
         except TimeoutError:
             return True
 
-    def _done(self, claim: Claim, answer: MergerAnswer, start_ms: int) -> Done:
+    def _done(self, claim: Claim, answer: MergerAnswer, start_ms: int) -> WorkDone:
         meta, kind = claim.request.meta, type(answer).__name__.removesuffix("Answer").lower()
         about = {name: meta.get(name, "") for name in ("tenant", "pipeline", "item", "buildset", "change")}
         about["item"] = about["item"] or meta.get("landing", "")
         result = "SUCCESS" if answer.ok else "FAILURE"
         end_ms = self._context.now_ms()
-        return Done(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
+        return WorkDone(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
 
     def _answer(self, claim: Claim, answer: MergerAnswer) -> list[Op]:
         """Return the operations that bring an answer to the pipeline that waits; none where no pipeline waits."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from headgate.gate.closing import Closing, closing_of
+from headgate.gate.closures import Closing, closing_of
 from headgate.map.orders import TenantState
 from headgate.recipes.codec import readable
 from headgate.recipes.patience import answered

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address
 from headgate.recipes.codec import readable
 from headgate.recipes.patience import answered
@@ -134,13 +134,13 @@ class PlaybookSemaphores:
         project = self.claim.request.meta.get("project", "")
         return (waiter.tenant, waiter.pipeline, waiter.project) == (self._tenant, PLAYBOOKS, project)
 
-    def _ours(self, holder: Holder) -> bool:
+    def _ours(self, holder: SemaphoreHolder) -> bool:
         return holder.build == self.claim.request.id
 
     def _with_us(self, name: str, record: SemaphoreRecord) -> SemaphoreRecord:
         meta = self.claim.request.meta
         tenant = self._tenant if name in self.shared else ""
-        holder = Holder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
+        holder = SemaphoreHolder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
         passed = list(self._before(record)) if len(record.holders) < self.limits.get(name, 1) else []
         kept_for = self.limits.get(name, 1) - len(record.holders)
         late = passed if len(passed) >= kept_for else []  # they left it alone: they are to come again

@@ -13,8 +13,8 @@ from headgate.base.tasks import run_until
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import HistoryUnavailable, HistoryWriter
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import Part
-from headgate.recipes.stream import Waiting, consumed
+from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.stream import Unread, consumed
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries
 from headgate.store.store import Session
@@ -48,7 +48,7 @@ class Recorder:
             with mirror.part(place.path) as part:
                 await run_until(asyncio.Event(), self._move(part, guard), self._beside())
 
-    async def _move(self, part: Part, guard: At) -> None:
+    async def _move(self, part: MirrorPart, guard: At) -> None:
         place, mirror = self._context.map.history, self._context.mirror
         while True:
             seen = part.moves
@@ -59,9 +59,9 @@ class Recorder:
                 continue
             await self._record(waiting, by_hand, guard)
 
-    async def _record(self, waiting: list[Waiting[Finished]], by_hand: list[Waiting[HandAction]], guard: At) -> None:
+    async def _record(self, waiting: list[Unread[Finished]], by_hand: list[Unread[HandAction]], guard: At) -> None:
         try:
-            every: list[Waiting[Any]] = [*by_hand, *waiting]  # of one kind and of the other
+            every: list[Unread[Any]] = [*by_hand, *waiting]  # of one kind and of the other
             for event in every:
                 try:
                     await self._keep(event.event)
@@ -99,7 +99,7 @@ class Recorder:
         )
         return replace(finished, builds=builds)
 
-    async def _blame(self, event: Waiting[Any], error: Exception, guard: At) -> None:
+    async def _blame(self, event: Unread[Any], error: Exception, guard: At) -> None:
         """What cannot be recorded is set aside after a few tries."""
         log.error("%s cannot be recorded: %s: %s", event.entry, type(error).__name__, error)
         if not self._tries.spent(event.entry):

@@ -12,7 +12,7 @@ from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenant_file
-from headgate.map.records import SystemConf, Trouble
+from headgate.map.records import RepositoryProblem, SystemConf
 from headgate.recipes import blob
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
@@ -44,7 +44,7 @@ class Tenancy(Mapping[str, Configuration]):
         self._version, self._digest = -1, ""
         self._known: dict[str, Configuration] = {}
         self._file = TenantFile({})
-        self._refused: Trouble | None = None
+        self._refused: RepositoryProblem | None = None
         self.follows = read is None
         """Whether what the store has counts."""
         if read is not None:
@@ -62,7 +62,7 @@ class Tenancy(Mapping[str, Configuration]):
         return self._file
 
     @property
-    def refused(self) -> Trouble | None:
+    def refused(self) -> RepositoryProblem | None:
         """Why the file that was read last was not taken up, and since when."""
         self._now()
         return self._refused
@@ -89,7 +89,7 @@ class Tenancy(Mapping[str, Configuration]):
         except ValueError as error:
             log.error("%s cannot be read; it is waited for until a scheduler writes it anew: %s", path, error)
             return self._known
-        self._refused = Trouble(conf.refused_ms, conf.refused) if conf.refused else None
+        self._refused = RepositoryProblem(conf.refused_ms, conf.refused) if conf.refused else None
         if conf.digest == self._digest:
             return self._known
         try:

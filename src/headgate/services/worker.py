@@ -12,11 +12,11 @@ from itertools import chain, count, islice
 from headgate.base.subject import about
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog, line
-from headgate.recipes.mirror import Mirror, Part
+from headgate.recipes.mirror import Mirror, MirrorPart
 from headgate.recipes.requests import Claim, Open, Owner, Requests
 from headgate.services.pace import Pace
 from headgate.services.quarantine.quarantine import Tries, said, transient
-from headgate.services.sharing import Sharing
+from headgate.services.shares import FairSharing
 from headgate.store.store import Session
 from headgate.store.types import StoreError
 
@@ -34,7 +34,7 @@ Fail = Callable[[Claim, str], Awaitable[None]]
 """Completes the claim of work that raised, with an answer that says why."""
 
 
-class Worker:
+class RequestWorker:
     """`do` is called for each claim.  When the loop is cancelled, what it held is handed back; asked to stop, it takes
     nothing more and ends when the last is done."""
 
@@ -49,7 +49,7 @@ class Worker:
         tries_max: int,
         jobs_max: int,
         owner: Callable[[], Owner],
-        sharing: Sharing,
+        sharing: FairSharing,
         looked_at: Sequence[str],
         beginning_max: int = 0,
         able: Callable[[Open], bool] = lambda found: True,
@@ -70,7 +70,7 @@ class Worker:
         """Request -> its version before we took it."""
         self._backlogs: dict[str, Backlog] = {}
         self._turns = count(1)
-        self._stirs: Part | None = None
+        self._stirs: MirrorPart | None = None
         self._parked = self._begun = 0
         """What waits, and how much of that has begun."""
         self._back: deque[asyncio.Future[None]] = deque()

@@ -27,7 +27,7 @@ class Head(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArchiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     at: int
     """Entries with the same number were born in one commit."""
@@ -36,7 +36,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a value that is no text."""
 
 
-class Tail(msgspec.Struct, frozen=True):
+class ArchiveTail(msgspec.Struct, frozen=True):
     entries: int
 
 
@@ -48,20 +48,20 @@ def written(entries: Iterable[Entry], source: str) -> Iterator[bytes]:
         if entry.lease is None:
             count += 1
             yield msgspec.json.encode(_line(entry)) + b"\n"
-    yield msgspec.json.encode(Tail(count)) + b"\n"
+    yield msgspec.json.encode(ArchiveTail(count)) + b"\n"
 
 
-def _line(entry: Entry) -> Line:
+def _line(entry: Entry) -> ArchiveLine:
     try:
-        return Line(entry.path, entry.born, text=entry.value.decode())
+        return ArchiveLine(entry.path, entry.born, text=entry.value.decode())
     except UnicodeDecodeError:
-        return Line(entry.path, entry.born, base64=base64.b64encode(entry.value).decode())
+        return ArchiveLine(entry.path, entry.born, base64=base64.b64encode(entry.value).decode())
 
 
-def parsed(lines: Iterable[bytes], name: str) -> list[Line]:
+def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
     """Return what the file of this name holds.  Raises StoreError with the line that is wrong."""
-    found: list[Line] = []
-    tail: Tail | None = None
+    found: list[ArchiveLine] = []
+    tail: ArchiveTail | None = None
     number = 0
     for number, raw in enumerate(lines, 1):
         if tail is not None:
@@ -70,9 +70,9 @@ def parsed(lines: Iterable[bytes], name: str) -> list[Line]:
             if number == 1:
                 _check_head(msgspec.json.decode(raw, type=Head), name)
             elif raw.startswith(b'{"entries"'):
-                tail = msgspec.json.decode(raw, type=Tail)
+                tail = msgspec.json.decode(raw, type=ArchiveTail)
             else:
-                found.append(msgspec.json.decode(raw, type=Line))
+                found.append(msgspec.json.decode(raw, type=ArchiveLine))
                 check_path(found[-1].path)
         except (msgspec.DecodeError, ValueError) as error:
             raise StoreError(f"{name}:{number}: not a line of an export of Headgate: {error}") from error
@@ -88,7 +88,7 @@ def _check_head(head: Head, name: str) -> None:
         )
 
 
-def commits(lines: Iterable[Line], numbered: Callable[[str], bool]) -> Iterator[list[Op]]:
+def commits(lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> Iterator[list[Op]]:
     """Yield what to commit one after the other, so that the order of births stays as it was.  `numbered`: is this path
     a child with a number?"""
     for _, together in groupby(lines, key=lambda line: line.at):
@@ -102,7 +102,7 @@ def commits(lines: Iterable[Line], numbered: Callable[[str], bool]) -> Iterator[
         yield ops
 
 
-def _op(line: Line, numbered: Callable[[str], bool]) -> Op:
+def _op(line: ArchiveLine, numbered: Callable[[str], bool]) -> Op:
     value = line.text.encode() if line.text is not None else base64.b64decode(line.base64 or "")
     if not numbered(line.path):
         return Put(line.path, value)
@@ -117,7 +117,7 @@ def _full(ops: Sequence[Op]) -> bool:
     return len(ops) > OPS_MAX or size_bytes > SIZE_MAX_BYTES or len(parents) > PARENTS_MAX
 
 
-async def restore(backend: Backend, lines: Iterable[Line], numbered: Callable[[str], bool]) -> int:
+async def restore(backend: Backend, lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> int:
     """Into an empty store; how many entries.  Raises StoreError when there is something already."""
     if there := await backend.list(""):
         raise StoreError(

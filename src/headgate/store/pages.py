@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from headgate.store.model import order
-from headgate.store.tree import Staged, Watched
+from headgate.store.tree import Staged, WatchedTree
 from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 
 KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
@@ -22,7 +22,7 @@ FORESEEN = 50
 _SEVERAL = f"{_COLUMNS} where path in ({', '.join('?' * FORESEEN)})"
 
 
-class Pages(Watched):
+class StorePages(WatchedTree):
     """`connection` is for reading; who writes begins with `writing` and ends with `apply` or `dropped`."""
 
     def __init__(self, connection: apsw.Connection, appended: Mapping[str, int], revision: int) -> None:

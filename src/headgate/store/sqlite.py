@@ -20,7 +20,7 @@ import apsw
 
 from headgate.base.private import private_file
 from headgate.store.leases import Leases
-from headgate.store.pages import Pages, entries
+from headgate.store.pages import StorePages, entries
 from headgate.store.tree import Staged, Tree
 from headgate.store.types import (
     Append,
@@ -106,17 +106,17 @@ def _load(connection: apsw.Connection) -> Tree:
     return Tree(entries(connection.execute("select path, value, version, born, lease from entry")))
 
 
-def _pages(path: Path) -> Pages:
+def _pages(path: Path) -> StorePages:
     connection = _connect(path, read_only=True)
     appended = {parent: count for parent, count in connection.execute("select parent, count from appended")}
     revision = next(connection.execute("select value from meta where name = 'revision'"), (0,))[0]
-    return Pages(connection, appended, revision)
+    return StorePages(connection, appended, revision)
 
 
 class SqliteBackend:
     """Implement the backend on SQLite; create one with `await SqliteBackend.open(path)`."""
 
-    def __init__(self, path: Path, lock: IO[str], connection: apsw.Connection, tree: Pages) -> None:
+    def __init__(self, path: Path, lock: IO[str], connection: apsw.Connection, tree: StorePages) -> None:
         self.path, self.tree = path, tree
         self._lock, self._connection = lock, connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")

@@ -16,11 +16,11 @@ from headgate.store.types import (
     Append,
     At,
     Change,
-    Changed,
     Conflict,
     Delete,
     Entry,
-    Gone,
+    EntryChanged,
+    EntryGone,
     Op,
     Put,
     Snapshot,
@@ -34,7 +34,7 @@ BACKLOG_MAX = 10_000
 class Staged:
     """Show what staged commits would leave: an overlay on the tree."""
 
-    tree: Watched
+    tree: WatchedTree
     revision: int
     entries: dict[str, Entry | None] = field(default_factory=dict)
     appended: dict[str, int] = field(default_factory=dict)
@@ -89,10 +89,10 @@ class Staged:
         return entry
 
 
-class Watcher:
+class TreeWatcher:
     """Deliver changes under one prefix, in order, to one reader."""
 
-    def __init__(self, tree: Watched, prefix: str) -> None:
+    def __init__(self, tree: WatchedTree, prefix: str) -> None:
         self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
         self._changes: deque[Change] = deque()
         self._reader: asyncio.Future[None] | None = None
@@ -138,12 +138,12 @@ class Watcher:
         return self._changes.popleft()
 
 
-class Watched(ABC):
+class WatchedTree(ABC):
     """Hold entries by path, wherever they are kept.  Commits are staged, made durable by the owner, then applied."""
 
     def __init__(self, appended: Mapping[str, int], revision: int) -> None:
         self.appended, self.revision = dict(appended), revision
-        self._watchers: list[Watcher] = []
+        self._watchers: list[TreeWatcher] = []
 
     @abstractmethod
     def get(self, path: str) -> Entry | None: ...
@@ -165,7 +165,7 @@ class Watched(ABC):
         return Staged(self, self.revision)
 
     async def watch(self, prefix: str) -> AsyncIterator[Change]:
-        watcher = Watcher(self, prefix)
+        watcher = TreeWatcher(self, prefix)
         self._watchers.append(watcher)
         try:
             while True:
@@ -184,18 +184,18 @@ class Watched(ABC):
 
     def _tell_of(self, entry: Entry) -> None:
         if self._watchers:
-            self._tell(Changed(entry), entry.path)
+            self._tell(EntryChanged(entry), entry.path)
 
     def _tell_of_end(self, path: str) -> None:
         if self._watchers:
-            self._tell(Gone(path), path)
+            self._tell(EntryGone(path), path)
 
     def _tell(self, change: Change, path: str) -> None:
         for watcher in self._watchers:
             watcher.tell(change, path)
 
 
-class Tree(Watched):
+class Tree(WatchedTree):
     """Hold the entries in memory."""
 
     def __init__(

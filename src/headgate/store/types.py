@@ -102,15 +102,15 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[Entry, ...]
 
 
-class Changed(msgspec.Struct, frozen=True, gc=False):
+class EntryChanged(msgspec.Struct, frozen=True, gc=False):
     entry: Entry
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False):
+class EntryGone(msgspec.Struct, frozen=True, gc=False):
     path: str
 
 
-Change = Snapshot | Changed | Gone
+Change = Snapshot | EntryChanged | EntryGone
 
 
 class Backend(Protocol):

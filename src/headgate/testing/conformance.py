@@ -21,10 +21,10 @@ from headgate.store.types import (
     At,
     Backend,
     Change,
-    Changed,
     Conflict,
     Delete,
-    Gone,
+    EntryChanged,
+    EntryGone,
     Lease,
     Put,
     SessionLost,
@@ -191,7 +191,7 @@ class Conformance:
             await backend.commit([], [Put("/elsewhere", b"")])
             await backend.commit([], [Delete("/w/a")])
             assert new is not None
-            assert await first(watch, 2) == [Changed(new), Gone("/w/a")]
+            assert await first(watch, 2) == [EntryChanged(new), EntryGone("/w/a")]
 
     async def test_what_a_lease_holds_goes_with_it(self, backend: Backend) -> None:
         ttl_s, lease = self.TTL_S, None
@@ -214,7 +214,7 @@ class Conformance:
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             if await first(watch, 1) == [Snapshot(())]:
                 return None
-            assert await first(watch, 1) == [Gone("/mine")]
+            assert await first(watch, 1) == [EntryGone("/mine")]
         return lease
 
     async def test_a_revoked_lease_holds_nothing(self, backend: Backend) -> None:
@@ -272,9 +272,9 @@ class Conformance:
                     match await anext(watch):
                         case Snapshot(entries):
                             known = {entry.path: entry.value for entry in entries}
-                        case Changed(entry):
+                        case EntryChanged(entry):
                             known[entry.path] = entry.value
-                        case Gone(path):
+                        case EntryGone(path):
                             del known[path]
 
     async def test_a_watch_of_one_place_sees_it_come_and_go(self, backend: Backend) -> None:
@@ -283,9 +283,9 @@ class Conformance:
             assert await first(watch, 1) == [Snapshot(())]
             (entry,) = await backend.commit([], [Put("/w/a", b"")])
             await backend.commit([], [Put("/w/ab", b"")])
-            assert entry is not None and await first(watch, 1) == [Changed(entry)]
+            assert entry is not None and await first(watch, 1) == [EntryChanged(entry)]
             await backend.commit([], [Delete("/w/a")])
-            assert await first(watch, 1) == [Gone("/w/a")]
+            assert await first(watch, 1) == [EntryGone("/w/a")]
 
     async def test_many_watches_on_one_place_do_not_end_each_other(self, backend: Backend) -> None:
         one, two = backend.watch("/w"), backend.watch("/w")
@@ -294,7 +294,7 @@ class Conformance:
             async with aclosing(two):  # type: ignore[type-var]  # as above
                 await first(two, 1)
             (entry,) = await backend.commit([], [Put("/w/x", b"")])
-            assert entry is not None and await first(one, 1) == [Changed(entry)]
+            assert entry is not None and await first(one, 1) == [EntryChanged(entry)]
 
     async def test_a_watch_begun_later_shows_what_was_committed_before(self, backend: Backend) -> None:
         lease = await backend.grant(30)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.keys.job import JOB
 from headgate.config.keys.objects import KINDS, PROJECT, PROJECT_PIPELINE
 from headgate.config.keys.pipeline import PIPELINE
@@ -116,8 +116,8 @@ def load(files: dict[str, str]) -> int:
     acme = parse_tenant_file(TENANTS, "tenants.yaml", CONNECTIONS).tenants["acme"]
     cache = ParseCache()
     texts = _texts(acme, {"ops@master": SOUND, **files})
-    landed = Layouts.of(acme, _parsed(acme, cache, texts), cache)
-    sound = Layouts.of(acme, _parsed(acme, cache, _texts(acme, {"ops@master": SOUND})), cache)
+    landed = TenantLayouts.of(acme, _parsed(acme, cache, texts), cache)
+    sound = TenantLayouts.of(acme, _parsed(acme, cache, _texts(acme, {"ops@master": SOUND})), cache)
     proposed, errors = sound.proposed(texts, ("git.acme/app", "master"))
     for layout in (landed.landed, proposed):
         msgspec.json.encode(layout.errors)

@@ -17,15 +17,15 @@ from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
-from headgate.adapters.metrics.figures import Figures
+from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
-from headgate.ports.forge import Watch
+from headgate.ports.forge import ForgeWatch
 from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
-from headgate.ports.occasions import Watched
+from headgate.ports.occasions import OccasionSource
 from headgate.ports.reporter import Reporter
 from headgate.ports.runner import Contact, Runner
 from headgate.recipes.mirror import Mirror
@@ -34,12 +34,12 @@ from headgate.services.executor import Executor
 from headgate.services.figures import told_once
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
-from headgate.services.nodes.asking import Asking
-from headgate.services.notices.posting import Posts
+from headgate.services.nodes.requester import NodeRequester
+from headgate.services.notices.posts import ServerPosts
 from headgate.services.notices.publisher import Publisher
 from headgate.services.recorder import Recorder
-from headgate.services.reporting.courier import Courier
-from headgate.services.reporting.forges import ForgeReporter
+from headgate.services.reports.courier import Courier
+from headgate.services.reports.forges import ForgeReporter
 from headgate.services.scheduler.refs import looked_at
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.store import Store
@@ -137,7 +137,7 @@ def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
     found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
     forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
     told = (Courier(context, name, reporter).run for name, reporter in takers.items())
-    return [*told, *forges, partial(told_once, context, Figures().whole)]
+    return [*told, *forges, partial(told_once, context, ProcessMetrics().whole)]
 
 
 def _known(
@@ -154,9 +154,9 @@ def _known(
     return {"local": Connection("local", "git.example", bound=bound), **found}
 
 
-def _asking(context: Context, scheduler: Scheduler) -> Asking:
+def _asking(context: Context, scheduler: Scheduler) -> NodeRequester:
     """Return what asks for machines, where a tenant has labels."""
-    return Asking(context, lambda: {name: one.tenant for name, one in scheduler.tenants.items()})
+    return NodeRequester(context, lambda: {name: one.tenant for name, one in scheduler.tenants.items()})
 
 
 @asynccontextmanager
@@ -171,7 +171,7 @@ async def gate(
     builds_max: int = 8,
     recording: HistoryWriter | None = None,
     read: Callable[[], str] | None = None,
-    watched: Mapping[str, tuple[str, Watched]] | None = None,
+    watched: Mapping[str, tuple[str, OccasionSource]] | None = None,
     forges: Mapping[str, tuple[str, Connected]] | None = None,
     clouds: Mapping[str, str] | None = None,
     bound: bool = False,
@@ -190,7 +190,7 @@ async def gate(
     engine = GitEngine(root / "git", at)
     known = _known(at, (reporting, watched, forges), clouds or {}, bound=bound)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
-    watching: dict[str, Watch] = {"local": GitForge(at["local"], engine, {}), **context.forges}
+    watching: dict[str, ForgeWatch] = {"local": GitForge(at["local"], engine, {}), **context.forges}
     also = {name: one for name, (_, one) in (watched or {}).items()}
     scheduler = Scheduler.of(
         context, tenant_file, tenants, "tenants.yaml", watching, connections=known, read=read, watched=also
@@ -205,7 +205,7 @@ async def gate(
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
     if poster is not None:
         context.publishing = True
-        works.append(serve(context, "web", Publisher(context, Posts(poster)).run, stop))
+        works.append(serve(context, "web", Publisher(context, ServerPosts(poster)).run, stop))
     takers = {name: reporter for name, (_, reporter) in (reporting or {}).items()}
     works += [serve(context, "web", body, stop) for body in _couriers(context, takers)]
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from headgate.map.places import Map
-from headgate.map.tree import Row, place, render
+from headgate.map.tree import PageRow, place, render
 from headgate.store.types import Append, At, Backend, Delete, Entry, Op
 from headgate.testing.through import Through
 
@@ -100,7 +100,7 @@ def _filled(locks: tuple[_Filled, ...], parts: Sequence[str]) -> tuple[str, ...]
     return tuple("/".join([parts[part] if isinstance(part, int) else part for part in lock]) for lock in locks)
 
 
-def _law(row: Row, place: place[Any], root: str) -> _Law:
+def _law(row: PageRow, place: place[Any], root: str) -> _Law:
     named = frozenset(word.strip() for word in place.by.split(",") if place.by)
     parts = row.template.split("/")
     locks = ("", "") if place.node == "lock" else row.locks

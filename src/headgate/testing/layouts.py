@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.config.dynamic import Asked, Judgement
+from headgate.config.dynamic import Judgement, LayoutRequest
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.topics import BY_TOPIC
 
@@ -85,7 +85,7 @@ class PlayLayouts:
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
         return self.landed.reusing
 
-    def judged(self, asked: Asked) -> Judgement | None:
+    def judged(self, asked: LayoutRequest) -> Judgement | None:
         """Return what the proposed configuration comes to, or None for a proposal while `waits` is set."""
         if self.waits and asked.texts:
             return None

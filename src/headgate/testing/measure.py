@@ -33,7 +33,7 @@ _CONFIG = """
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ItemCost:
     """Of one item, everything counted: events, merging, builds on both sides, landing, history."""
 
     jobs: int
@@ -56,7 +56,7 @@ def configuration(jobs: int, window: int = 20) -> str:
 
 async def cost_of_item(
     root: Path, jobs: int, backend: Backend | None = None, mark: Callable[[], None] = lambda: None
-) -> Cost:
+) -> ItemCost:
     """Lands one change with so many jobs that take no time; `mark` is called where counting begins and ends."""
     repositories = Repositories(root)
     repositories.create("config", {"zuul.yaml": configuration(jobs), "jobs/unit": "#!/bin/sh\n"})
@@ -77,7 +77,7 @@ async def cost_of_item(
         mark()
         after = (counts.commits, counts.reads, counts.written_bytes)
         commits, reads, written = (b - a for a, b in zip(before, after, strict=True))
-        return Cost(jobs, commits, reads, written)
+        return ItemCost(jobs, commits, reads, written)
 
 
 def _waiting(entries: Sequence[Entry]) -> bool:

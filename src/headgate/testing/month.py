@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, RequiredProject, Window
 from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Run
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 from headgate.gate.model import Build
 from headgate.gate.reuse import NOTHING, lasting
 from headgate.gate.waiter import Sought
@@ -100,7 +100,7 @@ class Projects(PlayLayout):
 
 
 @dataclass(slots=True)
-class Figures:
+class MonthFigures:
     """What a month came to."""
 
     builds: int = 0
@@ -124,7 +124,7 @@ class Month(Play):
         super().__init__(layout=Projects((), uses=uses, reuse=reuse))
         self.pipeline = replace(self.pipeline, window=Window())
         self.heads = dict.fromkeys(uses, "h")
-        self.now_s, self.figures = 0.0, Figures()
+        self.now_s, self.figures = 0.0, MonthFigures()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._free, self._line, self._began = MACHINES, list[Run](), dict[str, float]()
@@ -144,7 +144,7 @@ class Month(Play):
                 self._bad[topic] = chance.choice(list(uses[project]))
             self._at(at_s, partial(self._proposed, topic, project))
 
-    def run(self) -> Figures:
+    def run(self) -> MonthFigures:
         while self._due:
             self.now_s, _, do = heapq.heappop(self._due)
             do()
@@ -165,7 +165,7 @@ class Month(Play):
         self._approved_s[topic] = self.now_s
         commit = hashlib.sha1(topic.encode(), usedforsecurity=False).hexdigest()
         change = self.change(topic, project=project, commit=commit)
-        self.standings[change.key] = Standing(change)
+        self.standings[change.key] = ChangeState(change)
         self.approve(topic)
 
     def _sought(self, sought: Sought) -> Build:

@@ -11,14 +11,14 @@ from headgate.config.forges.facts import Word
 from headgate.config.model import FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
-from headgate.gate.change import Change, EventKind, Standing, Tell, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.checks import vouching
-from headgate.gate.closing import Closing
+from headgate.gate.closures import Closing
 from headgate.gate.decide import settle
 from headgate.gate.enqueue import concluded
 from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import Build, BuildSet, Item, State
-from headgate.gate.removed import as_it_was, dissolved, remembered
+from headgate.gate.removal import as_it_was, dissolved, remembered
 from headgate.gate.topics import ByTopic, topic_of
 from headgate.gate.trees import Trees
 from headgate.gate.waiter import Beside, Sought, Waiter
@@ -64,7 +64,7 @@ class Play:
         """Proposed configuration is still being judged."""
         self.removed = ""
         """Why nobody has the pipeline any more."""
-        self.state, self.standings = State(), dict[str, Standing]()
+        self.state, self.standings = State(), dict[str, ChangeState]()
         self.held: dict[str, int] = {}
         self.closings: tuple[Closing, ...] = ()
         self.waiters: dict[str, tuple[Waiter, ...]] = {}
@@ -97,7 +97,7 @@ class Play:
         return Change("git", project, "master", name, number, ref=f"refs/for/master/{name}", files=files, needs=keys)
 
     def propose(self, change: Change) -> None:
-        before, self.standings[change.key] = self.standings.get(change.key), Standing(change)
+        before, self.standings[change.key] = self.standings.get(change.key), ChangeState(change)
         self.event(EventKind.PROPOSED, change, fresh=before is None or not before.open)
 
     def approve(self, *names: str) -> None:
@@ -345,10 +345,10 @@ class Play:
     def _topic(self, commit: str) -> str:
         return next(s.change.topic for s in self.standings.values() if s.change.commit == commit)
 
-    def _find(self, name: str) -> Standing | None:
+    def _find(self, name: str) -> ChangeState | None:
         return next((s for s in self.standings.values() if s.change.topic == name), None)
 
-    def _standing(self, name: str) -> Standing:
+    def _standing(self, name: str) -> ChangeState:
         found = self._find(name)
         assert found is not None, f"nobody proposed {name}"
         return found

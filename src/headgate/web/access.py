@@ -16,8 +16,8 @@ from litestar.exceptions import HTTPException
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.config.operator.access import holds
 from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant
-from headgate.web.login.cookies import CSRF, SESSION, Place, may_write, ours, reads
-from headgate.web.login.sessions import Sessions, named
+from headgate.web.login.cookies import CSRF, SESSION, PageOrigin, may_write, ours, reads
+from headgate.web.login.sessions import LoginSessions, named
 
 Connection = ASGIConnection[Any, Any, Any, Any]  # no user, no auth, no state of its own
 ROOT_ROLES = {"admin": True, "read": False}
@@ -81,7 +81,7 @@ class Access:
     rules: Callable[[], Rules] = lambda: Rules({}, {}, ApiRoot())
     figures_open: bool = False
     """Whether everybody may read figures."""
-    sessions: Sessions | None = None
+    sessions: LoginSessions | None = None
     """Who is logged in to the pages; None: nobody can."""
 
     @property
@@ -103,7 +103,7 @@ class Access:
             raise self.refused(401, "the header Authorization must be `Bearer TOKEN`", "InvalidAuthFormat")
         return self.of_token(given.strip())
 
-    def place(self, connection: Connection) -> Place | None:
+    def place(self, connection: Connection) -> PageOrigin | None:
         """Return where people reach the pages; None: nobody can log in."""
         if self.sessions is None:
             return None

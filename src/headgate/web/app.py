@@ -17,7 +17,6 @@ from headgate.web.errors import HANDLERS
 from headgate.web.login.flow import expected
 from headgate.web.manners import Mannered
 from headgate.web.peers.requests import App, Message, Receive, Send
-from headgate.web.rooted import Rooted, of_tenants
 from headgate.web.routes import (
     about,
     accounts,
@@ -27,6 +26,7 @@ from headgate.web.routes import (
     changes,
     configuration,
     control,
+    history,
     hooks,
     images,
     keys,
@@ -37,7 +37,6 @@ from headgate.web.routes import (
     onebuild,
     orders,
     pages,
-    past,
     quarantine,
     queues,
     reports,
@@ -47,10 +46,11 @@ from headgate.web.routes import (
     testresults,
     vitals,
 )
+from headgate.web.singletenant import Rooted, of_tenants
 from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
-    vitals, about, live, past, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
+    vitals, about, live, history, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
     actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults, queues, login,
     pages,
 )  # fmt: skip

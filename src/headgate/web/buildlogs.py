@@ -13,11 +13,11 @@ from litestar.response import Stream
 from msgspec.structs import replace
 
 from headgate.adapters.logs.manifest import OUTPUT, Manifest
-from headgate.adapters.logs.reading import Content, KeptLogs, missing
+from headgate.adapters.logs.reader import Content, KeptLogs, missing
 from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.web.jobfiles import PASSED_ON, Answer, harmless, headers, local, served, unencoded
 from headgate.web.logfiles import Follow, inside, listed, output
 from headgate.web.remote import NoLogs, RemoteLogs, RunsHere
-from headgate.web.served import PASSED_ON, Answer, harmless, headers, local, served, unencoded
 from headgate.web.shapes import LogFile
 
 log = logging.getLogger("headgate.logs")

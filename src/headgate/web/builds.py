@@ -12,17 +12,17 @@ from msgspec.structs import replace
 
 from headgate.gate.model import Build, Item
 from headgate.gate.report import artifacts, error_of
-from headgate.gate.returned.shape import joined
+from headgate.gate.returns.shape import joined
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import (
     WILD,
     Artifact,
+    HistoryQuery,
     InBuildset,
     PastBuild,
     PastBuildset,
     PastRef,
     Provided,
-    Question,
     SetEvent,
     time_text,
 )
@@ -52,7 +52,7 @@ class Builds:
 
     # --- several
 
-    async def builds(self, asked: Question) -> list[PastBuild]:
+    async def builds(self, asked: HistoryQuery) -> list[PastBuild]:
         """Return those under way first, then what the history has."""
         held, live = self.held(), [b for b in await self._live() if _fits(asked, b.id, _facts_of_build(b), b.result)]
         live = live if asked.ended_ms == (None, None) else []
@@ -61,7 +61,7 @@ class Builds:
         found = [*live[asked.skip :], *(build for build in past if build.uuid not in known)][: asked.limit]
         return [self.told(replace(build, held=build.uuid in held)) for build in found]
 
-    async def buildsets(self, asked: Question) -> list[PastBuildset]:
+    async def buildsets(self, asked: HistoryQuery) -> list[PastBuildset]:
         """Return those under way first, then what the history has."""
         live = [s for s in await self._live_sets() if _fits(asked, s.id, _facts_of_set(s), s.result)]
         past = await self.site.history.buildsets(self.tenant, _beyond(asked, len(live)))
@@ -251,12 +251,12 @@ def _triggered(found: PastBuildset) -> SetEvent:
 # --- what a question means for what is not in the history
 
 
-def _beyond(asked: Question, live: int) -> Question:
+def _beyond(asked: HistoryQuery, live: int) -> HistoryQuery:
     """Return what is asked of the history, where so many rows come before its own."""
     return replace(asked, skip=max(0, asked.skip - live))
 
 
-def _fits(asked: Question, number: int, facts: Values, result: str | None) -> bool:
+def _fits(asked: HistoryQuery, number: int, facts: Values, result: str | None) -> bool:
     least, most = asked.numbers
     if (least is not None and number < least) or (most is not None and number > most):
         return False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.people import approvers
 from headgate.ports.history import PastRef, named
 from headgate.web.shapes import RefShape
 
 
-def ref_shape(change: Change, standing: Standing | None) -> RefShape:
+def ref_shape(change: Change, standing: ChangeState | None) -> RefShape:
     """`standing`: what its connection knows of it, of whichever patchset."""
     known = _of(change, standing)
     return RefShape(
@@ -29,7 +29,7 @@ def ref_shape(change: Change, standing: Standing | None) -> RefShape:
     )
 
 
-def past_ref(change: Change, standing: Standing | None) -> PastRef:
+def past_ref(change: Change, standing: ChangeState | None) -> PastRef:
     """Of what is under way, as the history has it later."""
     known = _of(change, standing)
     return PastRef(
@@ -47,6 +47,6 @@ def past_ref(change: Change, standing: Standing | None) -> PastRef:
     )
 
 
-def _of(change: Change, standing: Standing | None) -> Standing:
+def _of(change: Change, standing: ChangeState | None) -> ChangeState:
     """What is known of this patchset."""
-    return standing if standing is not None and standing.change.commit == change.commit else Standing(change)
+    return standing if standing is not None and standing.change.commit == change.commit else ChangeState(change)

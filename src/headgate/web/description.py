@@ -30,7 +30,7 @@ _ERROR: Json = {
 _KEYS = re.compile(r"{(\w+)}")
 
 
-class Query(NamedTuple):
+class QueryParameter(NamedTuple):
     """Something that an address may ask for."""
 
     name: str
@@ -93,7 +93,7 @@ def completed(schema: Json, app: Litestar) -> Json:
 
 
 def _operation(known: Json, handler: HTTPRouteHandler, path: str, method: str, shapes: Json) -> Json:
-    queries: tuple[Query, ...] = handler.opt.get("query", ())
+    queries: tuple[QueryParameter, ...] = handler.opt.get("query", ())
     keys = [
         {"name": key, "in": "path", "schema": {**TEXT, "minLength": 1}, "required": True} for key in _KEYS.findall(path)
     ]

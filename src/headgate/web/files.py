@@ -20,7 +20,7 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """One of them, as it is sent."""
 
     kind: str
@@ -30,14 +30,14 @@ class File:
 
 
 @cache
-def files() -> dict[str, File]:
+def files() -> dict[str, StaticFile]:
     """Return all of them by name, as they were when the first was asked for."""
-    found = dict[str, File]()
+    found = dict[str, StaticFile]()
     for path in sorted(STATIC.iterdir()):
         if path.suffix in TYPES:
             body = path.read_bytes()
             packed, tag = gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest()[:24]
-            found[path.name] = File(TYPES[path.suffix], body, packed, f'W/"{tag}"')
+            found[path.name] = StaticFile(TYPES[path.suffix], body, packed, f'W/"{tag}"')
     return found
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headgate.map.inventory.made import NodeAccount
+from headgate.map.inventory.machines import NodeAccount
 from headgate.services.context import Context
-from headgate.services.nodes.made.seen import seen
+from headgate.services.nodes.machines.survey import seen
 from headgate.web.shapes import TroubleShape
 
 NAMED_MAX = 5

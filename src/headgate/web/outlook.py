@@ -10,11 +10,11 @@ import msgspec
 
 from headgate.config.forges.facts import Word
 from headgate.config.model import Pipeline
-from headgate.gate.asking import lacking, rulings
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
+from headgate.gate.requirements import lacking, rulings
 from headgate.gate.world import World
 from headgate.web.changes import ref_shape
-from headgate.web.places import Places, Spot
+from headgate.web.places import ItemPlaces, ItemSpot
 from headgate.web.shapes import ItemShape, RefShape
 from headgate.web.site import Site
 from headgate.web.status import timed_item
@@ -27,7 +27,7 @@ DEPTH_MAX = 20
 """Of the chain of what is needed."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class ApprovalStatement(msgspec.Struct, frozen=True):
     """What one person says of a change of plain git."""
 
     who: str
@@ -37,7 +37,7 @@ class Said(msgspec.Struct, frozen=True):
     """Milliseconds since the epoch."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class MissingRequirements(msgspec.Struct, frozen=True):
     """What a pipeline that lands changes still asks for."""
 
     pipeline: str
@@ -45,7 +45,7 @@ class Kept(msgspec.Struct, frozen=True):
     """One line each; none: it would come in."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
     """Where the change is now."""
 
     pipeline: str
@@ -89,13 +89,13 @@ class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """open | landed | closed"""
     approved: bool
-    approvals: tuple[Said, ...]
+    approvals: tuple[ApprovalStatement, ...]
     draft: bool | None
     labels: tuple[str, ...]
     mergeable: bool | None
-    lacks: tuple[Kept, ...]
+    lacks: tuple[MissingRequirements, ...]
     """Of each pipeline that lands changes of its project."""
-    places: tuple[Place, ...]
+    places: tuple[PlaceInLine, ...]
 
 
 class ChangeShape(ProposedShape, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class ChangeShape(ProposedShape, frozen=True, kw_only=True):
     """Changed paths, the first thousand; null: unknown."""
     reason: str
     """Why it is closed, where nobody withdrew it."""
-    vetoes: tuple[Said, ...]
+    vetoes: tuple[ApprovalStatement, ...]
     needs: tuple[Neighbour, ...]
     """What it rests on and what its footers name, nearest first, and what those need; a hundred at most."""
     needed_by: tuple[Neighbour, ...]
@@ -118,25 +118,25 @@ class ChangeShape(ProposedShape, frozen=True, kw_only=True):
 class Outlook:
     """Of one tenant at one moment."""
 
-    def __init__(self, site: Site, tenant: str, places: Places) -> None:
+    def __init__(self, site: Site, tenant: str, places: ItemPlaces) -> None:
         self._site, self._tenant, self._places = site, tenant, places
         self._configured, self._now_ms = site.tenant(tenant), site.context.now_ms()
         self._known = site.status.standings(tenant)
         self._standings = self._known.now()
 
-    def open(self, project: str) -> list[Standing]:
+    def open(self, project: str) -> list[ChangeState]:
         """Return the open changes, of one project (canonical) or of all that the tenant has."""
         own = {one.project for one in self._configured.tenant.projects}
         wanted = {project} if project else own
         return [one for one in self._standings.values() if one.open and one.change.project in wanted]
 
-    def listed(self, standing: Standing) -> ProposedShape:
+    def listed(self, standing: ChangeState) -> ProposedShape:
         """Return what is said of a change among others."""
         return ProposedShape(**self._said(standing, {}))
 
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
         """`costs`: (project, pipeline) -> buildsets lately, and those made anew."""
-        standing = self._standings.get(change.key) or Standing(change, open=False)
+        standing = self._standings.get(change.key) or ChangeState(change, open=False)
         change = standing.change
         return ChangeShape(
             **self._said(standing, costs),
@@ -149,7 +149,7 @@ class Outlook:
             unresolved=change.unresolved,
         )
 
-    def _said(self, standing: Standing, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
+    def _said(self, standing: ChangeState, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
         """Return the members of a `ProposedShape`."""
         change, details = standing.change, standing.details
         return {
@@ -164,14 +164,14 @@ class Outlook:
             "places": tuple(self._place(spot, costs) for spot in self._places.live(change.key)),
         }
 
-    def _lacks(self, standing: Standing) -> Iterator[Kept]:
+    def _lacks(self, standing: ChangeState) -> Iterator[MissingRequirements]:
         change, layouts = standing.change, self._configured.layouts
         for name, pipeline in layouts.landed.pipelines.items():
             lands = pipeline.manager == "dependent" or change.connection in pipeline.lands
             if lands and layouts.landed.takes_part(name, change.project, change.branch):
                 world = self._world(pipeline)
                 said = [*lacking(world, standing, entering=True), *rulings(world, standing)]
-                yield Kept(name, tuple(dict.fromkeys(said)))
+                yield MissingRequirements(name, tuple(dict.fromkeys(said)))
 
     def _world(self, pipeline: Pipeline) -> World:
         return World(
@@ -182,7 +182,7 @@ class Outlook:
             now_ms=self._now_ms,
         )
 
-    def _place(self, spot: Spot, costs: Mapping[tuple[str, str], tuple[int, int]]) -> Place:
+    def _place(self, spot: ItemSpot, costs: Mapping[tuple[str, str], tuple[int, int]]) -> PlaceInLine:
         pipeline, queue, item = spot.pipeline, spot.queue, timed_item(spot.item, self._now_ms)
         gates = pipeline.manager == "dependent"
         ahead = spot.line[: spot.position] if gates and item.active else ()
@@ -190,7 +190,7 @@ class Outlook:
         known = [one.remaining_time for one in (*before, item)]
         left = max((ms for ms in known if ms is not None), default=None) if None not in known else None
         some = costs.get((item.refs[0].project_canonical, pipeline.name))
-        return Place(
+        return PlaceInLine(
             pipeline=pipeline.name,
             queue=queue.name,
             item=item.id,
@@ -219,7 +219,7 @@ class Outlook:
             if (own := self._own(key)) is not None and own.open and change.key in own.change.needs:
                 yield self._neighbour(key, 1)
 
-    def _own(self, key: str) -> Standing | None:
+    def _own(self, key: str) -> ChangeState | None:
         """Return what is known of a change of the tenant's own projects; others may have the same connections."""
         known = self._standings.get(key)
         return known if known is not None and self._configured.tenant.find(known.change.project) is not None else None
@@ -232,12 +232,12 @@ class Outlook:
         return Neighbour(key=key, state=state_of(known), ref=ref, pipelines=pipelines, depth=depth)
 
 
-def state_of(standing: Standing) -> str:
+def state_of(standing: ChangeState) -> str:
     return "landed" if standing.landed else "open" if standing.open else "closed"
 
 
-def _said(standing: Standing, words: Iterable[Word]) -> tuple[Said, ...]:
-    return tuple(Said(word.who, word.commit == standing.change.commit, word.since_ms) for word in words)
+def _said(standing: ChangeState, words: Iterable[Word]) -> tuple[ApprovalStatement, ...]:
+    return tuple(ApprovalStatement(word.who, word.commit == standing.change.commit, word.since_ms) for word in words)
 
 
 def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:

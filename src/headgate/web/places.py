@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headgate.web.shapes import ItemShape, PipelineShape, QueueShape, StatusShape
 
 
-class Spot(NamedTuple):
+class ItemSpot(NamedTuple):
     """One item in its queue."""
 
     pipeline: PipelineShape
@@ -23,13 +23,13 @@ class Spot(NamedTuple):
         return self.line[self.position]
 
 
-class Places:
+class ItemPlaces:
     """Of all changes of one status."""
 
     def __init__(self, status: StatusShape) -> None:
         self.status = status
         self._pipelines: dict[str, dict[str, None]] = {}
-        self._spots: dict[str, list[Spot]] = {}
+        self._spots: dict[str, list[ItemSpot]] = {}
         for pipeline in status.pipelines:
             for queue in pipeline.change_queues:
                 self._note(pipeline, queue)
@@ -39,11 +39,11 @@ class Places:
         line = [item for item in items if item.live]
         for position, item in enumerate(line):
             for ref in item.refs:
-                self._spots.setdefault(ref.key, []).append(Spot(pipeline, queue, line, position))
+                self._spots.setdefault(ref.key, []).append(ItemSpot(pipeline, queue, line, position))
         for key in (ref.key for item in items for ref in item.refs):
             self._pipelines.setdefault(key, {})[pipeline.name] = None
 
-    def live(self, key: str) -> Sequence[Spot]:
+    def live(self, key: str) -> Sequence[ItemSpot]:
         """Return where a change is itself."""
         return self._spots.get(key, ())
 

@@ -19,10 +19,10 @@ from headgate.services.context import Context
 from headgate.store.types import StoreError
 from headgate.web.access import Access, Connection
 from headgate.web.errors import HANDLERS
+from headgate.web.jobfiles import local, served
 from headgate.web.logfiles import Follow, inside, listed, output
-from headgate.web.peers.fleet import HEADER, Fleet
+from headgate.web.peers.fleet import HEADER, PeerFleet
 from headgate.web.routes import vitals as vital
-from headgate.web.served import local, served
 from headgate.web.shapes import LogFile
 from headgate.web.vitals import Vitals
 
@@ -34,7 +34,7 @@ class Logs:
     context: Context
     root: Path
     follow: Follow
-    fleet: Fleet
+    fleet: PeerFleet
 
 
 async def _of_the_fleet(connection: Connection, _: BaseRouteHandler) -> None:

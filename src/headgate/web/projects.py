@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from headgate.config.freezing.sections import Section, is_dropped, parameters
+from headgate.config.explain.variants import context_of, parameter, variant
+from headgate.config.files.check import as_list
+from headgate.config.files.document import Table
+from headgate.config.freeze.sections import Section, is_dropped, parameters
 from headgate.config.kinds.project import section_jobs
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
-from headgate.config.reading.check import as_list
-from headgate.config.reading.document import Table
-from headgate.config.telling.variants import context_of, parameter, variant
 from headgate.config.tenants import TenantProject
 from headgate.web.shapes import ProjectConfig, ProjectPipeline, ProjectShape
 

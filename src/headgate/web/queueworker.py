@@ -11,10 +11,10 @@ from litestar.datastructures import State
 from prometheus_client import generate_latest
 
 from headgate.map.workers import Control
-from headgate.queue.leasing import LeaseWorker
+from headgate.queue.leaseclient import LeaseWorker
 from headgate.queueing.ids import parse_last
 from headgate.queueing.lanes import Lane, parse_lane
-from headgate.services.queueing.steering import steer
+from headgate.services.queueing.control import steer
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.types import StoreError
 
@@ -23,7 +23,7 @@ Worker = QueueWorker | LeaseWorker
 NEEDED = "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
 
 
-class Wish(msgspec.Struct, frozen=True):
+class PartitionChange(msgspec.Struct, frozen=True):
     """For one partition; what is not said stays."""
 
     lane: str
@@ -73,7 +73,7 @@ async def control(state: State, request: Asked) -> Response[dict[str, Any]]:  # 
     if isinstance(worker, LeaseWorker):
         return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
     try:
-        wish = msgspec.json.decode(await request.body(), type=Wish)
+        wish = msgspec.json.decode(await request.body(), type=PartitionChange)
         lane: Lane = parse_lane(wish.lane)
         parse_last(wish.seek or "")
     except (ValueError, RecursionError) as error:

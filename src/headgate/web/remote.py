@@ -11,7 +11,7 @@ from headgate.recipes.requests import Open
 from headgate.services.context import Context
 from headgate.services.nodes.zones import executors
 from headgate.store.types import StoreError
-from headgate.web.peers.fleet import Fleet
+from headgate.web.peers.fleet import PeerFleet
 from headgate.web.shapes import LogFile
 
 TIMEOUT_S = 10.0
@@ -41,7 +41,7 @@ class Relayed:
 class RemoteLogs:
     context: Context
     client: httpx.AsyncClient
-    fleet: Fleet
+    fleet: PeerFleet
 
     async def files(self, build: str) -> list[LogFile]:
         """With URLs below the executor's; none when nobody has any."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import uvicorn
 
-from headgate.web.peers.accepting import Acceptor, Certificates, Tls, listening
-from headgate.web.peers.door import LOOPBACK, Door, peer_of
+from headgate.web.peers.door import LOOPBACK, ConnectionAdmission, peer_of
+from headgate.web.peers.listener import Acceptor, ServerCertificates, Tls, listening
 from headgate.web.peers.protocols import (
     CLIENT_CERTIFICATE,
     DOOR,
@@ -20,7 +20,7 @@ from headgate.web.peers.protocols import (
     HttpProtocol,
     WebSocketProtocol,
 )
-from headgate.web.peers.requests import LOOPBACK_NAMES, Checked
+from headgate.web.peers.requests import LOOPBACK_NAMES, CheckedApplication
 
 __all__ = ["CLIENT_CERTIFICATE", "Tls", "serve"]
 
@@ -33,10 +33,10 @@ SWEEP_TICKS = 10
 class _Server(uvicorn.Server):
     """Accepts by itself: connections count from their first moment, before TLS is spoken."""
 
-    def __init__(self, config: uvicorn.Config, certificates: Certificates | None) -> None:
+    def __init__(self, config: uvicorn.Config, certificates: ServerCertificates | None) -> None:
         super().__init__(config)
         self.servers = []
-        self._door = Door.of_process(lambda: asyncio.get_running_loop().time())
+        self._door = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
         self._acceptor = Acceptor(self._protocol, certificates)
 
     @contextlib.contextmanager
@@ -77,12 +77,13 @@ async def serve(
     shared: bool = False,
 ) -> None:
     """Until `stop` or cancelled; `bound` is told the port.  `names`: by which people reach a server of this machine,
-    beside those of the machine itself.  `shared`: see `Checked`.  Raises UserError when the address cannot be had:
+    beside those of the machine itself.  `shared`: see `CheckedApplication`.  Raises UserError when the address cannot
+    be had:
     `section` and `option` of the settings are where the port is set."""
     here = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
     hosts = LOOPBACK_NAMES | {host, *names} if here else ()
-    config = _configured(Checked(app, hosts, names, shared=shared))
-    certificates = Certificates(tls) if tls else None
+    config = _configured(CheckedApplication(app, hosts, names, shared=shared))
+    certificates = ServerCertificates(tls) if tls else None
     listener = listening(host, port, section, option)
     bound(listener.getsockname()[1])
     server = _Server(config, certificates)

@@ -18,32 +18,32 @@ from litestar.datastructures import State as AppState
 from litestar.exceptions import HTTPException, NotFoundException
 from msgspec.structs import replace
 
-from headgate.adapters.logs.reading import KeptLogs
-from headgate.config.dynamic import Layouts
+from headgate.adapters.logs.reader import KeptLogs
+from headgate.config.dynamic import TenantLayouts
 from headgate.gate.change import Change, is_called
 from headgate.gate.refs import misnamed, update
 from headgate.gate.work import Managed
-from headgate.map.records import Finished, ForPipeline, Management, Reread, Trouble
+from headgate.map.records import Finished, ForPipeline, Management, RepositoryProblem, Reread
 from headgate.ports.history import HistoryReader
-from headgate.ports.secrets import NoKeys, ProjectKeys
+from headgate.ports.secrets import NoKeys, ProjectKeyStore
 from headgate.recipes.stream import Stream
-from headgate.services.asking import Unanswered, ask
 from headgate.services.context import Context
 from headgate.services.nodes.pooled import Pooled
 from headgate.services.nodes.zones import IMAGE, executors
+from headgate.services.requests import Unanswered, ask
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer, Connection
+from headgate.web.budget import Spent
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
 from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
-from headgate.web.places import Places
+from headgate.web.places import ItemPlaces
 from headgate.web.remote import RemoteLogs
-from headgate.web.review.desk import Desk, Speaker
+from headgate.web.review.desk import ReviewService, Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
-from headgate.web.spending import Spent
 from headgate.web.status import Configured, Status
 from headgate.web.viewers.audience import Audience
 from headgate.web.viewers.documents import Documents
@@ -79,10 +79,10 @@ class Shot:
     status: StatusShape
     tag: str
     moves: int
-    layouts: Layouts
+    layouts: TenantLayouts
     loaded: bool
     away: tuple[TroubleShape, ...]
-    places: Places | None = None
+    places: ItemPlaces | None = None
     """Of the changes in it, once somebody has asked for that."""
 
 
@@ -97,14 +97,14 @@ class Site:
     follow: Follow
     access: Access = field(default_factory=Access)
     connections: tuple[ConnectionShape, ...] = ()
-    keys: ProjectKeys = field(default_factory=NoKeys)
+    keys: ProjectKeyStore = field(default_factory=NoKeys)
     remote: RemoteLogs | None = None
     """Logs of executors that are not in this process."""
     kept: KeptLogs | None = None
     vitals: Vitals | None = None
     joined: Callable[[], Session | None] = lambda: None
     """The session that what is asked goes with, while there is one."""
-    refused: Callable[[], Trouble | None] = lambda: None
+    refused: Callable[[], RepositoryProblem | None] = lambda: None
     """Why the tenant file that was read last was not taken up."""
     hold_default_s: int = 86_400
     hold_max_s: int = 172_800
@@ -129,7 +129,7 @@ class Site:
     status: Status = field(init=False)
     audience: Audience = field(init=False)
     documents: Documents = field(init=False)
-    desk: Desk = field(init=False)
+    desk: ReviewService = field(init=False)
     _estimates: Estimates = field(init=False)
     _shots: dict[str, Shot] = field(default_factory=dict)
     _spent: dict[str, Spent] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Site:
         self.status = Status(self.context, self.tenants)
         self._estimates = Estimates(self.history, self.context.now_ms)
         self.documents = Documents(self.context.now_ms)
-        self.desk = Desk(self.context, lambda: self.joined())
+        self.desk = ReviewService(self.context, lambda: self.joined())
         mirror = self.context.mirror
         self.audience = Audience(self.shot, self._still, mirror.moved, self.context.now_ms)
 

@@ -11,16 +11,16 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from headgate import __version__
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.tenants import Tenant
-from headgate.gate.change import Standing
-from headgate.gate.closing import Closing, closing_of
+from headgate.gate.change import ChangeState
+from headgate.gate.closures import Closing, closing_of
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, Item, Queue
 from headgate.gate.report import error_of, failing_reasons
-from headgate.map.kept.layouts import layout_at
-from headgate.map.kept.state import KnownItem, Loaded, load
 from headgate.map.records import SemaphoreRecord
+from headgate.map.state.layouts import layout_at
+from headgate.map.state.state import KnownItem, LoadedState, load
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Request
@@ -45,7 +45,7 @@ from headgate.web.shapes import (
     TroubleShape,
 )
 from headgate.web.troubles import parted, strayed, troubles_of
-from headgate.web.waiting import awaited, phase
+from headgate.web.waits import awaited, phase
 
 Estimate = Callable[[str, str, str, str], float | None]
 """(tenant, job, project, branch) -> seconds it will take."""
@@ -61,7 +61,7 @@ class Configured(Protocol):
     @property
     def tenant(self) -> Tenant: ...
     @property
-    def layouts(self) -> Layouts: ...
+    def layouts(self) -> TenantLayouts: ...
     @property
     def loaded(self) -> asyncio.Event: ...
 
@@ -72,7 +72,7 @@ class Status:
 
     context: Context
     tenants: Mapping[str, Configured]
-    _states: dict[str, tuple[tuple[int, ...], Loaded, dict[str, KnownItem]]] = field(default_factory=dict)
+    _states: dict[str, tuple[tuple[int, ...], LoadedState, dict[str, KnownItem]]] = field(default_factory=dict)
     """Pipeline path -> versions of its entries, the state they say, and its items as they were read."""
     _known: dict[tuple[str, ...], Standings] = field(default_factory=dict)
     """By connections."""
@@ -130,7 +130,7 @@ class Status:
         yield from strayed((name, state.strayed) for name, state in states.items())
         yield from troubles_of(self.context, configured.tenant, configured.layouts)
 
-    def state(self, tenant: str, pipeline: str) -> Loaded:
+    def state(self, tenant: str, pipeline: str) -> LoadedState:
         place = self.context.map.tenant(tenant).pipeline(pipeline)
         entries = self.context.mirror.under(place.path)
         versions = tuple(entry.version for entry in entries)
@@ -239,7 +239,7 @@ class _View:
     """Build -> what it waits for."""
     estimate: Estimate
     closings: tuple[Closing, ...]
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, ChangeState]
     """Change key -> what its connection knows of it."""
 
     def queue(self, queue: Queue) -> QueueShape:

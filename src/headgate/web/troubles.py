@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from headgate.config.dynamic import NOT_IN_FORCE, Layouts
+from headgate.config.dynamic import NOT_IN_FORCE, TenantLayouts
 from headgate.config.tenants import Tenant
 from headgate.gate.alarms import Parted, Strayed
-from headgate.map.kept.layouts import layout_at
-from headgate.map.records import Trouble, Troubles
+from headgate.map.records import RepositoryProblem, RepositoryProblems
+from headgate.map.state.layouts import layout_at
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
@@ -49,14 +49,14 @@ def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[Trouble
         yield TroubleShape("changes", text, found[SHOWN_MAX][1].since_ms)
 
 
-def troubles_of(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[TroubleShape]:
+def troubles_of(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[TroubleShape]:
     """Yield what is wrong with a tenant's configuration, records and repositories."""
     yield from _held(context, tenant, layouts)
     yield from _aside(context, tenant.name)
     yield from _repositories(context, tenant)
 
 
-def _held(context: Context, tenant: Tenant, layouts: Layouts) -> Iterator[TroubleShape]:
+def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[TroubleShape]:
     """Yield the configuration that was pushed and is not in force, and why."""
     layout, errors = layout_at(context.map.layout(tenant.name).record, context.mirror), layouts.refused
     for project, branches in layout.held.items() if layout is not None else ():
@@ -92,12 +92,12 @@ def _repositories(context: Context, tenant: Tenant) -> Iterator[TroubleShape]:
             yield TroubleShape(f"the connection {connection}", trouble.text, trouble.since_ms)
 
 
-def _of_connection(context: Context, connection: str) -> Mapping[str, Trouble]:
+def _of_connection(context: Context, connection: str) -> Mapping[str, RepositoryProblem]:
     entry = context.mirror.get(context.map.cache.connection(connection).troubles.path)
-    found = readable(entry, Troubles) if entry is not None else None
+    found = readable(entry, RepositoryProblems) if entry is not None else None
     return found.projects if found is not None else {}
 
 
-def _of_mergers(context: Context) -> dict[str, Trouble]:
+def _of_mergers(context: Context) -> dict[str, RepositoryProblem]:
     found = context.members(context.map.components.merger.path).values()
     return {p: t for r in found for p, t in r.data.troubles.items()}

@@ -12,7 +12,7 @@ from headgate.ports.history import time_text
 from headgate.services.membership import Membership
 
 
-class Reach(Protocol):
+class StoreReach(Protocol):
     """Whether the store can be reached."""
 
     @property
@@ -36,7 +36,7 @@ class ComponentHealth(msgspec.Struct, frozen=True):
     """Why it is no member just now."""
 
 
-class Health(msgspec.Struct, frozen=True):
+class ProcessHealth(msgspec.Struct, frozen=True):
     ready: bool
     store: StoreHealth
     components: tuple[ComponentHealth, ...]
@@ -46,7 +46,7 @@ class Health(msgspec.Struct, frozen=True):
 class Vitals:
     """`members`: the components of this process."""
 
-    reach: Reach
+    reach: StoreReach
     figures: Callable[[], bytes]
     members: Sequence[Membership] = field(default_factory=list)
 
@@ -58,8 +58,8 @@ class Vitals:
         return StoreHealth(False, time_text(since_ms), self.reach.away_why)
 
     @property
-    def health(self) -> Health:
+    def health(self) -> ProcessHealth:
         """Ready: the store can be reached, every component is a member and takes part."""
         components = tuple(ComponentHealth(m.kind, m.state, m.trouble) for m in self.members)
         ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
-        return Health(ready, self.store, components)
+        return ProcessHealth(ready, self.store, components)

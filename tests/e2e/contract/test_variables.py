@@ -93,10 +93,12 @@ async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> 
 
 
 def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:
-    from headgate.adapters.process.inventory import Inventory
+    from headgate.adapters.process.inventory import AnsibleInventory
 
     hosts = {"win": {"ansible_connection": "winrm"}, "net": {"ansible_connection": "ansible.netcommon.network_cli"}}
-    told = Inventory(FrozenJob(name="j"), hosts, "me").flat({"localhost": {}, "win": {}, "net": {}})["all"]["hosts"]
+    told = AnsibleInventory(FrozenJob(name="j"), hosts, "me").flat({"localhost": {}, "win": {}, "net": {}})["all"][
+        "hosts"
+    ]
     for name in hosts:
         assert told[name]["ansible_host"] == name and "ansible_python_interpreter" not in told[name]
     assert "ansible_remote_tmp" not in told["win"] and os.sep in told["net"]["ansible_remote_tmp"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.ansible.environments import MARK, Environments, used
-from headgate.adapters.ansible.installing import CannotInstall, install
+from headgate.adapters.ansible.install import CannotInstall, install
 from tests.integration.builds.bench import Bench
 
 from .wheelhouse import Wheelhouse

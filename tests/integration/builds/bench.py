@@ -20,7 +20,7 @@ from headgate.adapters.process.variables import project
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import CheckedOut
 from headgate.ports.secrets import Secrets

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from headgate.adapters.process.containers.store import Supply
-from headgate.testing.servers.images import PYTHON, Registry, system
+from headgate.adapters.process.containers.store import ImageSupply
+from headgate.testing.servers.images import PYTHON, ImageRegistry, system
 
 from .bench import Bench
 
@@ -21,8 +21,8 @@ LOOPBACK = ("127.0.0.1:*",)
 class Images:
     """`system` is the name of an image with Python, bash, rsync and the users `one` and `other`."""
 
-    registry: Registry
-    supply: Supply
+    registry: ImageRegistry
+    supply: ImageSupply
     system: str
 
 
@@ -41,10 +41,10 @@ def fetched_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]
     if not PYTHON.exists() or not shutil.which("rsync"):
         pytest.skip("needs Debian's packages python3 and rsync")
     place = tmp_path_factory.mktemp("system")
-    registry = Registry(place)
+    registry = ImageRegistry(place)
     before = os.environ.get("CONTAINERS_REGISTRIES_CONF")
     os.environ["CONTAINERS_REGISTRIES_CONF"] = str(registry.settings)
-    yield Images(registry, Supply(place / "kept", LOOPBACK, 10**9), registry.put("team/system", system()))
+    yield Images(registry, ImageSupply(place / "kept", LOOPBACK, 10**9), registry.put("team/system", system()))
     registry.close()
     os.environ.pop("CONTAINERS_REGISTRIES_CONF")
     if before is not None:

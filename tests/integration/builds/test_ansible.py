@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.nodes.machines import Machine
+from headgate.adapters.nodes.machines import ListedMachine
 from headgate.config.model import Node, NodeGroup, Nodeset
 
 from .bench import Bench
@@ -106,7 +106,9 @@ async def test_failures_are_shown_where_they_happen(tmp_path: Path) -> None:
 
 
 async def test_a_host_out_of_reach_is_a_further_try(tmp_path: Path) -> None:
-    nowhere = Machine("nowhere", ("far",), {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_retries": 0})
+    nowhere = ListedMachine(
+        "nowhere", ("far",), {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_retries": 0}
+    )
     bench = Bench(tmp_path, machines=(nowhere,))
     play = "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: echo never\n"
     nodes = Nodeset(nodes=(Node(("one",), "far"),))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.process.network.networks import Choice
+from headgate.adapters.process.network.networks import NetworkChoice
 
 from .bench import Bench
 
@@ -46,7 +46,7 @@ async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
 
 @pytest.mark.parametrize("kind", ["none", "outside"])
 async def test_only_files_of_builds_that_it_is_given_are_read(tmp_path: Path, kind: str) -> None:
-    bench = Bench(tmp_path, "bwrap", read_log=read, network=Choice(kind, kind))
+    bench = Bench(tmp_path, "bwrap", read_log=read, network=NetworkChoice(kind, kind))
     run = bench.script("run", f"cat > fetch.py <<'E'\n{FETCH}E\npython3 fetch.py")
     zuul = {"pipeline": "gate", "job": "job", "artifacts": ARTIFACTS}
     assert (await bench.build(run=(run,), spec={"zuul": zuul})).result == "SUCCESS", bench.log
@@ -60,7 +60,7 @@ async def test_only_files_of_builds_that_it_is_given_are_read(tmp_path: Path, ki
 
 
 async def test_in_the_network_of_the_machine_they_are_where_the_gate_says(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "bwrap", read_log=read, network=Choice("host", "host"))
+    bench = Bench(tmp_path, "bwrap", read_log=read, network=NetworkChoice("host", "host"))
     run = bench.script("run", "cat $HEADGATE_VARS")
     assert (await bench.build(run=(run,), spec={"zuul": {"artifacts": ARTIFACTS}})).result == "SUCCESS", bench.log
     assert "http://gate.example/t/t/logs/earlier/doc" in bench.log and "127.72.71.1" not in bench.log

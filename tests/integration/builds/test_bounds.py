@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.bounds.groups import Groups
-from headgate.adapters.process.bounds.watch import Limiter, Watch
+from headgate.adapters.process.bounds.watch import CommandWatch, Limiter
 
 from .bench import Bench
 
@@ -48,7 +48,7 @@ def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_groups")
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 async def test_without_control_groups_memory_and_processes_are_looked_at(tmp_path: Path, sandbox: str) -> None:
-    bench = Bench(tmp_path, sandbox, bounds=Bounds(memory_max_bytes=200_000_000, processes_max=60))
+    bench = Bench(tmp_path, sandbox, bounds=ProcessBounds(memory_max_bytes=200_000_000, processes_max=60))
     outcome = await bench.build(run=(bench.script("hog", HOG),))
     assert (outcome.result, outcome.error) == ("FAILURE", "run: hog: memory limit of 200 MB reached")
     for name in ("processes", "threads"):
@@ -59,7 +59,7 @@ async def test_without_control_groups_memory_and_processes_are_looked_at(tmp_pat
 
 @pytest.mark.parametrize(("end", "result"), [("true", "SUCCESS"), ("false", "FAILURE"), ("sleep 600", "FAILURE")])
 async def test_a_build_says_that_it_could_not_start_all_it_wanted(tmp_path: Path, end: str, result: str) -> None:
-    bench = Bench(tmp_path, bounds=Bounds(processes_max=40))
+    bench = Bench(tmp_path, bounds=ProcessBounds(processes_max=40))
     if not bench.runner.limiter.groups.complete:
         pytest.skip("no control group can be made here")
     time_s = 12 if end == "sleep 600" else 180
@@ -86,7 +86,7 @@ async def test_groups_end_with_their_builds(tmp_path: Path) -> None:
 
 
 async def test_a_limit_in_pre_run_is_a_failure_and_not_tried_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, bounds=Bounds(output_max_bytes=1_000_000))
+    bench = Bench(tmp_path, bounds=ProcessBounds(output_max_bytes=1_000_000))
     outcome = await bench.build(pre_run=(bench.script("noise", "yes"),))
     assert (outcome.result, outcome.error) == ("FAILURE", "pre-run: noise: output limit of 1 MB reached")
 
@@ -105,7 +105,7 @@ USUAL = {"cpu.weight": 100, "cpu.shares": 1_024}
 """What the kernel gives whoever asks for nothing."""
 
 
-def weights(*watches: Watch) -> list[int]:
+def weights(*watches: CommandWatch) -> list[int]:
     """Of their groups, as the kernel has them."""
     files = [Path(directory) / name for w in watches for directory in w.groups for name in ("cpu.weight", "cpu.shares")]
     return [int(file.read_text()) for file in files if file.exists()]
@@ -116,7 +116,7 @@ async def test_the_builds_of_a_project_share_one_part_of_the_processors(tmp_path
     if "cpu" not in limiter.groups.parents:
         pytest.skip("no control group for processors can be made here")
 
-    def around(build: str, whose: str) -> AbstractAsyncContextManager[Watch]:
+    def around(build: str, whose: str) -> AbstractAsyncContextManager[CommandWatch]:
         return limiter.around(build, whose, tmp_path, list, print)
 
     async with around("n", "tenant neighbour") as neighbour, around("a", "tenant flood") as first:

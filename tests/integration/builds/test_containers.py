@@ -14,9 +14,9 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.bounds.budget import Bounds
-from headgate.adapters.process.containers.store import NUMBERS, Supply
-from headgate.testing.servers.images import Registry, shell
+from headgate.adapters.process.bounds.budget import ProcessBounds
+from headgate.adapters.process.containers.store import NUMBERS, ImageSupply
+from headgate.testing.servers.images import ImageRegistry, shell
 
 from .bench import Bench, end_of
 
@@ -31,8 +31,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def registry(place: Path) -> Iterator[Registry]:
-    found = Registry(place)
+def registry(place: Path) -> Iterator[ImageRegistry]:
+    found = ImageRegistry(place)
     before = os.environ.get("CONTAINERS_REGISTRIES_CONF")
     os.environ["CONTAINERS_REGISTRIES_CONF"] = str(found.settings)
     yield found
@@ -43,7 +43,7 @@ def registry(place: Path) -> Iterator[Registry]:
 
 
 @pytest.fixture(scope="module")
-def tools(registry: Registry) -> str:
+def tools(registry: ImageRegistry) -> str:
     """A name of an image of two layers."""
     return registry.put("team/tools", shell(), {"marked": (0o644, b"by the layer above\n")}, Env=["IN_THE_IMAGE=yes"])
 
@@ -72,7 +72,7 @@ test -e /usr/bin/python3 || echo without the programs of the machine
 
 @pytest.mark.usefixtures("podman_of_root")
 async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_path: Path, tools: str) -> None:
-    bench = Bench(tmp_path, "container", images=Supply(place / "kept", LOOPBACK, 10**9))
+    bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     first, second = bench.script("run", WHO), bench.script("post", "ls -d /in-the-root && cat made")
     trusted = replace(bench.script("trusted", "echo $(id -u) has made; ls -d /usr/bin/python3"), trusted=True)
     outcome = await bench.build(run=(first,), post_run=(second, trusted), image=tools)
@@ -88,12 +88,12 @@ async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_p
 
 
 async def test_what_an_image_says_beside_its_files_decides_nothing(
-    place: Path, tmp_path: Path, registry: Registry
+    place: Path, tmp_path: Path, registry: ImageRegistry
 ) -> None:
     said = {"Entrypoint": ["/bin/echo"], "Cmd": ["no"], "User": "1000:1000", "WorkingDir": "/elsewhere"}
     variables = ["HOME=/elsewhere", "ZUUL_PROJECT=other", "PATH=/bin", "LD_PRELOAD=/elsewhere.so", "no name=x"]
     name = registry.put("team/odd", shell(), Env=variables, Volumes={"/host": {}}, **said)
-    bench = Bench(tmp_path, "container", images=Supply(place / "kept", LOOPBACK, 10**9, name))
+    bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9, name))
     run = bench.script(
         "run", "echo $(id -u) $ZUUL_PROJECT at $PATH; cat README; test $HOME != /elsewhere && ! ls /host"
     )
@@ -102,12 +102,12 @@ async def test_what_an_image_says_beside_its_files_decides_nothing(
 
 
 async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
-    place: Path, tmp_path: Path, registry: Registry, tools: str
+    place: Path, tmp_path: Path, registry: ImageRegistry, tools: str
 ) -> None:
     other = registry.put("team/other", shell(), architecture="s390x")
     bare = registry.put("team/bare", {"nothing": (0o644, b"")})
     huge = registry.put("team/huge", shell(much=os.urandom(4_000_000)), {"more": os.urandom(4_000_000)})
-    bench = Bench(tmp_path, "container", images=Supply(place / "small", LOOPBACK, 6_000_000))
+    bench = Bench(tmp_path, "container", images=ImageSupply(place / "small", LOOPBACK, 6_000_000))
     run = bench.script("run", "true")
     wanted = {
         tools.replace("tools", "none"): "cannot be fetched: .*manifest unknown",
@@ -128,8 +128,8 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
 
 
 async def test_limits_hold_in_containers_and_nothing_is_left(place: Path, tmp_path: Path, tools: str) -> None:
-    bounds = Bounds(processes_max=20, disk_max_bytes=30_000_000)
-    bench = Bench(tmp_path, "container", images=Supply(place / "kept", LOOPBACK, 10**9), bounds=bounds)
+    bounds = ProcessBounds(processes_max=20, disk_max_bytes=30_000_000)
+    bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9), bounds=bounds)
     many = bench.script("many", "for i in $(busybox seq 60); do sleep 60 & done; wait")
     outcome = await bench.build(run=(many,), image=tools)
     assert outcome.result == "FAILURE" and "limit of 20 processes reached" in outcome.error, outcome
@@ -143,7 +143,7 @@ async def test_limits_hold_in_containers_and_nothing_is_left(place: Path, tmp_pa
 async def test_who_is_killed_leaves_nothing_that_the_next_does_not_find(
     place: Path, tmp_path: Path, tools: str
 ) -> None:
-    bench = Bench(tmp_path, "container", images=Supply(place / "kept", LOOPBACK, 10**9))
+    bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     build = bench.start(run=(bench.script("run", "touch /made; echo UP; sleep 600"),), image=tools)
     await bench.says("| UP")
     for one in psutil.Process().children():  # what starts the commands: their end is that of an executor
@@ -170,7 +170,7 @@ ENTRYPOINT ["/bin/false"]
 
 
 async def test_an_image_is_built_of_a_file_once(place: Path, tmp_path: Path, tools: str) -> None:
-    bench = Bench(tmp_path, "container", images=Supply(place / "kept", LOOPBACK, 10**9))
+    bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     beside = bench.source / "ci/image"
     (beside / "tools").mkdir(parents=True)
     (beside / "Containerfile").write_text(CONTAINERFILE.replace("BASE", tools))

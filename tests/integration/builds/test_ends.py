@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.metrics.room import SHY_S, Room
+from headgate.adapters.metrics.room import SHY_S, MetricRoom
 from headgate.adapters.process import runner
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove
@@ -156,12 +156,12 @@ import asyncio, sys
 from contextlib import suppress
 from pathlib import Path
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import Confined
 log = JobLog(Path(sys.argv[1], "log"), size_max_bytes=1000)
 log.say = print
 log.write = lambda chunk: print(chunk.decode(), flush=True)
-run = Keeper().run(Confined([sys.argv[1] + "/run"]), build="orphan-" + sys.argv[2], whose="t p",
+run = ProcessKeeper().run(Confined([sys.argv[1] + "/run"]), build="orphan-" + sys.argv[2], whose="t p",
     directory=Path(sys.argv[1]), root=Path(sys.argv[1]),
     environment={"PATH": "/usr/bin:/bin"}, log=log, cancel=asyncio.Event(), timeout_s=100)
 asyncio.run(run)
@@ -291,9 +291,9 @@ async def test_no_space_for_the_repositories_is_said(tmp_path: Path) -> None:
 
 async def test_no_build_is_begun_where_there_is_no_space(tmp_path: Path, small_disk: Path) -> None:
     now_s = 1_000.0
-    room = Room(lambda: (tmp_path, small_disk, tmp_path / "not yet"), now_s=lambda: now_s)
+    room = MetricRoom(lambda: (tmp_path, small_disk, tmp_path / "not yet"), now_s=lambda: now_s)
     assert f"{small_disk} is full" in room.refuses()
-    elsewhere = Room(lambda: (tmp_path,), now_s=lambda: now_s)
+    elsewhere = MetricRoom(lambda: (tmp_path,), now_s=lambda: now_s)
     assert elsewhere.refuses() == "" and not elsewhere.gone(now_s)
     assert elsewhere.gone(now_s, "error: write error: No space left on device")
     assert "a moment ago" in elsewhere.refuses()

@@ -10,20 +10,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user needs a user namespace first")
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    found = Keeper()
+def keeper() -> Iterator[ProcessKeeper]:
+    found = ProcessKeeper()
     yield found
     found.close()
 
 
 @ROOT
-async def test_a_network_is_made_and_listened_in(keeper: Keeper) -> None:
+async def test_a_network_is_made_and_listened_in(keeper: ProcessKeeper) -> None:
     net = (await keeper.errand(do="net")).made
     assert net is not None
     try:
@@ -38,7 +38,7 @@ async def test_a_network_is_made_and_listened_in(keeper: Keeper) -> None:
         os.close(net)
 
 
-async def test_what_cannot_be_done_is_said(keeper: Keeper) -> None:
+async def test_what_cannot_be_done_is_said(keeper: ProcessKeeper) -> None:
     with pytest.raises(OSError, match="the program nowhere-to-be-found is not installed"):
         await keeper.program({}, ["nowhere-to-be-found"])
     with pytest.raises(OSError, match="false: exit status 1"):
@@ -46,7 +46,7 @@ async def test_what_cannot_be_done_is_said(keeper: Keeper) -> None:
 
 
 @ROOT
-async def test_a_user_namespace_is_made(keeper: Keeper) -> None:
+async def test_a_user_namespace_is_made(keeper: ProcessKeeper) -> None:
     made = (await keeper.errand(do="user", uids=[[0, 0, 1]], gids=[[0, 0, 1]])).made
     assert made is not None
     said = await keeper.program({"user": made}, ["cat", "/proc/self/uid_map"])

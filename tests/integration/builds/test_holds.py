@@ -6,9 +6,9 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.adapters.nodes.machines import Machine
+from headgate.adapters.nodes.machines import ListedMachine
 from headgate.config.model import Node, Nodeset
-from headgate.ports.runner import Keeping
+from headgate.ports.runner import BuildHolding
 
 from .bench import Alone, Bench
 
@@ -16,7 +16,7 @@ from .bench import Alone, Bench
 class Holding(Alone):
     """Holds what fails."""
 
-    def __init__(self, runner: Keeping, *, also: Sequence[str] = ()) -> None:
+    def __init__(self, runner: BuildHolding, *, also: Sequence[str] = ()) -> None:
         super().__init__()
         self._runner, self._also = runner, also
         self.asked: list[tuple[str | None, str, list[str]]] = []
@@ -63,7 +63,7 @@ async def test_what_ends_well_is_not_kept(tmp_path: Path) -> None:
 
 
 async def test_machines_of_a_held_build_go_to_nobody(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, machines=(Machine("one.lab", ("small",)), Machine("two.lab", ("small",))))
+    bench = Bench(tmp_path, machines=(ListedMachine("one.lab", ("small",)), ListedMachine("two.lab", ("small",))))
     small = Nodeset(nodes=(Node(("n",), "small"),))
     fails = bench.script("run", "exit 1")
     contact = Holding(bench.runner)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.process.network.denied import read_nets
-from headgate.adapters.process.network.doors import Target
-from headgate.adapters.process.network.networks import Choice
+from headgate.adapters.process.network.blocklist import read_nets
+from headgate.adapters.process.network.doors import NetworkTarget
+from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.config.model import Node, Nodeset
 
 from .bench import Bench
@@ -64,7 +64,7 @@ async def test_the_world_is_reached_and_this_machine_is_not(tmp_path: Path, worl
 
 async def test_what_is_denied_is_not_reached_and_what_is_allowed_is(tmp_path: Path, world: World, here: int) -> None:
     outside, own = f"{world.address}:{world.port}", f"127.0.0.1:{here}"
-    choice = Choice(deny=tuple(read_nets("203.0.113.0/24")), allow=(Target("127.0.0.1", here),))
+    choice = NetworkChoice(deny=tuple(read_nets("203.0.113.0/24")), allow=(NetworkTarget("127.0.0.1", here),))
     assert await reached(Bench(tmp_path, "bwrap", network=choice), outside, own) == {own}
 
 
@@ -73,7 +73,7 @@ async def test_the_other_kinds_of_networks(
     tmp_path: Path, world: World, here: int, kind: str, expected: set[str]
 ) -> None:
     places = {"outside": f"{world.address}:{world.port}", "own": f"127.0.0.1:{here}"}
-    bench = Bench(tmp_path, "bwrap", network=Choice(kind, kind))
+    bench = Bench(tmp_path, "bwrap", network=NetworkChoice(kind, kind))
     assert await reached(bench, *places.values()) == {places[name] for name in expected}
 
 
@@ -81,9 +81,9 @@ async def test_the_other_kinds_of_networks(
 async def test_the_nodes_of_a_build_are_reached_where_they_are(
     tmp_path: Path, world: World, here: int, kind: str
 ) -> None:
-    choice = Choice(kind, kind, deny=tuple(read_nets(world.address)))
+    choice = NetworkChoice(kind, kind, deny=tuple(read_nets(world.address)))
     bench = Bench(tmp_path, "bwrap", network=choice)
-    nodes = {"one": Target("127.0.0.1", here), "two": Target(world.address, world.port)}
+    nodes = {"one": NetworkTarget("127.0.0.1", here), "two": NetworkTarget(world.address, world.port)}
     hosts = {name: {"ansible_host": node.host, "ansible_port": node.port} for name, node in nodes.items()}
     nodeset = Nodeset(nodes=tuple(Node((name,), "any") for name in nodes))
     places = {f"{node.host}:{node.port}" for node in nodes.values()}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.phases import Limits
+from headgate.adapters.process.phases import PhaseLimits
 from headgate.config.model import Playbook, RequiredProject
 from headgate.ports.checkout import CheckoutError
 
@@ -71,7 +71,7 @@ async def test_results_have_their_names(tmp_path: Path) -> None:
 
 
 async def test_a_job_that_says_nothing_of_time_has_the_sites_limit(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, limits=Limits(timeout_s=1))
+    bench = Bench(tmp_path, limits=PhaseLimits(timeout_s=1))
     outcome = await bench.build(run=(bench.script("slow", "sleep 20"),))
     assert outcome.result == "TIMED_OUT" and "its time was up" in outcome.error
 

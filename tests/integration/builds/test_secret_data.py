@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 
 from .bench import Alone, Bench
 from .test_secrets import Keys, everything_below

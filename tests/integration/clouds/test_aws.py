@@ -14,17 +14,17 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from headgate.adapters.nodes.clouds.asking import Http
 from headgate.adapters.nodes.clouds.aws import api
-from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
+from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import SEEN_S, Aws, connect
-from headgate.adapters.nodes.clouds.aws.signing import Keys
-from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.aws.signature import AwsKeys
+from headgate.adapters.nodes.clouds.http import Http
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import Away, Failed, Making, OverQuota, Wanted
+from headgate.ports.cloud import CloudUnavailable, LaunchFailed, MachinePending, MachineSpec, OverQuota
 from headgate.testing.clouds.aws import ACCESS, REGION, SECRET, AwsGround, aws_ground, call, error, quotas
 from headgate.testing.clouds.ground import driving, gone, made, steps
-from headgate.testing.servers.faults import Asked, Fault, Faults, Told, answers, changed, lost
+from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, ReceivedRequest, answers, changed, lost
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def node() -> str:
     return str(uuid.uuid4())
 
 
-def calls(name: str) -> Callable[[Asked], bool]:
+def calls(name: str) -> Callable[[ReceivedRequest], bool]:
     return lambda asked: call(asked) == name
 
 
-def instances(ground: AwsGround, wanted: Wanted) -> list[Any]:
+def instances(ground: AwsGround, wanted: MachineSpec) -> list[Any]:
     every = [one for reservation in ground.backend.reservations.values() for one in reservation.instances]
     return [one for one in every if any(tag["value"] == wanted.node for tag in one.get_tags())]
 
@@ -95,7 +95,7 @@ async def test_of_the_images_that_filters_find_the_newest_is_taken(ground: AwsGr
     asked = [one.body.decode() for one in ground.faults.asked if call(one) == "DescribeImages"][-1]
     assert "Owner.1=self" in asked, "anybody may give a public image that name"
     for filters in ([], [{"name": "name", "values": ["no-such"]}], [{"name": "name"}], "x"):  # type: ignore[list-item]
-        with pytest.raises(Failed):
+        with pytest.raises(LaunchFailed):
             await made(driver, replace(wanted, node=node(), image={"name": "none", "image-filters": filters}))
 
 
@@ -105,16 +105,16 @@ async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine
     wanted = ground.wanted(node())
     state = await steps(driver, wanted, 1)
     ground.faults.once(lost, ground.makes)
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await driver.advance(wanted, state)
     # Tags are listed late: the instance that is there is in no list.
     ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
     step = await driver.advance(wanted, state)
-    assert isinstance(step, Making) and len(instances(ground, wanted)) == 1
+    assert isinstance(step, MachinePending) and len(instances(ground, wanted)) == 1
     assert step.state["instance"] == instances(ground, wanted)[0].id
     # Without the state another image may be chosen: EC2 refuses, and the machine is not forgotten.
     ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
-    with pytest.raises(Away, match="IdempotentParameterMismatch"):
+    with pytest.raises(CloudUnavailable, match="IdempotentParameterMismatch"):
         await driver.advance(wanted, {**state, "device": "/dev/xvdz"})
     assert (await made(driver, wanted)).external_id == step.state["instance"]
 
@@ -122,15 +122,15 @@ async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine
 async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever(s3_server: str) -> None:
     async with aws_ground(s3_server) as ground:
         now = [1_000_000.0]
-        driver = Aws("c", Source(access=ACCESS, secret=SECRET), ground.faults.url, {}, lambda: now[0])
+        driver = Aws("c", AwsKeySource(access=ACCESS, secret=SECRET), ground.faults.url, {}, lambda: now[0])
         wanted = ground.wanted(node())
         ground.faults.always(changed(lambda said: said.replace(b"<item>", b"").replace(b"</item>", b"")), ground.lists)
         state = await steps(driver, wanted, 2)
         waiting = await driver.advance(wanted, state)
-        assert isinstance(waiting, Making) and waiting.state == state and "yet" in waiting.why
+        assert isinstance(waiting, MachinePending) and waiting.state == state and "yet" in waiting.why
         assert not await driver.remove(wanted, state), "it is there, though it is not listed"
         now[0] += SEEN_S + 1
-        with pytest.raises(Failed, match="does not list"):
+        with pytest.raises(LaunchFailed, match="does not list"):
             await driver.advance(wanted, state)
         assert await driver.remove(wanted, state)
         await driver.close()
@@ -141,9 +141,9 @@ async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever
     [
         ("terminated", "Server.InsufficientInstanceCapacity", OverQuota),
         ("terminated", "Client.VolumeLimitExceeded", OverQuota),
-        ("terminated", "Client.InternalError", Failed),
-        ("shutting-down", "Server.SpotInstanceTermination", Failed),
-        ("stopped", "Client.InstanceInitiatedShutdown", Failed),
+        ("terminated", "Client.InternalError", LaunchFailed),
+        ("shutting-down", "Server.SpotInstanceTermination", LaunchFailed),
+        ("stopped", "Client.InstanceInitiatedShutdown", LaunchFailed),
     ],
 )
 async def test_an_instance_that_died_says_why(
@@ -168,7 +168,7 @@ async def test_a_pending_instance_is_waited_for(ground: AwsGround, driver: Aws) 
     state = (await made(driver, wanted)).state
     ground.faults.once(changed(lambda said: said.replace(b"<name>running<", b"<name>pending<")), ground.lists)
     step = await driver.advance(wanted, state)
-    assert isinstance(step, Making) and step.why == "the instance is pending"
+    assert isinstance(step, MachinePending) and step.why == "the instance is pending"
 
 
 FLEET = {
@@ -187,7 +187,7 @@ async def test_a_fleet_is_one_machine_of_any_of_its_types(ground: AwsGround, dri
     while losses < 2:
         try:
             state = (await driver.advance(wanted, state)).state
-        except Away:
+        except CloudUnavailable:
             losses += 1
     told = await made(driver, wanted, state)
     assert [one.id for one in instances(ground, wanted) if one.state != "terminated"] == [told.external_id]
@@ -211,7 +211,7 @@ async def test_a_fleet_without_room_says_so(ground: AwsGround, driver: Aws) -> N
     with pytest.raises(OverQuota):
         await made(driver, wanted)
     ground.faults.once(answers(200, body.replace("VcpuLimitExceeded", "Odd").encode()), calls("CreateFleet"))
-    with pytest.raises(Failed, match="Odd"):
+    with pytest.raises(LaunchFailed, match="Odd"):
         await made(driver, wanted)
     await gone(driver, wanted, {})
     assert await ground.everything() == {}
@@ -224,22 +224,22 @@ async def test_a_fleet_without_room_says_so(ground: AwsGround, driver: Aws) -> N
         (error(400, "InstanceLimitExceeded", "t"), OverQuota),
         (error(400, "MaxSpotInstanceCountExceeded", "t"), OverQuota),
         (error(503, "InsufficientInstanceCapacity", "t"), OverQuota),
-        (error(503, "RequestLimitExceeded", "t"), Away),
-        (error(400, "Throttling", "t"), Away),
-        (error(503, "Unavailable", "t"), Away),
-        (error(400, "PendingVerification", "t"), Failed),
-        (error(403, "UnauthorizedOperation", "t"), Failed),
-        (answers(502, b"<html>bad gateway</html>"), Away),
-        (answers(200, b"<html>a captive portal"), Away),
-        (answers(200, b""), Away),
-        (answers(301, b"", {"location": "http://elsewhere/"}), Away),
+        (error(503, "RequestLimitExceeded", "t"), CloudUnavailable),
+        (error(400, "Throttling", "t"), CloudUnavailable),
+        (error(503, "Unavailable", "t"), CloudUnavailable),
+        (error(400, "PendingVerification", "t"), LaunchFailed),
+        (error(403, "UnauthorizedOperation", "t"), LaunchFailed),
+        (answers(502, b"<html>bad gateway</html>"), CloudUnavailable),
+        (answers(200, b"<html>a captive portal"), CloudUnavailable),
+        (answers(200, b""), CloudUnavailable),
+        (answers(301, b"", {"location": "http://elsewhere/"}), CloudUnavailable),
     ],
 )
 async def test_errors_are_told_apart(ground: AwsGround, driver: Aws, fault: Fault, kind: type[Exception]) -> None:
     ground.faults.once(fault, ground.makes)
     with pytest.raises(kind) as told:
         await made(driver, ground.wanted(node()))
-    assert type(told.value) is kind or kind in (Away, Failed)
+    assert type(told.value) is kind or kind in (CloudUnavailable, LaunchFailed)
 
 
 async def test_lists_have_many_pages_and_one_that_is_missing_is_seen(
@@ -255,14 +255,14 @@ async def test_lists_have_many_pages_and_one_that_is_missing_is_seen(
     ground.faults.once(
         answers(200, b"<DescribeInstancesResponse/>"), lambda a: ground.lists(a) and b"NextToken" in a.body
     )
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await driver.resources(ground.provider)
 
 
 async def test_quotas_are_limits_where_aws_tells_them(ground: AwsGround, driver: Aws) -> None:
     assert await driver.limits(ground.provider) == {}, "moto has no Service Quotas: no limit"
 
-    def about(asked: Asked) -> bool:
+    def about(asked: ReceivedRequest) -> bool:
         return "ServiceQuotas" in str(asked.headers)
 
     ground.faults.once(quotas({"L-1216C47A": 32.0, "L-0000": 5.0}), about)
@@ -272,7 +272,7 @@ async def test_quotas_are_limits_where_aws_tells_them(ground: AwsGround, driver:
     assert await driver.limits(ground.provider) == {}
     busy = json.dumps({"__type": "TooManyRequestsException", "Message": "no"}).encode()
     ground.faults.once(answers(429, busy, {"retry-after": "3"}), about)
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await driver.limits(ground.provider)
 
 
@@ -280,7 +280,7 @@ async def test_keys_that_ended_are_replaced_at_once(ground: AwsGround, tmp_path:
     file = tmp_path / "credentials"
     file.write_text(f"[ci]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
     driver = Aws(
-        "c", Source(file=str(file), profile="ci", role="arn:aws:iam::123456789012:role/ci"), ground.faults.url, {}
+        "c", AwsKeySource(file=str(file), profile="ci", role="arn:aws:iam::123456789012:role/ci"), ground.faults.url, {}
     )
     await driver.resources(ground.provider)
     ground.faults.once(error(400, "ExpiredToken", "The provided token has expired."), ground.lists)
@@ -289,22 +289,30 @@ async def test_keys_that_ended_are_replaced_at_once(ground: AwsGround, tmp_path:
     await driver.close()
 
 
-CASES: list[tuple[Source, dict[str, str], str]] = [
-    (Source(access="AKS", secret="hidden-s"), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKS"),
-    (Source(), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKE"),
-    (Source(), {"AWS_PROFILE": "other"}, "AKO"),
-    (Source(), {}, "AKD"),
-    (Source(profile="other"), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKO"),
-    (Source(role="arn:aws:iam::1:role/ci"), {}, "AKLENT"),
-    (Source(), {"AWS_WEB_IDENTITY_TOKEN_FILE": "TOKEN", "AWS_ROLE_ARN": "arn:aws:iam::1:role/ci"}, "AKLENT"),
-    (Source(), {"AWS_SHARED_CREDENTIALS_FILE": "/none", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL/c"}, "AKCONTAINER"),
-    (Source(), {"AWS_SHARED_CREDENTIALS_FILE": "/none", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "URL"}, "AKMACHINE"),
+CASES: list[tuple[AwsKeySource, dict[str, str], str]] = [
+    (
+        AwsKeySource(access="AKS", secret="hidden-s"),
+        {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"},
+        "AKS",
+    ),
+    (AwsKeySource(), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKE"),
+    (AwsKeySource(), {"AWS_PROFILE": "other"}, "AKO"),
+    (AwsKeySource(), {}, "AKD"),
+    (AwsKeySource(profile="other"), {"AWS_ACCESS_KEY_ID": "AKE", "AWS_SECRET_ACCESS_KEY": "hidden-e"}, "AKO"),
+    (AwsKeySource(role="arn:aws:iam::1:role/ci"), {}, "AKLENT"),
+    (AwsKeySource(), {"AWS_WEB_IDENTITY_TOKEN_FILE": "TOKEN", "AWS_ROLE_ARN": "arn:aws:iam::1:role/ci"}, "AKLENT"),
+    (
+        AwsKeySource(),
+        {"AWS_SHARED_CREDENTIALS_FILE": "/none", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL/c"},
+        "AKCONTAINER",
+    ),
+    (AwsKeySource(), {"AWS_SHARED_CREDENTIALS_FILE": "/none", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "URL"}, "AKMACHINE"),
 ]
 
 
 @pytest.mark.parametrize(("source", "env", "access"), CASES)
 async def test_keys_are_found_where_amazons_own_tools_find_them(
-    source: Source, env: dict[str, str], access: str, tmp_path: Path
+    source: AwsKeySource, env: dict[str, str], access: str, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("a-web-identity\n")
     (tmp_path / "credentials").write_text(
@@ -318,7 +326,7 @@ async def test_keys_are_found_where_amazons_own_tools_find_them(
             for name, value in env.items()
         }
         http, now = Http(), [1_700_000_000.0]
-        found = Credentials(http, source, f"{faults.url}/", "eu-west-1", env, lambda: now[0])
+        found = AwsCredentials(http, source, f"{faults.url}/", "eu-west-1", env, lambda: now[0])
         keys = await found.keys()
         assert keys.access == access and keys.secret.startswith("hidden") and "hidden" not in f"{keys}{source}"
         asked = len(faults.asked)
@@ -329,7 +337,7 @@ async def test_keys_are_found_where_amazons_own_tools_find_them(
         await http.close()
 
 
-async def _lender(asked: Asked, go_on: object) -> Told:
+async def _lender(asked: ReceivedRequest, go_on: object) -> FaultAnswer:
     lent = {"SecretAccessKey": "hidden-s", "Token": "t", "Expiration": "2023-11-15T00:00:00Z"}
     if asked.method == "POST":
         name = call(asked)
@@ -341,29 +349,29 @@ async def _lender(asked: Asked, go_on: object) -> Told:
         told = (
             f"<{name}Response><{name}Result><Credentials>{inner}{until}</Credentials></{name}Result></{name}Response>"
         )
-        return Told(200, told.encode(), {})
+        return FaultAnswer(200, told.encode(), {})
     if asked.path == "/c":
-        return Told(200, json.dumps({"AccessKeyId": "AKCONTAINER", **lent}).encode(), {})
+        return FaultAnswer(200, json.dumps({"AccessKeyId": "AKCONTAINER", **lent}).encode(), {})
     if asked.method == "PUT":
-        return Told(200, b"a-session", {})
+        return FaultAnswer(200, b"a-session", {})
     assert asked.headers["x-aws-ec2-metadata-token"] == "a-session", "the second version of the service"
     if asked.path.endswith("/security-credentials/"):
-        return Told(200, b"builders\n", {})
+        return FaultAnswer(200, b"builders\n", {})
     assert asked.path.endswith("/builders")
-    return Told(200, json.dumps({"AccessKeyId": "AKMACHINE", **lent}).encode(), {})
+    return FaultAnswer(200, json.dumps({"AccessKeyId": "AKMACHINE", **lent}).encode(), {})
 
 
 async def test_keys_are_asked_of_nobody_far_without_tls_and_missing_ones_are_named(tmp_path: Path) -> None:
     none = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
     for source, env, told in (
-        (Source(), {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.org/c"}, "without TLS"),
-        (Source(file=str(tmp_path / "none")), {}, "cannot be read"),
-        (Source(role="r", web_identity=str(tmp_path / "none")), {}, "cannot be read"),
-        (Source(), {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}, "this machine has no role"),
+        (AwsKeySource(), {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.org/c"}, "without TLS"),
+        (AwsKeySource(file=str(tmp_path / "none")), {}, "cannot be read"),
+        (AwsKeySource(role="r", web_identity=str(tmp_path / "none")), {}, "cannot be read"),
+        (AwsKeySource(), {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}, "this machine has no role"),
     ):
         http = Http()
-        with pytest.raises(Away, match=told):
-            await Credentials(http, source, "http://127.0.0.1:9/", "r", none | env, lambda: 0.0).keys()
+        with pytest.raises(CloudUnavailable, match=told):
+            await AwsCredentials(http, source, "http://127.0.0.1:9/", "r", none | env, lambda: 0.0).keys()
         await http.close()
 
 
@@ -376,16 +384,18 @@ async def test_keys_are_asked_of_nobody_far_without_tls_and_missing_ones_are_nam
 )
 def test_a_connection_that_says_half_of_it_is_an_error(said: dict[str, str], told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=told):
-        connect(Given("c", said, tmp_path))
+        connect(CloudDriverOptions("c", said, tmp_path))
 
 
 def test_files_of_keys_are_beside_the_settings(tmp_path: Path) -> None:
-    driver = connect(Given("c", {"shared_credentials_file": "keys", "endpoint_url": "http://h:1/"}, tmp_path))
+    driver = connect(
+        CloudDriverOptions("c", {"shared_credentials_file": "keys", "endpoint_url": "http://h:1/"}, tmp_path)
+    )
     assert str(tmp_path / "keys") in repr(vars(driver))
 
 
 async def test_a_region_is_a_name_and_no_part_of_an_address(driver: Aws) -> None:
     for region in ("", "evil.example/", "a@b", "x#"):
-        with pytest.raises(Away, match="region"):
+        with pytest.raises(CloudUnavailable, match="region"):
             await driver.resources({"region": region})
-    assert Keys("a", "s", "t").secret == "s"
+    assert AwsKeys("a", "s", "t").secret == "s"

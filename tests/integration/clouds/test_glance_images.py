@@ -14,13 +14,13 @@ import pytest
 
 from headgate.adapters.nodes.clouds.openstack.api import OpenStack
 from headgate.adapters.nodes.clouds.openstack.images import PIECE_BYTES, SAVING_MAX_S, GlanceImages
-from headgate.ports.cloud import SYSTEM_TAG, Away, Failed
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed
 from headgate.ports.images import Sending, Sent, WantedImage
 from headgate.testing.clouds.glance import Glance, disk
 from headgate.testing.clouds.ground import driving
 from headgate.testing.clouds.openstack import OpenStackGround, openstack_ground
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.faults import Asked, Pass, Told, answers, lost, unheard
+from headgate.testing.servers.faults import FaultAnswer, Pass, ReceivedRequest, answers, lost, unheard
 
 from .glanced import glance, ground, images
 from .glanced import wanted as of_id
@@ -44,11 +44,11 @@ def ours(glance: Glance) -> list[dict[str, Any]]:
     return [one for one in glance.images.values() if one.get(SYSTEM_TAG) == "ours"]
 
 
-def sends(asked: Asked) -> bool:
+def sends(asked: ReceivedRequest) -> bool:
     return asked.method == "PUT"
 
 
-def creates(asked: Asked) -> bool:
+def creates(asked: ReceivedRequest) -> bool:
     return asked.method == "POST" and asked.path == "/image/v2/images"
 
 
@@ -59,7 +59,7 @@ async def sent(images: GlanceImages, one: WantedImage, file: Path) -> Sent:
         while True:
             try:
                 step = await images.send(one, state, file)
-            except Away:
+            except CloudUnavailable:
                 continue
             state = dict(step.state)
             if isinstance(step, Sent):
@@ -97,7 +97,7 @@ async def test_what_glance_never_ends_storing_is_taken_away(ground: OpenStackGro
         step = await images.send(one, {}, None)
         assert isinstance(step, Sending) and not step.lacks_file
         now_s = SAVING_MAX_S + 1
-        with pytest.raises(Failed, match="not stored the image within 60 minutes"):
+        with pytest.raises(LaunchFailed, match="not stored the image within 60 minutes"):
             await images.send(one, step.state, None)
     assert ours(glance) == []
 
@@ -107,12 +107,12 @@ async def test_of_two_that_lost_answers_left_one_stays(
 ) -> None:
     one, late = wanted(), list[Pass]()
 
-    async def delayed(asked: Asked, go_on: Pass) -> Told | None:
+    async def delayed(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         late.append(go_on)
         return None
 
     ground.faults.once(delayed, creates)
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await images.send(one, {}, None)
     await images.send(one, {}, None)
     await late[0]()
@@ -133,7 +133,7 @@ async def test_a_file_whose_sending_broke_off_is_sent_again(
 
 async def test_a_file_is_not_sent_for_ever(ground: OpenStackGround, images: GlanceImages, file: Path) -> None:
     ground.faults.always(unheard, sends)
-    with pytest.raises(Failed, match="sent 3 times"):
+    with pytest.raises(LaunchFailed, match="sent 3 times"):
         await sent(images, wanted(), file)
     assert ground.faults.count(sends) == 3
 
@@ -141,11 +141,11 @@ async def test_a_file_is_not_sent_for_ever(ground: OpenStackGround, images: Glan
 async def test_what_glance_says_no_to_is_told_in_its_words(images: GlanceImages, glance: Glance, file: Path) -> None:
     glance.size_max = 10
     one = wanted()
-    with pytest.raises(Failed, match=r"stacky \(image\) answers 413: The size of the data is more than 10 bytes"):
+    with pytest.raises(LaunchFailed, match=r"stacky \(image\) answers 413: The size of the data is more than 10 bytes"):
         await sent(images, one, file)
     [there] = ours(glance)
     there["protected"] = True
-    with pytest.raises(Failed, match="is protected and cannot be deleted"):
+    with pytest.raises(LaunchFailed, match="is protected and cannot be deleted"):
         await images.withdraw(one, {})
     there["protected"] = False
     assert not await images.withdraw(one, {}) and await images.withdraw(one, {}) and ours(glance) == []
@@ -155,13 +155,13 @@ async def test_a_page_instead_of_an_error_is_a_no_as_well(
     ground: OpenStackGround, images: GlanceImages, file: Path
 ) -> None:
     ground.faults.always(answers(413, b"<html>too large</html>", {"content-type": "text/html"}), sends)
-    with pytest.raises(Failed, match="answers 413"):
+    with pytest.raises(LaunchFailed, match="answers 413"):
         await sent(images, wanted(), file)
 
 
 async def test_what_glance_stored_otherwise_is_taken_away(images: GlanceImages, glance: Glance, file: Path) -> None:
     glance.changes = b"rot"
-    with pytest.raises(Failed, match="another image than was sent: its sha512 is"):
+    with pytest.raises(LaunchFailed, match="another image than was sent: its sha512 is"):
         await sent(images, wanted(), file)
     assert ours(glance) == []
 
@@ -182,7 +182,7 @@ async def test_any_digest_that_glance_has_is_compared(
         if content == CONTENT:
             assert (await sent(images, one, file)).external_id == id
         else:
-            with pytest.raises(Failed, match="another image than was sent"):
+            with pytest.raises(LaunchFailed, match="another image than was sent"):
                 await sent(images, one, file)
     assert len(ours(glance)) == 1
 
@@ -193,7 +193,7 @@ async def test_a_dead_image_is_taken_away_and_told(
 ) -> None:
     one = wanted()
     glance.add(status=standing, visibility="private", **one.tags)
-    with pytest.raises(Failed, match=f"the image is {standing}"):
+    with pytest.raises(LaunchFailed, match=f"the image is {standing}"):
         await sent(images, one, file)
     assert ours(glance) == []
 
@@ -229,7 +229,7 @@ async def test_an_upload_is_withdrawn_while_it_is_sent(
 ) -> None:
     reached, never = asyncio.Event(), asyncio.Event()
 
-    async def stuck(asked: Asked, go_on: Pass) -> Told | None:
+    async def stuck(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         reached.set()
         await never.wait()
         return None
@@ -248,7 +248,7 @@ async def test_a_machine_is_made_of_the_image_of_an_upload(nova_server: str, fil
     """Nova has a Glance of its own here, without this image: what counts is what it is asked for."""
     async with openstack_ground(nova_server) as ground, driving(ground) as driver:
         told = await sent(driver.images, wanted(), file)  # type: ignore[attr-defined]
-        with pytest.raises(Failed, match="Can not find requested image"):
+        with pytest.raises(LaunchFailed, match="Can not find requested image"):
             await driver.advance(ground.wanted(str(uuid.uuid4()), image={"image-id": told.external_id}), {})
         [asked] = [json.loads(one.body)["server"] for one in ground.faults.asked if ground.makes(one)]
         assert asked["imageRef"] == told.external_id

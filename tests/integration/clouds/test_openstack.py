@@ -13,13 +13,13 @@ import pytest
 
 from headgate.adapters.nodes.clouds.openstack.config import place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines, connect
-from headgate.adapters.nodes.clouds.openstack.floating import addresses_of, described, tags_of
-from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.openstack.floatingips import addresses_of, described, tags_of
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Away, Failed, OverQuota
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.testing.clouds.ground import driving, gone, made, steps
 from headgate.testing.clouds.openstack import SECRET, OpenStackGround, fault, openstack_ground
-from headgate.testing.servers.faults import Asked, Fault, Told, answers, changed, lost
+from headgate.testing.servers.faults import Fault, FaultAnswer, ReceivedRequest, answers, changed, lost
 from headgate.testing.servers.nova import IMAGE, NETWORK
 
 
@@ -40,7 +40,7 @@ def node() -> str:
     return str(uuid.uuid4())
 
 
-def lends(asked: Asked) -> bool:
+def lends(asked: ReceivedRequest) -> bool:
     return asked.method == "POST" and asked.path == "/network/v2.0/floatingips"
 
 
@@ -85,7 +85,7 @@ async def test_what_is_not_there_fails_in_words(
     ground: OpenStackGround, driver: Machines, label: dict[str, Any], image: dict[str, Any], flavor: Any, told: str
 ) -> None:
     wanted = ground.wanted(node(), label, image)
-    with pytest.raises(Failed, match=told):
+    with pytest.raises(LaunchFailed, match=told):
         await made(driver, replace(wanted, flavor={**wanted.flavor, **flavor}))
     assert await ground.everything() == {}
 
@@ -94,7 +94,7 @@ async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGr
     ground.services.lends = True
     wanted = ground.wanted(node())
     ground.faults.once(lost, lends)
-    with pytest.raises(Away):
+    with pytest.raises(CloudUnavailable):
         await made(driver, wanted)
     async with driving(ground) as after_a_crash:
         told = await made(after_a_crash, wanted, {})
@@ -159,7 +159,7 @@ def in_error(message: str) -> Callable[[bytes], bytes]:
     [
         ("No valid host was found. There are not enough hosts available.", OverQuota),
         ("Maximum number of ports exceeded: Quota exceeded", OverQuota),
-        ("Build of instance aborted: Volume did not finish being created", Failed),
+        ("Build of instance aborted: Volume did not finish being created", LaunchFailed),
     ],
 )
 async def test_a_server_in_error_says_why(
@@ -176,7 +176,7 @@ async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: Ope
     wanted = ground.wanted(node())
     state = (await made(driver, wanted)).state
     await gone(driver, wanted, state)
-    with pytest.raises(Failed, match="any more"):
+    with pytest.raises(LaunchFailed, match="any more"):
         await driver.advance(wanted, state)
     assert await driver.remove(wanted, state)
 
@@ -185,14 +185,14 @@ async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: Ope
     ("said", "kind"),
     [
         (fault(403, "forbidden", "Quota exceeded for cores"), OverQuota),
-        (fault(403, "forbidden", "Policy doesn't allow it"), Failed),
-        (fault(413, "overLimit", "This request was rate-limited.", {"retry-after": "x"}), Away),
-        (fault(409, "conflictingRequest", "Multiple possible networks found"), Failed),
-        (answers(502, b"<html>"), Away),
-        (answers(404, b"<html>"), Failed),
-        (answers(202, b"[]"), Away),
-        (answers(202, b"{}"), Away),
-        (answers(300, b"{}"), Away),
+        (fault(403, "forbidden", "Policy doesn't allow it"), LaunchFailed),
+        (fault(413, "overLimit", "This request was rate-limited.", {"retry-after": "x"}), CloudUnavailable),
+        (fault(409, "conflictingRequest", "Multiple possible networks found"), LaunchFailed),
+        (answers(502, b"<html>"), CloudUnavailable),
+        (answers(404, b"<html>"), LaunchFailed),
+        (answers(202, b"[]"), CloudUnavailable),
+        (answers(202, b"{}"), CloudUnavailable),
+        (answers(300, b"{}"), CloudUnavailable),
     ],
 )
 async def test_errors_are_told_apart(
@@ -210,18 +210,18 @@ async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
     every = (await ground.nova("GET", "/servers/detail"))["servers"]
     names = [one["id"] for one in every]
 
-    async def paged(asked: Asked, go_on: Callable[[], Any]) -> Told:
+    async def paged(asked: ReceivedRequest, go_on: Callable[[], Any]) -> FaultAnswer:
         marker = asked.path.partition("marker=")[2]
         number = names.index(marker) + 1 if marker else 0
         more = {"servers_links": [{"rel": "next", "href": "x"}]} if number + 1 < len(every) else {}
-        return Told(200, json.dumps({"servers": every[number : number + 1], **more}).encode(), {})
+        return FaultAnswer(200, json.dumps({"servers": every[number : number + 1], **more}).encode(), {})
 
     ground.faults.always(paged, ground.lists)
     assert set(first) <= {one.id for one in await driver.resources(ground.provider)}
     ground.faults.mend()
     same = json.dumps({"servers": [{"id": "a", "status": "ACTIVE"}], "servers_links": [{"rel": "next", "href": "x"}]})
     ground.faults.always(answers(200, same.encode()), ground.lists)
-    with pytest.raises(Away, match="end"):
+    with pytest.raises(CloudUnavailable, match="end"):
         await driver.resources(ground.provider)
 
 
@@ -234,11 +234,11 @@ async def test_a_token_that_ended_is_replaced_at_once_and_a_password_that_is_wro
     assert ground.services.tokens == 2
     login = {"identity": {"methods": ["password"], "password": {"user": {"name": "u", "password": "wrong-one"}}}}
     other = Machines("c", ground.place(login))
-    with pytest.raises(Away, match="does not let Headgate in") as told:
+    with pytest.raises(CloudUnavailable, match="does not let Headgate in") as told:
         await other.resources(ground.provider)
     assert "wrong-one" not in str(told.value) + repr(vars(other))
     await other.close()
-    with pytest.raises(Away, match="no service compute"):
+    with pytest.raises(CloudUnavailable, match="no service compute"):
         await driver.limits({"region": "Nowhere"}) or await driver.resources({"region": "Nowhere"})
 
 
@@ -264,7 +264,7 @@ async def test_clouds_yaml_is_read_as_others_read_it(ground: OpenStackGround, tm
     (tmp_path / "clouds.yaml").write_text(CLOUDS.replace("URL", ground.faults.url).replace("PASS", "in-secure-yaml"))
     key = "password" if name == "by-password" else "application_credential_secret"
     (tmp_path / "secure.yaml").write_text(f"clouds: {{{name}: {{auth: {{{key}: {SECRET}}}}}}}")
-    driver = connect(Given("c", {"cloud": name, "config_file": "clouds.yaml"}, tmp_path))
+    driver = connect(CloudDriverOptions("c", {"cloud": name, "config_file": "clouds.yaml"}, tmp_path))
     assert "instances" in await driver.limits({"region": "RegionOne"})
     (login,) = ground.services.logins
     expected: dict[str, Any] = {
@@ -302,7 +302,7 @@ async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
 ) -> None:
     (tmp_path / "c.yaml").write_text(CLOUDS.replace("URL", ground.faults.url))
     ground.services.valid.add("fixed")
-    driver = connect(Given("c", {"cloud": "without", "config_file": "c.yaml"}, tmp_path))
+    driver = connect(CloudDriverOptions("c", {"cloud": "without", "config_file": "c.yaml"}, tmp_path))
     ground.faults.always(answers(200, b'{"limits": {"absolute": {"maxTotalCores": 4, "maxTotalInstances": -1}}}'))
     assert await driver.limits({}) == {"cores": 4}
     assert ground.services.logins == [] and ground.faults.asked[-1].headers["x-auth-token"] == "fixed"

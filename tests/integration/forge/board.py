@@ -15,20 +15,20 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.adapters.forges.registry import Connected, Given
+from headgate.adapters.forges.registry import Connected, DriverOptions
 from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.base.ids import derived, fresh
-from headgate.config.forges.facts import Account, Details, Happening, Status, Vote
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Vote
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent, numbered
+from headgate.gate.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent, numbered
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import (
     Abilities,
     Hint,
     Ignored,
-    Landed,
+    MergeLanded,
     Misdelivered,
     NotLanded,
     Protection,
@@ -63,7 +63,7 @@ class Pull:
     statuses: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     """What Headgate wrote there."""
-    happened: list[tuple[EventKind, Happening]] = field(default_factory=list)
+    happened: list[tuple[EventKind, ForgeEvent]] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -74,7 +74,7 @@ class Pull:
         return f"https://{HOST}/{self.project}/pulls/{self.number}"
 
 
-def connect(given: Given) -> Connected:
+def connect(given: DriverOptions) -> Connected:
     """As the registry has drivers made."""
     if len(given.said["token"]) < 8:
         raise UserError("the token is no token")
@@ -128,7 +128,7 @@ class Board:
         run_git("push", "-q", "-f", "origin", f"HEAD:refs/pull/{number}/head", at=work)
         pull = Pull(project, number, branch, run_git("rev-parse", "HEAD", at=work), title, body)
         self.pulls[pull.key] = pull
-        pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "opened")))
+        pull.happened.append((EventKind.PROPOSED, ForgeEvent("pull_request", "opened")))
         return pull
 
     def amend(self, pull: Pull, files: Mapping[str, str]) -> None:
@@ -140,31 +140,31 @@ class Board:
         run_git("push", "-q", "-f", "origin", f"HEAD:refs/pull/{pull.number}/head", at=work)
         pull.head = run_git("rev-parse", "HEAD", at=work)
         pull.statuses.clear()
-        pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "changed")))
+        pull.happened.append((EventKind.PROPOSED, ForgeEvent("pull_request", "changed")))
 
     def label(self, pull: Pull, label: str) -> None:
         pull.labels.add(label)
-        pull.happened.append((EventKind.STIRRED, Happening("pull_request", "labeled", added=(label,))))
+        pull.happened.append((EventKind.STIRRED, ForgeEvent("pull_request", "labeled", added=(label,))))
 
     def review(self, pull: Pull, who: str, value: str) -> None:
         pull.votes[who] = value
-        pull.happened.append((EventKind.STIRRED, Happening("pull_request_review", "submitted", state=value)))
+        pull.happened.append((EventKind.STIRRED, ForgeEvent("pull_request_review", "submitted", state=value)))
 
     def comment(self, pull: Pull, text: str) -> None:
-        pull.happened.append((EventKind.STIRRED, Happening("pull_request", "comment", comments=(text,))))
+        pull.happened.append((EventKind.STIRRED, ForgeEvent("pull_request", "comment", comments=(text,))))
 
     def merge(self, pull: Pull) -> None:
         """As somebody does with the button."""
         pull.merged, pull.open = self._merge(pull), False
-        pull.happened.append((EventKind.MERGED, Happening("pull_request", "closed")))
+        pull.happened.append((EventKind.MERGED, ForgeEvent("pull_request", "closed")))
 
     def close(self, pull: Pull) -> None:
         pull.open = False
-        pull.happened.append((EventKind.ABANDONED, Happening("pull_request", "closed")))
+        pull.happened.append((EventKind.ABANDONED, ForgeEvent("pull_request", "closed")))
 
     def reopen(self, pull: Pull) -> None:
         pull.open = True
-        pull.happened.append((EventKind.PROPOSED, Happening("pull_request", "opened")))
+        pull.happened.append((EventKind.PROPOSED, ForgeEvent("pull_request", "opened")))
 
     def delivery(self, pull: Pull) -> tuple[dict[str, str], bytes]:
         """Return what the forge would send of it."""
@@ -201,7 +201,7 @@ class Board:
         found = _URL.match(url)
         return numbered(f"{HOST}/{found['project']}", found["number"]) if found else ""
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         self._answer("look up")
         self.lookups += 1
         pull = self.pulls.get(key)
@@ -211,7 +211,7 @@ class Board:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -219,7 +219,7 @@ class Board:
             self._stirred.clear()
             answered, self._hints = tuple(self._hints), []
             self.looks += 1
-            standings, events = list[Standing](), list[TriggerEvent]()
+            standings, events = list[ChangeState](), list[TriggerEvent]()
             moved = dict[str, dict[str, str]]()
             for pull in self.pulls.values():
                 self._mark(pull)
@@ -238,7 +238,7 @@ class Board:
                 yield Sighting(tuple(standings), tuple(events), moved, protections=said, answered=answered)
             await self._stirred.wait()
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         self._answer("report")
         if self.mute and not posting.how.get("status"):
             raise ReportRefused(self.mute)
@@ -252,11 +252,11 @@ class Board:
             pull.said.append(posting.report.message)
         self.calls.append(posting.key)
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         self._answer("land")
         pull = self.pulls[part.change.key]
         if pull.merged:
-            return Landed(pull.merged)
+            return MergeLanded(pull.merged)
         if pull.head != part.change.commit or not pull.open:
             return NotLanded(f"{pull.url} is closed, or has another head")
         if self.undecided:
@@ -274,7 +274,7 @@ class Board:
         self.merge(pull)
         self._stirred.set()
         tree = run_git("rev-parse", f"{pull.merged}^{{tree}}", at=self.repositories.hub / pull.project)
-        return Landed(pull.merged, differs=tested_tree(work, part.change) not in ("", tree))
+        return MergeLanded(pull.merged, differs=tested_tree(work, part.change) not in ("", tree))
 
     async def conclude(self, change: Change, commit: str) -> None:
         self._answer("conclude")
@@ -321,7 +321,7 @@ class Board:
             and run_git("for-each-ref", "--contains", pull.head, f"refs/heads/{pull.branch}", at=bare)
         ):
             pull.merged, pull.open = self.repositories.head(pull.project, pull.branch), False
-            pull.happened.append((EventKind.MERGED, Happening("pull_request", "closed")))
+            pull.happened.append((EventKind.MERGED, ForgeEvent("pull_request", "closed")))
 
     def _heads(self, project: str) -> dict[str, str]:
         lines = run_git(
@@ -336,11 +336,11 @@ class Board:
             if old != new:
                 branch = ref.removeprefix("refs/heads/")
                 change = Change(self.name, project, branch, commit=new, old_commit=old, ref=ref)
-                happening = Happening("push")
+                happening = ForgeEvent("push")
                 found.append(TriggerEvent(EventKind.REF_UPDATED, change, derived(ref, old, new), happening=happening))
         return found
 
-    def _standing(self, pull: Pull, was: Standing | None) -> tuple[Standing, list[TriggerEvent]]:
+    def _standing(self, pull: Pull, was: ChangeState | None) -> tuple[ChangeState, list[TriggerEvent]]:
         change = Change(
             self.name,
             f"{HOST}/{pull.project}",
@@ -356,8 +356,8 @@ class Board:
             ignored=was.change.ignored if was is not None else (),
             files=self._files(pull),
         )
-        votes = tuple(Vote(Account(who, "", "write"), "review", value, 1) for who, value in pull.votes.items())
-        mine = tuple(Status(US, name, state) for name, state in pull.statuses.items())
+        votes = tuple(Vote(ForgeAccount(who, "", "write"), "review", value, 1) for who, value in pull.votes.items())
+        mine = tuple(ProgramStatus(US, name, state) for name, state in pull.statuses.items())
         details = Details(
             us=(US,),
             draft=pull.draft,
@@ -372,7 +372,7 @@ class Board:
             for number, (kind, happening) in enumerate(pull.happened)
             if number >= told
         ]
-        return Standing(change, open=pull.open, landed=bool(pull.merged), details=details), events
+        return ChangeState(change, open=pull.open, landed=bool(pull.merged), details=details), events
 
     def _files(self, pull: Pull) -> tuple[str, ...]:
         bare = self.repositories.hub / pull.project

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.forges.registry import Connected
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.services.reporting import courier
+from headgate.services.reports import courier
 from headgate.services.scheduler import connection
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S

@@ -12,8 +12,8 @@ from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
 from headgate.ports.git import Unreachable
 from headgate.services import merger
 from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.reporting import courier, forges
-from headgate.services.reporting.shown import outbox
+from headgate.services.reports import courier, forges
+from headgate.services.reports.views import outbox
 from headgate.testing.repositories import run_git
 from tests.integration.forge.board import Pull
 from tests.integration.forge.test_board import CONFIG, Town, town

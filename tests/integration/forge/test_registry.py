@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges.registry import FORGES, Row, Setting
+from headgate.adapters.forges.registry import FORGES, ConnectionOption, ForgeDriver
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.process import connection_shapes, connections, known_connections
@@ -14,7 +14,11 @@ from headgate.cli.settings import Settings
 
 from .board import HOST, Board
 
-ROW = Row("tests.integration.forge.board", {"token": Setting("text", "", "how it is spoken to")}, ("token", "a token"))
+ROW = ForgeDriver(
+    "tests.integration.forge.board",
+    {"token": ConnectionOption("text", "", "how it is spoken to")},
+    ("token", "a token"),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.services.reporting import courier
+from headgate.services.reports import courier
 from headgate.store.types import Delete
 
 from .served import web

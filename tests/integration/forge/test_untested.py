@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headgate.adapters.forges.gitea import connecting as gitea_connecting
-from headgate.adapters.forges.github import connecting as github_connecting
-from headgate.adapters.forges.gitlab import connecting as gitlab_connecting
-from headgate.adapters.forges.pagure import connecting as pagure_connecting
-from headgate.adapters.forges.registry import Given
+from headgate.adapters.forges.gitea import settings as gitea_connecting
+from headgate.adapters.forges.github import settings as github_connecting
+from headgate.adapters.forges.gitlab import settings as gitlab_connecting
+from headgate.adapters.forges.pagure import settings as pagure_connecting
+from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
-from headgate.services.reporting import courier
+from headgate.services.reports import courier
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.gitea.people import gitea
@@ -184,7 +184,7 @@ async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[
         if kind.serve is github:
             hub.person("gatebot", acme__rocket="admin")
         looking: list[GitEngine] = []
-        given = Given("hub", kind.said(here), root, lambda: looking[0], lambda: int(time.time() * 1000))
+        given = DriverOptions("hub", kind.said(here), root, lambda: looking[0], lambda: int(time.time() * 1000))
         connected = kind.connecting.connect(given)
         looking.append(GitEngine(root / "looking", {"hub": connected.git}))
         await here.forge.close()

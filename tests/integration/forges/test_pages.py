@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from headgate.cli.scenario import files
+from headgate.cli.scenario.forges.demoforge import Hosted
 from headgate.cli.scenario.forges.host import OWNER, REVIEWER, Host
-from headgate.cli.scenario.forges.hosted import Hosted
 from headgate.cli.scenario.forges.table import STAND_INS
 from headgate.cli.settings import read
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.git.looking.names import Names
+from headgate.adapters.git.poll.names import Names
 from headgate.cli.hook import hook
 from headgate.config.tenants import TenantProject
 from headgate.testing.repositories import Repositories, run_git

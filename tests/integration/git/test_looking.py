@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.git.looking.watching import watch
-from headgate.gate.change import EventKind, Standing
+from headgate.adapters.git.poll.watch import watch
+from headgate.gate.change import ChangeState, EventKind
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
@@ -111,7 +111,7 @@ async def test_what_has_landed_is_not_proposed_again_though_its_ref_stays(reposi
         commit = repositories.propose("code", "one", {"c": "x\n"})
         one = await seen.until(EventKind.PROPOSED)
         state = await state_of(seen.git, item(commit, "one"))
-        seen.known[one.key] = Standing(one, open=False, landed=True)  # as the gate's turn records it
+        seen.known[one.key] = ChangeState(one, open=False, landed=True)  # as the gate's turn records it
         assert (await landed(seen.git, state, change(commit, "one"))).ok
         await seen.until(EventKind.REF_UPDATED)
         repositories.propose("code", "two", {"d": "x\n"})

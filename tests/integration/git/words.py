@@ -16,7 +16,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
 from headgate.ports.forge import Hint, Sighting
 from headgate.testing.deadline import DEADLINE_S
@@ -87,7 +87,7 @@ class Watch:
     git: GitEngine
     seen: AsyncIterator[Sighting]
     stir: Callable[[Hint], None]
-    known: dict[str, Standing] = field(default_factory=dict)
+    known: dict[str, ChangeState] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
     refs: dict[str, dict[str, str]] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
@@ -133,7 +133,7 @@ async def watching(
     repositories: Repositories,
     baseurl: str = "",
     poll_interval_s: float = 30.0,
-    known: Mapping[str, Standing] | None = None,
+    known: Mapping[str, ChangeState] | None = None,
     refs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Watch]:
     at = connection(repositories, baseurl, poll_interval_s)

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from headgate.testing.forges.github.server import Exchange
+from headgate.testing.forges.github.server import FakeGitHubExchange
 
 OMITTED = {301, 307, 401, 403, 404, 405, 409, 422, 423, 429, 500}
 """Refusals, of which the description knows no form."""
@@ -31,7 +31,7 @@ def _validator(name: str, part: str) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
 
 
-def judge(exchange: Exchange) -> None:
+def judge(exchange: FakeGitHubExchange) -> None:
     """Raise AssertionError when Gitea takes no such request, or gives no such answer."""
     name = f"{exchange.method} {exchange.template}"
     said = _rest()["calls"][name]

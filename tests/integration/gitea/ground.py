@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from headgate.adapters.forges.gitea.account import GiteaAccount, account
-from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.gitea.client import GiteaClient
 from headgate.adapters.forges.gitea.forge import GiteaForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.testing.forges.gitea.people import Gitea, Person
-from headgate.testing.forges.gitea.state import Hook, Pull, Repository
+from headgate.testing.forges.gitea.people import FakeGiteaPerson, Gitea
+from headgate.testing.forges.gitea.state import FakeGiteaHook, FakeGiteaPull, FakeGiteaRepository
 from tests.integration.forge.hearing import Hearing, a_port, hook_of
 from tests.integration.github.ground import Gate
 
@@ -27,12 +27,12 @@ class Ground(Hearing):
 
     def __init__(self, hub: Gitea, root: Path, url: str) -> None:
         self.hub, self.root = hub, root
-        self.repository: Repository = hub.repository("acme/rocket", {"a.txt": "1\n"})
-        self.hook: Hook = hub.hook(url, SECRET)
-        self.bot: Person = hub.person("headgate", acme__rocket="admin")
-        self.ada: Person = hub.person("ada", acme__rocket="write")
-        self.bob: Person = hub.person("bob", acme__rocket="admin")
-        self.eve: Person = hub.person("eve")
+        self.repository: FakeGiteaRepository = hub.repository("acme/rocket", {"a.txt": "1\n"})
+        self.hook: FakeGiteaHook = hub.hook(url, SECRET)
+        self.bot: FakeGiteaPerson = hub.person("headgate", acme__rocket="admin")
+        self.ada: FakeGiteaPerson = hub.person("ada", acme__rocket="write")
+        self.bob: FakeGiteaPerson = hub.person("bob", acme__rocket="admin")
+        self.eve: FakeGiteaPerson = hub.person("eve")
         token = hub.token("headgate")
         self.account: GiteaAccount = account(
             "hub", {"baseurl": f"{hub.url}/", "api_token": token, "webhook_token": SECRET}
@@ -40,9 +40,9 @@ class Ground(Hearing):
         self.client, forge = self.driver("git")
         self.begin(forge, hub.mail)
 
-    def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[Client, GiteaForge]:
+    def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[GiteaClient, GiteaForge]:
         """Return a driver as another process has it."""
-        client = Client(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
+        client = GiteaClient(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
         one = client.account
         connection = GitConnection("hub", one.clone, one.canonical_hostname, access=client.git)
         engine = GitEngine(self.root / name, {"hub": connection})
@@ -63,6 +63,6 @@ def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContext
     return found.watched(*projects, **more)
 
 
-def opened(found: Ground, title: str = "A title", body: str = "A body") -> Pull:
+def opened(found: Ground, title: str = "A title", body: str = "A body") -> FakeGiteaPull:
     """Propose something."""
     return found.ada.propose(found.repository, "topic", {"a.txt": "2\n"}, title, body)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges import looking
+from headgate.adapters.forges import poll
 from headgate.gate.change import EventKind
-from headgate.map.telling import Posting
-from headgate.ports.forge import Landed
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import MergeLanded
 from tests.integration.gitea.ground import PROJECT, Ground, opened, watched
 from tests.integration.gitea.test_landing import as_tested
 from tests.integration.gitea.test_telling import change_of
@@ -28,7 +28,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     async def tell(pull: Any, kind: str, pipeline: str, **how: Any) -> None:
         said = replace(report(kind, kind), pipeline=pipeline)
         how = {"comment": False, **how}
-        await worker.report(Posting("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
+        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
 
     async with watched(here) as gate:
         before = len(here.hub.door.log)
@@ -42,7 +42,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         await tell(pull, "start", "gate", status="pending")
         await tell(pull, "success", "gate", status="success")
         done = await worker.land(*as_tested(here, pull))
-        assert isinstance(done, Landed) and not done.differs
+        assert isinstance(done, MergeLanded) and not done.differs
         gate.known[f"{PROJECT}#1"] = replace(gate.standing(1), open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()
@@ -56,7 +56,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
 
 async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many that are open, few are looked at in turn beside what moved."""
-    monkeypatch.setattr(looking, "IN_TURN_MAX", 2)
+    monkeypatch.setattr(poll, "IN_TURN_MAX", 2)
     for n in range(3):
         here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""})
     here.hub.world.clock.advance(60)

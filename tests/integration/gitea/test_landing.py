@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.gitea.connecting import connect
-from headgate.adapters.forges.gitea.landing import PATIENCE_S
-from headgate.adapters.forges.registry import Given
+from headgate.adapters.forges.gitea.lander import PATIENCE_S
+from headgate.adapters.forges.gitea.settings import connect
+from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
-from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
-from headgate.testing.forges.gitea.state import Protection, Pull
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.gitea.state import FakeGiteaProtection, FakeGiteaPull
+from headgate.testing.forges.github import hosts
 from tests.integration.forge.pushed import pushed
 from tests.integration.gitea.ground import PROJECT, Ground, opened
 
@@ -26,10 +26,10 @@ def worked_out(here: Ground) -> None:
     here.hub.world.mergeability_asks = 0
 
 
-def as_tested(here: Ground, pull: Pull, mode: str = "merge") -> tuple[LandRequest, Landing]:
+def as_tested(here: Ground, pull: FakeGiteaPull, mode: str = "merge") -> tuple[LandRequest, Landing]:
     """Return the request to land what was tested on the branch as it is now."""
-    base = hosting.heads(here.repository)["main"]
-    tree = str(hosting.merged_tree(here.repository, base, pull.head_sha))
+    base = hosts.heads(here.repository)["main"]
+    tree = str(hosts.merged_tree(here.repository, base, pull.head_sha))
     change = Change(
         "hub", PROJECT, "main", commit=pull.head_sha, ref=f"refs/pull/{pull.number}/head", number=str(pull.number),
         title=pull.title, message=f"{pull.title}\n\n{pull.body}",
@@ -47,8 +47,8 @@ async def test_it_lands_as_it_was_tested(here: Ground, mode: str, parents: int) 
     pull = opened(here)
     asked = as_tested(here, pull, mode)
     done = await here.forge.land(*asked)
-    tip = hosting.opened(here.repository)[hosting.heads(here.repository)["main"]]
-    assert done == Landed(str(tip.id))
+    tip = hosts.opened(here.repository)[hosts.heads(here.repository)["main"]]
+    assert done == MergeLanded(str(tip.id))
     assert len(tip.parent_ids) == parents and pull.merged
     if mode != "rebase":
         assert tip.message.startswith("A title (#1)\n\nA body")
@@ -90,7 +90,7 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
     work, part = as_tested(here, pull)
     work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
     done = await here.forge.land(work, part)
-    assert isinstance(done, Landed) and done.differs
+    assert isinstance(done, MergeLanded) and done.differs
 
 
 async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
@@ -98,7 +98,7 @@ async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
     asked = as_tested(here, pull)
     here.hub.fail("POST", MERGE, done=True)
     done = await here.forge.land(*asked)
-    assert isinstance(done, Landed) and not done.differs and pull.merged
+    assert isinstance(done, MergeLanded) and not done.differs and pull.merged
 
 
 async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
@@ -108,7 +108,7 @@ async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     with pytest.raises(ReporterAway):
         await here.forge.land(*asked)
     assert not pull.merged
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None:
@@ -117,7 +117,7 @@ async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None
     asked = as_tested(here, pull)
     with pytest.raises(ReportPutOff, match="not worked out"):
         await here.forge.land(*asked)
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_what_it_says_for_long_is_a_conflict(here: Ground) -> None:
@@ -171,20 +171,20 @@ async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
     with pytest.raises(ReporterAway):
         await here.forge.land(*asked)
     here.hub.world.tokens[here.account.api_token].revoked = False
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_a_push_is_seen_or_said_or_what_it_landed_is_closed(here: Ground) -> None:
     said = {"baseurl": here.hub.url, "api_token": here.account.api_token, "land": "push"}
-    connected = connect(Given("hub", said, here.root, lambda: engine, lambda: 0))
+    connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))
     engine = GitEngine(here.root / "pushing", {"hub": connected.git})
     assert connected.forge.can.lands == "push" and here.forge.can.lands == "merge"
 
-    async def landed(name: str, mode: str) -> tuple[Pull, str]:
+    async def landed(name: str, mode: str) -> tuple[FakeGiteaPull, str]:
         pull = here.ada.propose(here.repository, name, {f"{name}.txt": "1\n"}, name)
         change = as_tested(here, pull)[1].change
         assert (await pushed(engine, change, mode)).ok
-        commit = hosting.heads(here.repository)["main"]
+        commit = hosts.heads(here.repository)["main"]
         if not pull.merged:
             await here.forge.conclude(change, commit)
         return pull, commit
@@ -195,7 +195,7 @@ async def test_a_push_is_seen_or_said_or_what_it_landed_is_closed(here: Ground) 
     here.repository.detects_merges, here.repository.styles = False, here.repository.styles | {"manually-merged"}
     marked, commit = await landed("marked", "rebase")
     assert marked.merged and marked.merge_commit_sha == commit
-    here.repository.protections.append(Protection("main"))
+    here.repository.protections.append(FakeGiteaProtection("main"))
     pull = here.ada.propose(here.repository, "late", {"late.txt": "1\n"}, "late")
     refused = await pushed(engine, as_tested(here, pull)[1].change)
     assert not refused.ok and "Let Headgate's account push" in refused.error

@@ -8,20 +8,22 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
-from headgate.gate.returned.shape import Comment, Range
-from headgate.map.telling import Posting
+from headgate.gate.returns.shape import FileComment, Range
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.forges.gitea.state import Pull
+from headgate.testing.forges.gitea.state import FakeGiteaPull
 from tests.integration.gitea.ground import PROJECT, Ground, opened
 from tests.integration.github.test_telling import report
 
 
-def change_of(pull: Pull) -> Change:
+def change_of(pull: FakeGiteaPull) -> Change:
     return Change("hub", PROJECT, "main", commit=pull.head_sha, ref="refs/pull/1/head", number="1", title=pull.title)
 
 
-def posting(pull: Pull, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any) -> Posting:
-    return Posting("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
+def posting(
+    pull: FakeGiteaPull, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any
+) -> OutboxMessage:
+    return OutboxMessage("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
 
 
 async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
@@ -71,9 +73,9 @@ async def test_labels_and_reviews(here: Ground) -> None:
 async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
     pull = opened(here)
     notes = {
-        "a.txt": (Comment("Narrow", 1, "warning"), Comment("Narrow", 1, "warning"), Comment("Nowhere", 0)),
-        "other": (Comment("Not of this change", 1),),
-        "b.txt": (Comment("Wide", 0, "error", Range(3, 1, 4, 2)),),
+        "a.txt": (FileComment("Narrow", 1, "warning"), FileComment("Narrow", 1, "warning"), FileComment("Nowhere", 0)),
+        "other": (FileComment("Not of this change", 1),),
+        "b.txt": (FileComment("Wide", 0, "error", Range(3, 1, 4, 2)),),
     }
     told = posting(pull, "failure", comments=notes)
     for _ in range(2):
@@ -102,6 +104,6 @@ async def test_a_ref_has_a_status_and_nothing_else(here: Ground) -> None:
     tip = here.ada.push(here.repository, "main", {"z": "1\n"})
     change = Change("hub", PROJECT, "main", commit=tip, ref="refs/heads/main")
     await here.forge.report(
-        Posting("", report("success"), change=change, how={"status": "success", "comment": True, "label": "x"})
+        OutboxMessage("", report("success"), change=change, how={"status": "success", "comment": True, "label": "x"})
     )
     assert [one.state for one in here.repository.statuses[tip]] == ["success"]

@@ -10,7 +10,7 @@ import pytest
 from headgate.base.tasks import end
 from headgate.gate.change import EventKind
 from headgate.ports.forge import Hint
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery, Mail
 from tests.integration.gitea.ground import PROJECT, Ground, opened, watched
 
@@ -257,7 +257,7 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
         await here.settled()
         before = len(here.hub.door.log)
         here.ada.propose(other, "topic", {"a": "2"})
-        root = hosting.heads(here.repository)["main"]
+        root = hosts.heads(here.repository)["main"]
         here.hub.acts.status(here.repository, here.eve.account, root, "success", "x", "", "")
         here.bot.comment(pull, "From the gate")
         here.bot.status(pull, "example/gate")

@@ -14,7 +14,7 @@ import jsonschema_rs
 from graphql import GraphQLSchema, build_schema, execute_sync, parse, validate
 from graphql.pyutils import Path as At
 
-from headgate.testing.forges.github.server import Exchange
+from headgate.testing.forges.github.server import FakeGitHubExchange
 
 _HERE = Path(__file__).parent
 OMITTED = {301, 304, 401, 403, 404, 422, 429}
@@ -59,7 +59,7 @@ def _check(validator: jsonschema_rs.Draft202012Validator, what: str, said: Any) 
         raise AssertionError(f"{what}: at {at or 'the top'}: {error.message[-900:]}")
 
 
-def judge(exchange: Exchange) -> None:
+def judge(exchange: FakeGitHubExchange) -> None:
     """Raise AssertionError when GitHub takes no such request, or gives no such answer."""
     if exchange.template == "graphql":
         _judge_graphql(exchange)
@@ -93,7 +93,7 @@ def _with_forks(answer: Any) -> Any:
     return answer
 
 
-def _judge_graphql(exchange: Exchange) -> None:
+def _judge_graphql(exchange: FakeGitHubExchange) -> None:
     document = parse(exchange.text)
     errors = validate(_schema(), document)
     assert not errors, f"GraphQL: {errors[0]}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.github.client import GitHubClient
 from headgate.adapters.forges.github.forge import GitHubForge
 from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.rest import forge_http
@@ -19,11 +19,11 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.tasks import end
 from headgate.config.tenants import Protection, TenantProject
-from headgate.gate.change import Standing, TriggerEvent, numbered
+from headgate.gate.change import ChangeState, TriggerEvent, numbered
 from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered, Sighting
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.forges.github.people import GitHub, Person
-from headgate.testing.forges.github.state import App, Installation, Pull, Repository
+from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
+from headgate.testing.forges.github.state import App, FakeGitHubInstallation, FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.servers.program import free_ports
 
 SECRET = "open sesame"
@@ -35,7 +35,7 @@ class Gate:
     """What is known, as a connection keeps it."""
 
     forge: Forge
-    known: dict[str, Standing] = field(default_factory=dict)
+    known: dict[str, ChangeState] = field(default_factory=dict)
     heads: dict[str, dict[str, str]] = field(default_factory=dict)
     refs: dict[str, dict[str, str]] = field(default_factory=dict)
     events: list[TriggerEvent] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Gate:
         said = [event.happening for event in self.events if event.happening is not None]
         return [f"{one.event}.{one.action}" if one.action else one.event for one in said]
 
-    def standing(self, number: int) -> Standing:
+    def standing(self, number: int) -> ChangeState:
         return self.known[numbered(PROJECT, str(number))]
 
 
@@ -83,12 +83,12 @@ class Ground:
 
     def __init__(self, hub: GitHub, root: Path) -> None:
         self.hub = hub
-        self.repository: Repository = hub.repository("acme/rocket", {"a.txt": "1\n"})
+        self.repository: FakeGitHubRepository = hub.repository("acme/rocket", {"a.txt": "1\n"})
         self.app: App = hub.app(hook_secret=SECRET)
-        self.installation: Installation = hub.install(self.app, "acme")
-        self.ada: Person = hub.person("ada", acme__rocket="write")
-        self.bob: Person = hub.person("bob", acme__rocket="admin")
-        self.eve: Person = hub.person("eve")
+        self.installation: FakeGitHubInstallation = hub.install(self.app, "acme")
+        self.ada: FakeGitHubPerson = hub.person("ada", acme__rocket="write")
+        self.bob: FakeGitHubPerson = hub.person("bob", acme__rocket="admin")
+        self.eve: FakeGitHubPerson = hub.person("eve")
         self.root = root
         said = {"server": hub.url, "app_id": str(self.app.id), "app_key": "/key", "webhook_token": SECRET}
         self.account: GitHubAccount = account("hub", said, hub.keys[self.app.id])
@@ -98,10 +98,10 @@ class Ground:
         self.ignored: list[str] = []
         self.hinted: list[str] = []
 
-    def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[Client, GitHubForge]:
+    def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[GitHubClient, GitHubForge]:
         """Return a driver as another process has it."""
         now_s = self.hub.world.clock.now_s
-        client = Client(replace(self.account, **changes), forge_http, now_s)
+        client = GitHubClient(replace(self.account, **changes), forge_http, now_s)
         tokens = Tokens(client, now_s)
 
         async def access(project: str) -> dict[str, str]:
@@ -170,6 +170,6 @@ async def watched(found: Ground, *projects: str, **more: bool) -> AsyncIterator[
         await end(task)
 
 
-def opened(found: Ground, **more: object) -> Pull:
+def opened(found: Ground, **more: object) -> FakeGitHubPull:
     """Propose something."""
     return found.ada.propose(found.repository, "topic", {"a.txt": "2\n"}, "A title", "A body", **more)  # type: ignore[arg-type]

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges.github.connecting import connect
-from headgate.adapters.forges.registry import Given
+from headgate.adapters.forges.github.settings import connect
+from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.map.kept.state import load
-from headgate.services.reporting import courier
+from headgate.map.state.state import load
+from headgate.services.reports import courier
 from headgate.services.scheduler.standings import Standings
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Pull, Repository
+from headgate.testing.forges.github.state import FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from tests.integration.github.ground import SECRET, Ground, ground
@@ -64,8 +64,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class Site:
     gate: Gate
     ground: Ground
-    rocket: Repository
-    pad: Repository
+    rocket: FakeGitHubRepository
+    pad: FakeGitHubRepository
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
         """Looks again and again, as people do."""
@@ -76,7 +76,7 @@ class Site:
         except TimeoutError:
             raise AssertionError(f"never: {what}") from None
 
-    def circle(self, name: str) -> tuple[Pull, Pull]:
+    def circle(self, name: str) -> tuple[FakeGitHubPull, FakeGitHubPull]:
         """Propose two changes that need each other."""
         ada, url = self.ground.ada, f"{self.ground.hub.url}/acme"
         needs = f"Depends-On: {url}/rocket/pull/{len(self.rocket.pulls) + 1}"
@@ -85,7 +85,7 @@ class Site:
         ada.edit(first, body=f"Depends-On: {url}/pad/pull/{second.number}")
         return first, second
 
-    async def gated(self, *pulls: Pull) -> None:
+    async def gated(self, *pulls: FakeGitHubPull) -> None:
         """Have them gated once it is known what they need."""
         keys = {f"127.0.0.1/{one.repository.full_name}#{one.number}" for one in pulls}
         known = Standings(self.gate.context.map, self.gate.context.mirror, ("hub",))
@@ -97,12 +97,12 @@ class Site:
         await self.until(needed, "it is known what they need")
         self.ground.bob.review(pulls[0])  # which brings the other along, and lands before it
 
-    async def told(self, pull: Pull, *words: str) -> None:
+    async def told(self, pull: FakeGitHubPull, *words: str) -> None:
         await self.until(lambda: pull.comments, f"#{pull.number} of {pull.repository.name} is told")
         await self.until(lambda: all(word in pull.comments[-1].body for word in words), f"{words}: {pull.comments}")
 
-    def has(self, repository: Repository, name: str) -> bool:
-        tree = hosting.opened(repository)[hosting.heads(repository)["main"]].tree
+    def has(self, repository: FakeGitHubRepository, name: str) -> bool:
+        tree = hosts.opened(repository)[hosts.heads(repository)["main"]].tree
         return f"{name}.txt" in {entry.name for entry in tree}
 
     def alarms(self) -> list[set[str]]:
@@ -127,7 +127,7 @@ async def site(hub: GitHub, root: Path, lands: str) -> AsyncIterator[Site]:
         (root / "app.pem").write_text(hub.keys[here.app.id])
         said = {"server": hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
         looking: list[GitEngine] = []
-        given = Given("hub", {**said, "land": lands}, root, lambda: looking[0], lambda: int(time.time() * 1000))
+        given = DriverOptions("hub", {**said, "land": lands}, root, lambda: looking[0], lambda: int(time.time() * 1000))
         connected = connect(given)
         looking.append(GitEngine(root / "looking", {"hub": connected.git}))
         await here.forge.close()
@@ -166,7 +166,7 @@ async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, l
             await here.told(pull, "ALARM: only a part has landed", landed, missing, *WORDS[lands])
 
 
-def refuses(repository: Repository) -> None:
+def refuses(repository: FakeGitHubRepository) -> None:
     """Have it take neither merges nor pushes, which nothing tells beforehand."""
     repository.allow_merge_commit = False
     hook = repository.git_dir / "hooks" / "update"

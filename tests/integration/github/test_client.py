@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
-from headgate.adapters.forges.rest import Denied, Key, NotThere, Rejected, forge_http
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.tokens import GitHubAppNotInstalled, Tokens
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, forge_http
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Installation, Repository
+from headgate.testing.forges.github.state import FakeGitHubInstallation, FakeGitHubRepository
 
 ROCKET = "/repos/acme/rocket"
 
@@ -25,15 +25,15 @@ class Ground:
 
     def __init__(self, hub: GitHub) -> None:
         self.hub = hub
-        self.repository: Repository = hub.repository("acme/rocket", {"a.txt": "1\n"})
+        self.repository: FakeGitHubRepository = hub.repository("acme/rocket", {"a.txt": "1\n"})
         app = hub.app()
-        self.installation: Installation = hub.install(app, "acme")
+        self.installation: FakeGitHubInstallation = hub.install(app, "acme")
         said = {"server": hub.url, "app_id": str(app.id), "app_key": "/key"}
         self.account: GitHubAccount = account("hub", said, hub.keys[app.id])
-        self.clients: list[Client] = []
+        self.clients: list[GitHubClient] = []
 
-    def client(self, account: GitHubAccount | None = None) -> tuple[Client, Tokens]:
-        client = Client(account or self.account, forge_http, self.hub.world.clock.now_s)
+    def client(self, account: GitHubAccount | None = None) -> tuple[GitHubClient, Tokens]:
+        client = GitHubClient(account or self.account, forge_http, self.hub.world.clock.now_s)
         self.clients.append(client)
         return client, Tokens(client, self.hub.world.clock.now_s)
 
@@ -71,7 +71,7 @@ async def test_where_the_app_is_not_installed_says_so(ground: Ground) -> None:
     ground.hub.repository("eve/other", {"a": "1"})
     client, tokens = ground.client()
     for _ in range(3):
-        with pytest.raises(NotInstalled, match="is not installed at eve/other"):
+        with pytest.raises(GitHubAppNotInstalled, match="is not installed at eve/other"):
             await tokens.of("eve/other")
     assert client.calls["rest"] == 1  # it is not asked again and again
 
@@ -80,10 +80,10 @@ async def test_a_suspended_installation_says_so(ground: Ground) -> None:
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     ground.installation.suspended = True
-    with pytest.raises(Denied, match="suspended"):
+    with pytest.raises(ForgeDenied, match="suspended"):
         await client.get(key, ROCKET)
     tokens.forget("acme/rocket")
-    with pytest.raises(NotInstalled, match="suspended"):
+    with pytest.raises(GitHubAppNotInstalled, match="suspended"):
         await tokens.of("acme/rocket")
     ground.installation.suspended = False
     assert (await client.get(await tokens.of("acme/rocket"), ROCKET)).status == 200
@@ -92,7 +92,7 @@ async def test_a_suspended_installation_says_so(ground: Ground) -> None:
 async def test_a_key_of_another_app_says_so(ground: Ground) -> None:
     other = ground.hub.keys[ground.hub.app("other").id]
     _, tokens = ground.client(replace(ground.account, app_key=other))
-    with pytest.raises(NotInstalled, match="app_key"):
+    with pytest.raises(GitHubAppNotInstalled, match="app_key"):
         await tokens.of("acme/rocket")
 
 
@@ -197,12 +197,12 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
         await client.get(key, "/repos/acme/nothing")
     with pytest.raises(Rejected, match="No commit found"):
         await client.write("POST", key, f"{ROCKET}/statuses/{'0' * 40}", {"state": "success"})
-    with pytest.raises(Denied, match="Bad credentials"):
-        await client.get(Key("nobody", "wrong"), ROCKET)
+    with pytest.raises(ForgeDenied, match="Bad credentials"):
+        await client.get(ForgeKey("nobody", "wrong"), ROCKET)
     with pytest.raises(Rejected, match="doesn't exist"):
         await client.query(key, "{ nothing }")
     ground.hub.door.wrong.clear()  # that query is none
-    closed = Client(GitHubAccount("hub", "http://127.0.0.1:1"), forge_http)
+    closed = GitHubClient(GitHubAccount("hub", "http://127.0.0.1:1"), forge_http)
     ground.clients.append(closed)
     with pytest.raises(ReporterAway):
         await closed.get(key, ROCKET)

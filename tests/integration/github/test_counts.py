@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate.change import EventKind
-from headgate.map.telling import Posting
-from headgate.ports.forge import Landed
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_landing import as_tested
@@ -40,7 +40,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
 
     async def tell(pull: Any, kind: str, pipeline: str, **how: str) -> None:
         said = replace(report(kind, kind), pipeline=pipeline)
-        await worker.report(Posting("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
+        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
 
     async with watched(here) as gate:
         assert await worker.look_up(f"{PROJECT}#1") is None  # it has a token
@@ -55,7 +55,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         await tell(pull, "start", "gate", check="in_progress")
         await tell(pull, "success", "gate", check="success")
         done = await worker.land(*as_tested(here, pull))
-        assert isinstance(done, Landed) and not done.differs
+        assert isinstance(done, MergeLanded) and not done.differs
         standing = gate.standing(1)
         gate.known[f"{PROJECT}#1"] = replace(standing, open=False, landed=True, untold=True)
         await here.settled()

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
-from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Pull
+from headgate.testing.forges.github.state import FakeGitHubPull
 from tests.integration.github.ground import PROJECT, Ground, ground, opened
 
 
@@ -25,10 +25,10 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
         yield found
 
 
-def as_tested(here: Ground, pull: Pull, mode: str = "merge") -> tuple[LandRequest, Landing]:
+def as_tested(here: Ground, pull: FakeGitHubPull, mode: str = "merge") -> tuple[LandRequest, Landing]:
     """Return the request to land what was tested on the branch as it is now."""
-    base = hosting.heads(here.repository)["main"]
-    tree = str(hosting.merged_tree(here.repository, base, pull.head_sha))
+    base = hosts.heads(here.repository)["main"]
+    tree = str(hosts.merged_tree(here.repository, base, pull.head_sha))
     change = Change(
         "hub", PROJECT, "main", commit=pull.head_sha, ref=f"refs/pull/{pull.number}/head", number=str(pull.number),
         title=pull.title, message=f"{pull.title}\n\n{pull.body or ''}",
@@ -45,8 +45,8 @@ def as_tested(here: Ground, pull: Pull, mode: str = "merge") -> tuple[LandReques
 async def test_it_lands_as_it_was_as_tested(here: Ground, mode: str, parents: int) -> None:
     pull = opened(here)
     done = await here.forge.land(*as_tested(here, pull, mode))
-    tip = hosting.opened(here.repository)[hosting.heads(here.repository)["main"]]
-    assert done == Landed(str(tip.id))
+    tip = hosts.opened(here.repository)[hosts.heads(here.repository)["main"]]
+    assert done == MergeLanded(str(tip.id))
     assert len(tip.parent_ids) == parents and pull.merged
     if mode != "rebase":
         assert tip.message.startswith("A title (#1)\n\nA body")
@@ -83,7 +83,7 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
     work, part = as_tested(here, pull)
     work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
     done = await here.forge.land(work, part)
-    assert isinstance(done, Landed) and done.differs
+    assert isinstance(done, MergeLanded) and done.differs
 
 
 async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
@@ -91,7 +91,7 @@ async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
     asked = as_tested(here, pull)
     here.hub.fail("PUT", "/repos/{owner}/{repo}/pulls/{pull_number}/merge", done=True)
     done = await here.forge.land(*asked)
-    assert isinstance(done, Landed) and not done.differs and pull.merged
+    assert isinstance(done, MergeLanded) and not done.differs and pull.merged
 
 
 async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
@@ -101,7 +101,7 @@ async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     with pytest.raises(ReporterAway):
         await here.forge.land(*asked)
     assert not pull.merged
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> None:
@@ -110,7 +110,7 @@ async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> Non
     asked = as_tested(here, pull)
     with pytest.raises(ReportPutOff, match="not worked out"):
         await here.forge.land(*asked)
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:

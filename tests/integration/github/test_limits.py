@@ -12,7 +12,7 @@ import pytest
 from headgate.base.tasks import end
 from headgate.map.check import check
 from headgate.map.places import Map
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.ports.reporter import ReporterAway
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -78,7 +78,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
 
         here.hub.world.clock.advance(1802)
         await forge.report(posting(pull, "success"))
-        found = check(list(backend.tree.under(Map().path)), [Tree(Map().path, Map)])
+        found = check(list(backend.tree.under(Map().path)), [StoreTree(Map().path, Map)])
         assert not found.unknown and not found.undecodable, found.text()
     await other.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.forges.github import protection
 from headgate.config.tenants import Protection
-from headgate.testing.forges.github.graph import Graph
+from headgate.testing.forges.github.graph import FakeGitHubGraph
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 
@@ -100,12 +100,12 @@ async def test_somebody_makes_more_branches_than_are_asked_for(here: Ground, mon
 async def test_rulesets_that_may_not_be_seen_are_no_rulesets_that_are_not_there(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Graph._ref
+    whole = FakeGitHubGraph._ref
 
-    def blind(self: Graph, *of: Any) -> Any:
+    def blind(self: FakeGitHubGraph, *of: Any) -> Any:
         return {**whole(self, *of), "rules": None}
 
-    monkeypatch.setattr(Graph, "_ref", blind)
+    monkeypatch.setattr(FakeGitHubGraph, "_ref", blind)
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: "does not say which branches rulesets protect" in gate.troubles.get(PROJECT, ""))
     assert gate.protections == []

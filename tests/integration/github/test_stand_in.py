@@ -16,10 +16,10 @@ import pytest
 from aiohttp import web
 
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import App, Installation, Repository
+from headgate.testing.forges.github.state import App, FakeGitHubInstallation, FakeGitHubRepository
 from headgate.testing.servers.program import free_ports
 from tests.integration.github.description import calls
 
@@ -29,9 +29,9 @@ class Ground:
 
     def __init__(self, hub: GitHub, client: httpx.AsyncClient) -> None:
         self.hub, self.client = hub, client
-        self.repository: Repository = hub.repository("acme/rocket", {"README": "Hello\n", "a.txt": "1\n"})
+        self.repository: FakeGitHubRepository = hub.repository("acme/rocket", {"README": "Hello\n", "a.txt": "1\n"})
         self.app: App = hub.app()
-        self.installation: Installation = hub.install(self.app, "acme")
+        self.installation: FakeGitHubInstallation = hub.install(self.app, "acme")
         self.ada, self.bob = hub.person("ada", acme__rocket="write"), hub.person("bob", acme__rocket="write")
         self.token = ""
 
@@ -163,7 +163,7 @@ async def test_a_merge_is_of_the_head_that_was_named(ground: Ground) -> None:
     assert answer.status_code == 409
     answer = await ground.ask("PUT", f"{ROCKET}/pulls/1/merge", json={"sha": pull.head_sha})
     assert answer.json()["merged"] and pull.merged
-    git = hosting.opened(ground.repository)
+    git = hosts.opened(ground.repository)
     assert [str(p) for p in git[answer.json()["sha"]].parent_ids][1] == pull.head_sha
 
 
@@ -174,7 +174,7 @@ async def test_methods_of_merging(ground: Ground, method: str, parents: int) -> 
     ground.ada.push(ground.repository, "main", {"c.txt": "2\n"})
     await ground.ask("GET", f"{ROCKET}/pulls/1")
     answer = await ground.ask("PUT", f"{ROCKET}/pulls/1/merge", json={"merge_method": method})
-    tip = hosting.opened(ground.repository)[answer.json()["sha"]]
+    tip = hosts.opened(ground.repository)[answer.json()["sha"]]
     assert len(tip.parent_ids) == parents
     assert {entry.name for entry in tip.tree} == {"README", "a.txt", "b.txt", "c.txt"}
 
@@ -427,5 +427,5 @@ async def test_annotations_come_fifty_at_a_time(ground: Ground) -> None:
 
 async def test_nobody_approves_his_own(ground: Ground) -> None:
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
-    with pytest.raises(Refused, match="approve your own"):
+    with pytest.raises(FakeGitHubRefused, match="approve your own"):
         ground.ada.review(pull)

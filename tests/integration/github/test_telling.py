@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
-from headgate.gate.returned.shape import Comment, Range
-from headgate.map.telling import Posting, QueueReport
+from headgate.gate.returns.shape import FileComment, Range
+from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Pull
+from headgate.testing.forges.github.state import FakeGitHubPull
 from tests.integration.github.ground import PROJECT, Ground, ground, opened
 
 
@@ -24,7 +24,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
         yield found
 
 
-def change_of(pull: Pull) -> Change:
+def change_of(pull: FakeGitHubPull) -> Change:
     return Change("hub", PROJECT, "main", commit=pull.head_sha, ref="refs/pull/1/head", number="1", title=pull.title)
 
 
@@ -36,8 +36,10 @@ def report(kind: str, text: str = "Build succeeded.", **more: Any) -> QueueRepor
     )  # fmt: skip
 
 
-def posting(pull: Pull, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any) -> Posting:
-    return Posting("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
+def posting(
+    pull: FakeGitHubPull, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any
+) -> OutboxMessage:
+    return OutboxMessage("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
 
 
 async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
@@ -126,10 +128,10 @@ async def test_a_check_run_begins_and_ends_once(here: Ground) -> None:
 
 async def test_annotations_beyond_fifty_come_in_batches(here: Ground) -> None:
     pull = opened(here)
-    notes = tuple(Comment(f"Line {n}", n, "warning") for n in range(1, 120))
-    wide = Comment("Wide", 0, "error", Range(3, 1, 4, 2))
-    narrow = Comment("Narrow", 0, "info", Range(3, 1, 3, 2))
-    nowhere = Comment("Nowhere", 0)
+    notes = tuple(FileComment(f"Line {n}", n, "warning") for n in range(1, 120))
+    wide = FileComment("Wide", 0, "error", Range(3, 1, 4, 2))
+    narrow = FileComment("Narrow", 0, "info", Range(3, 1, 3, 2))
+    nowhere = FileComment("Nowhere", 0)
     comments = {"a.txt": (*notes, wide, narrow, nowhere, notes[0]), "other": notes[:1]}
     told = posting(pull, "failure", how={"check": "failure", "comment": False}, comments=comments)
     await here.forge.report(replace(told, change=replace(change_of(pull), files=("a.txt",))))
@@ -168,6 +170,6 @@ async def test_a_ref_has_a_status_and_nothing_else(here: Ground) -> None:
     tip = here.ada.push(here.repository, "main", {"z": "1\n"})
     change = Change("hub", PROJECT, "main", commit=tip, ref="refs/heads/main")
     how = {"status": "success", "comment": True, "label": "x", "check": "success"}
-    await here.forge.report(Posting("", report("success"), change=change, how=how))
+    await here.forge.report(OutboxMessage("", report("success"), change=change, how=how))
     assert [one.state for one in here.repository.statuses[tip]] == ["success"]
     assert not here.repository.check_runs

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.github import connecting
-from headgate.adapters.forges.registry import Given
-from headgate.adapters.git.command import Limits, RemoteError
+from headgate.adapters.forges.github import settings
+from headgate.adapters.forges.registry import DriverOptions
+from headgate.adapters.git.command import GitLimits, RemoteError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.remote.refs import Remote
 from headgate.gate.work import CatAnswer, CatRequest
@@ -23,7 +23,7 @@ from headgate.testing.forges.github.people import GitHub
 from .ground import PROJECT, SECRET, Ground, ground
 from .test_telling import posting
 
-LIMITS = Limits(timeout_s=DEADLINE_S)
+LIMITS = GitLimits(timeout_s=DEADLINE_S)
 REFUSED = "authentication failed|could not read username|401"
 
 
@@ -40,8 +40,8 @@ def engine(here: Ground, tmp_path: Path) -> GitEngine:
     key.write_text(here.hub.keys[here.app.id])
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": str(key), "webhook_token": SECRET}
     made: list[GitEngine] = []
-    given = Given("hub", said, tmp_path, lambda: made[0], lambda: int(time.time() * 1000))
-    made.append(GitEngine(tmp_path / "merger", {"hub": connecting.connect(given).git}))
+    given = DriverOptions("hub", said, tmp_path, lambda: made[0], lambda: int(time.time() * 1000))
+    made.append(GitEngine(tmp_path / "merger", {"hub": settings.connect(given).git}))
     return made[0]
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges import watching
+from headgate.adapters.forges import watch
 from headgate.gate.change import EventKind
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
@@ -208,7 +208,7 @@ async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground
 async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_and_lose_nothing(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "AGAIN_MAX_S", 0.2)
+    monkeypatch.setattr(watch, "AGAIN_MAX_S", 0.2)
     async with watched(here) as gate:
         here.installation.suspended = True
         opened(here)
@@ -226,7 +226,7 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
 async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transferred_is_said(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "AGAIN_MAX_S", 0.2)
+    monkeypatch.setattr(watch, "AGAIN_MAX_S", 0.2)
     async with watched(here) as gate:
         opened(here)
         await here.settled()
@@ -293,7 +293,7 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
         await here.settled()
         before = len(here.hub.door.log)
         here.ada.propose(other, "topic", {"a": "2"})
-        root = hosting.heads(here.repository)["main"]
+        root = hosts.heads(here.repository)["main"]
         here.hub.forge.says.status(here.repository, here.eve.account, root, "success", "x", None, None)
         here.hub.forge.says.comment(pull, here.app.bot, "From the gate")
         here.ada.close(pull)
@@ -307,7 +307,7 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
 
 
 async def test_calls_that_fail_are_made_again(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "ODD_S", 0.2)
+    monkeypatch.setattr(watch, "ODD_S", 0.2)
     async with watched(here) as gate:
         here.hub.fail("POST", "graphql", times=1, status=503)
         opened(here)
@@ -338,7 +338,7 @@ async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
         pull = opened(here)
         await here.settled()
         told = report("failure")
-        await here.forge.report(Posting("", told, change=gate.standing(1).change, how={"check": "failure"}))
+        await here.forge.report(OutboxMessage("", told, change=gate.standing(1).change, how={"check": "failure"}))
         (run,) = here.repository.check_runs.values()
         here.bob.rerun(here.repository, run)
         await here.settled()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.forges.gitlab.account import GitLabAccount, account
-from headgate.adapters.forges.gitlab.client import Client
+from headgate.adapters.forges.gitlab.client import GitLabClient
 from headgate.adapters.forges.gitlab.forge import GitLabForge
 from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.rest import forge_http
@@ -17,9 +17,9 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.gitlab.people import GitLab, Person
-from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, MergeRequest, Project
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.gitlab.people import FakeGitLabPerson, GitLab
+from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest, FakeGitLabProject
 from tests.integration.forge.hearing import Hearing, a_port, hook_of
 from tests.integration.github.ground import Gate
 
@@ -36,20 +36,20 @@ class Ground(Hearing):
 
     def __init__(self, hub: GitLab, root: Path) -> None:
         self.hub, self.root = hub, root
-        self.project: Project = hub.project(PATH, {"a.txt": "1\n"})
-        self.ada: Person = hub.person("ada", {PATH: DEVELOPER})
-        self.bob: Person = hub.person("bob", {PATH: MAINTAINER})
-        self.eve: Person = hub.person("eve")
+        self.project: FakeGitLabProject = hub.project(PATH, {"a.txt": "1\n"})
+        self.ada: FakeGitLabPerson = hub.person("ada", {PATH: DEVELOPER})
+        self.bob: FakeGitLabPerson = hub.person("bob", {PATH: MAINTAINER})
+        self.eve: FakeGitLabPerson = hub.person("eve")
         self.token: str = hub.bot("gate", PATH)
         said = {"server": hub.url, "api_token": self.token, "webhook_token": SECRET}
         self.account: GitLabAccount = account("hub", said)
         self.client, forge = self.driver("git")
         self.begin(forge, hub.mail)
 
-    def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[Client, GitLabForge]:
+    def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[GitLabClient, GitLabForge]:
         """Return a driver as another process has it."""
         now_s = self.hub.world.clock.now_s
-        client = Client(replace(self.account, **changes), forge_http, now_s)
+        client = GitLabClient(replace(self.account, **changes), forge_http, now_s)
         people = People(client, now_s)
 
         async def access(project: str) -> dict[str, str]:
@@ -74,12 +74,12 @@ def watched(found: Ground, *paths: str, **more: bool) -> AbstractAsyncContextMan
     return found.watched(*paths, **more)
 
 
-def opened(found: Ground, **more: object) -> MergeRequest:
+def opened(found: Ground, **more: object) -> FakeGitLabMergeRequest:
     """Propose something."""
     return found.ada.propose(found.project, "topic", {"a.txt": "2\n"}, "A title", "A text", **more)  # type: ignore[arg-type]
 
 
-def change_of(one: MergeRequest) -> Change:
+def change_of(one: FakeGitLabMergeRequest) -> Change:
     """Return what the gate calls it."""
     return Change(
         "hub", PROJECT, one.target_branch, commit=one.sha, ref=f"refs/merge-requests/{one.iid}/head",
@@ -87,10 +87,10 @@ def change_of(one: MergeRequest) -> Change:
     )  # fmt: skip
 
 
-def as_tested(found: Ground, one: MergeRequest, mode: str = "merge") -> tuple[LandRequest, Landing]:
+def as_tested(found: Ground, one: FakeGitLabMergeRequest, mode: str = "merge") -> tuple[LandRequest, Landing]:
     """Return the request to land what was tested on the branch as it is now."""
-    base = hosting.heads(found.project)[one.target_branch]
-    tree = str(hosting.merged_tree(found.project, base, one.sha))
+    base = hosts.heads(found.project)[one.target_branch]
+    tree = str(hosts.merged_tree(found.project, base, one.sha))
     change = change_of(one)
     item = MergeItem("item", PROJECT, "hub", change.branch, change.ref, change.commit, mode)
     heads, trees = {f"refs/heads/{change.branch}": base}, {change.branch: tree}

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details
 from headgate.gate.change import EventKind
-from headgate.map.telling import Posting
-from headgate.ports.forge import Landed
-from headgate.testing.forges.gitlab.state import MergeRequest
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import MergeLanded
+from headgate.testing.forges.gitlab.state import FakeGitLabMergeRequest
 from tests.integration.github.test_telling import report
 from tests.integration.gitlab.ground import PROJECT, Ground, as_tested, change_of, opened, watched
 
@@ -19,9 +19,9 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
     here.project.approvals, here.project.only_if_pipeline_succeeds = 1, True
     _, worker = here.driver("worker")
 
-    async def tell(one: MergeRequest, kind: str, pipeline: str, **how: object) -> None:
+    async def tell(one: FakeGitLabMergeRequest, kind: str, pipeline: str, **how: object) -> None:
         said = replace(report(kind, kind), pipeline=pipeline)
-        await worker.report(Posting("", said, key=f"{pipeline}-{kind}", change=change_of(one), how=how))
+        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(one), how=how))
 
     async with watched(here) as gate:
         before = len(here.hub.door.log)
@@ -36,7 +36,7 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
         await here.settled()
         await tell(one, "success", "gate", status="success")
         done = await worker.land(*as_tested(here, one))
-        assert isinstance(done, Landed) and not done.differs
+        assert isinstance(done, MergeLanded) and not done.differs
         standing = gate.known[f"{PROJECT}#1"]
         gate.known[f"{PROJECT}#1"] = replace(standing, open=False, landed=True, untold=True)
         await here.settled()

@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.gitlab.connecting import connect
-from headgate.adapters.forges.registry import Given
+from headgate.adapters.forges.gitlab.settings import connect
+from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.engine import GitEngine
-from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab.state import OWNER, Protected
 from tests.integration.forge.pushed import pushed
 from tests.integration.gitlab.ground import PROJECT, Ground, M, as_tested, change_of, opened
 
 
 def head(here: Ground) -> str:
-    return hosting.heads(here.project)["main"]
+    return hosts.heads(here.project)["main"]
 
 
 async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) -> None:
     one = opened(here)
     asked = as_tested(here, one)
     done = await here.forge.land(*asked)
-    tip = hosting.opened(here.project)[head(here)]
-    assert done == Landed(str(tip.id)) == await here.forge.land(*asked)
+    tip = hosts.opened(here.project)[head(here)]
+    assert done == MergeLanded(str(tip.id)) == await here.forge.land(*asked)
     assert [str(parent) for parent in tip.parent_ids][1] == one.sha and one.state == "merged"
     (merge,) = [call for call in here.hub.door.log if call.method == "PUT"]
     assert merge.said == {"sha": one.sha, "squash": False}
@@ -34,11 +34,11 @@ async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) ->
 async def test_one_commit_of_it_or_none_where_the_project_only_moves_forward(here: Ground) -> None:
     one = opened(here)
     done = await here.forge.land(*as_tested(here, one, "squash-merge"))
-    assert isinstance(done, Landed) and not done.differs
+    assert isinstance(done, MergeLanded) and not done.differs
     assert one.squash_commit_sha is not None and done.commit == one.merge_commit_sha == head(here)
     here.project.merge_method = "ff"
     other = here.ada.propose(here.project, "other", {"b.txt": "1\n"})
-    assert await here.forge.land(*as_tested(here, other)) == Landed(other.sha)
+    assert await here.forge.land(*as_tested(here, other)) == MergeLanded(other.sha)
     assert head(here) == other.sha
     for mode in ("rebase", "cherry-pick"):
         refused = await here.forge.land(*as_tested(here, here.ada.propose(here.project, mode, {mode: ""}), mode))
@@ -88,7 +88,7 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
     work, part = as_tested(here, opened(here))
     work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
     done = await here.forge.land(work, part)
-    assert isinstance(done, Landed) and done.differs
+    assert isinstance(done, MergeLanded) and done.differs
 
 
 async def test_merged_although_the_answer_was_lost_and_an_answer_that_never_comes(here: Ground) -> None:
@@ -100,7 +100,7 @@ async def test_merged_although_the_answer_was_lost_and_an_answer_that_never_come
     assert one.state == "opened"
     here.hub.fail("PUT", f"{M}/merge", done=True)
     done = await here.forge.land(*asked)
-    assert isinstance(done, Landed) and not done.differs and one.state == "merged"
+    assert isinstance(done, MergeLanded) and not done.differs and one.state == "merged"
 
 
 async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> None:
@@ -108,7 +108,7 @@ async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> Non
     asked = as_tested(here, opened(here))
     with pytest.raises(ReportPutOff, match="waits for GitLab to work out"):
         await here.forge.land(*asked)
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_what_the_project_asks_for_is_told_in_words(here: Ground) -> None:
@@ -146,14 +146,14 @@ async def test_what_the_project_asks_for_is_told_in_words(here: Ground) -> None:
     with pytest.raises(ReportPutOff, match="lint"):
         await here.forge.land(*asked)
     here.eve.status(one, "lint", "success")
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_a_project_that_moved_lands_all_the_same(here: Ground) -> None:
     one = opened(here)
     asked = as_tested(here, one)
     here.hub.rename(here.project, "acme/space/shuttle")
-    assert isinstance(await here.forge.land(*asked), Landed) and one.state == "merged"
+    assert isinstance(await here.forge.land(*asked), MergeLanded) and one.state == "merged"
 
 
 async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
@@ -162,12 +162,12 @@ async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
     with pytest.raises(ReporterAway, match="Token was revoked"):
         await here.forge.land(*asked)
     here.hub.world.tokens[here.token].revoked = False
-    assert isinstance(await here.forge.land(*asked), Landed)
+    assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
 async def test_a_push_is_seen_and_what_is_not_seen_is_closed(here: Ground) -> None:
     said = {"server": here.hub.url, "api_token": here.token, "land": "push"}
-    connected = connect(Given("hub", said, here.root, lambda: engine, lambda: 0))
+    connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))
     engine = GitEngine(here.root / "pushing", {"hub": connected.git})
     assert connected.forge.can.lands == "push" and here.forge.can.lands == "merge"
     seen, squashed = opened(here), here.ada.propose(here.project, "other", {"b.txt": "1\n"})

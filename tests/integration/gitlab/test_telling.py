@@ -8,18 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.forges.gitlab.state import GUEST, MergeRequest
+from headgate.testing.forges.gitlab.state import GUEST, FakeGitLabMergeRequest
 from tests.integration.github.test_telling import report
 from tests.integration.gitlab.ground import PROJECT, Ground, change_of, opened
 
 
-def posting(one: MergeRequest, kind: str, text: str = "Build succeeded.", how: Any = None) -> Posting:
-    return Posting("", report(kind, text), key=f"key-{kind}", change=change_of(one), how=how or {})
+def posting(one: FakeGitLabMergeRequest, kind: str, text: str = "Build succeeded.", how: Any = None) -> OutboxMessage:
+    return OutboxMessage("", report(kind, text), key=f"key-{kind}", change=change_of(one), how=how or {})
 
 
-def jobs(one: MergeRequest) -> dict[str, str]:
+def jobs(one: FakeGitLabMergeRequest) -> dict[str, str]:
     assert one.source is not None
     return {job.name: job.state for job in one.source.jobs(one.sha, one.source_branch)}
 
@@ -112,6 +112,6 @@ async def test_a_ref_has_a_status_and_nothing_else(here: Ground) -> None:
     tip = here.bob.push(here.project, "main", {"z": "1\n"})
     change = Change("hub", PROJECT, "main", commit=tip, ref="refs/heads/main")
     how = {"status": "success", "comment": True, "label": "x", "approval": True}
-    await here.forge.report(Posting("", report("success"), change=change, how=how))
+    await here.forge.report(OutboxMessage("", report("success"), change=change, how=how))
     assert [(one.sha, one.ref, one.state) for one in here.project.statuses] == [(tip, "main", "success")]
     assert {one.method for one in here.hub.door.log} == {"POST"}

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.adapters.forges import rest, watching
-from headgate.adapters.forges.gitlab.client import Client
+from headgate.adapters.forges import rest, watch
+from headgate.adapters.forges.gitlab.client import GitLabClient
 from headgate.adapters.forges.rest import Query
 from headgate.config.tenants import Protection
-from headgate.gate.change import EventKind, Standing
+from headgate.gate.change import ChangeState, EventKind
 from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery
 from headgate.testing.forges.gitlab.state import DEVELOPER, Protected
 from tests.integration.gitlab.ground import PATH, PROJECT, Ground, M, opened, watched
@@ -202,9 +202,9 @@ async def test_a_branch_with_odd_names_and_a_text_that_is_long(here: Ground) -> 
 
 
 async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "SETTLES_S", 0.1)
+    monkeypatch.setattr(watch, "SETTLES_S", 0.1)
     here.hub.world.undecided_asks = 2
-    seen: list[Standing] = []
+    seen: list[ChangeState] = []
     async with watched(here) as gate:
         take = gate.take
         monkeypatch.setattr(gate, "take", lambda sighting: (seen.extend(sighting.standings), take(sighting)))
@@ -318,9 +318,9 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
 
 
 async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
-    tip = hosting.heads(here.project)["main"]
+    tip = hosts.heads(here.project)["main"]
     for n in range(5):
-        hosting.point(here.project, f"refs/heads/t{n}", tip)
+        hosts.point(here.project, f"refs/heads/t{n}", tip)
         here.hub.acts.open(here.project, here.project, f"t{n}", "main", here.ada.user, "T", "")
     for n in range(120):
         here.eve.comment(here.project.requests[1], f"word {n}")
@@ -358,7 +358,7 @@ async def test_of_a_list_of_branches_that_is_not_whole_nothing_is_told(
 ) -> None:
     """Whoever may push could make so many that protected ones are on no page that is asked for."""
     here.ada.push(here.project, "another", {"r": "1\n"})
-    monkeypatch.setattr(Client, "page_size", {"per_page": 1})
+    monkeypatch.setattr(GitLabClient, "page_size", {"per_page": 1})
     if elsewhere:
         monkeypatch.setattr(rest, "_next", lambda link, api: None)
     else:

@@ -20,7 +20,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.inventory.identity import Identity, Sessions, Trusting
+from headgate.web.inventory.identity import CallerSessions, Identity, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
 from headgate.web.serve import Tls
 
@@ -72,7 +72,7 @@ async def served(
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     works = (
         inventory.journal.run(),
-        serve(inventory, Sessions(identity or Trusting(), inventory), "127.0.0.1:0", tls, stop, port.set_result),
+        serve(inventory, CallerSessions(identity or Trusting(), inventory), "127.0.0.1:0", tls, stop, port.set_result),
     )
     running = asyncio.ensure_future(run_until(stop, *works))
     try:

@@ -17,7 +17,7 @@ import pytest
 from headgate.inventory.model import Partition
 from headgate.map.check import check
 from headgate.map.inventory.places import InventoryMap
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.services.inventory.fsck import examine
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteReader
@@ -218,7 +218,7 @@ def hold(found: Sequence[Entry], root: str = "/runm/metadata") -> None:
     paths = [entry.path for entry in found]
     for place in LAYOUT:
         assert any(re.fullmatch(f"{root}/{place}", path) for path in paths), place
-    tree = Tree(root, InventoryMap)
+    tree = StoreTree(root, InventoryMap)
     findings = check(found, (tree,))
     assert findings.good, findings.text()
     assert all(place.startswith(f"{root}/definitions/by-type/<type>/by-type") for place in findings.unused)

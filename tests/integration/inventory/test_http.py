@@ -22,7 +22,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
 from headgate.web.inventory.http import ROUTES, create_app
-from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
+from headgate.web.inventory.identity import CallerSessions, Identity, Trusting, Verifying
 from headgate.web.inventory.server import V1, v1_parts
 from headgate.web.serve import Tls, serve
 from tests.integration.inventory.authority import Authority
@@ -61,7 +61,7 @@ class Web:
 async def served(identity: Identity | None = None, tls: Tls | None = None) -> AsyncIterator[Web]:
     inventory = Inventory(Store(MemoryBackend()), InventoryMap(), lambda: 1_000)
     await inventory.begin()
-    app = create_app(v1_parts(Sessions(identity or Trusting(), inventory), inventory))
+    app = create_app(v1_parts(CallerSessions(identity or Trusting(), inventory), inventory))
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     web = serve(app, "127.0.0.1", 0, stop, port.set_result, tls=tls)
     running = asyncio.ensure_future(run_until(stop, inventory.journal.run(), web))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from headgate.base.ids import fresh
 from headgate.inventory.filters import Filter
-from headgate.inventory.leases import HELD, Lease
+from headgate.inventory.leases import HELD, ObjectLease
 from headgate.inventory.names import Invalid
 from headgate.services.inventory.draft import Create, Remove, Step, Update
-from headgate.services.inventory.errors import Exists, Refused
-from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.errors import AlreadyExists, InventoryError
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Backend
@@ -83,8 +83,8 @@ async def test_of_those_who_want_one_name_one_gets_it(backend: Backend) -> None:
                     for one, uuid in zip((world.inventory, other) * 3, UUIDS, strict=True)
                 ]
                 ends = await asyncio.gather(*tries, return_exceptions=True)
-                assert sum(isinstance(end, Exists) for end in ends) == 5, ends
-                (winner,) = [uuid for uuid, end in zip(UUIDS, ends, strict=True) if not isinstance(end, Exists)]
+                assert sum(isinstance(end, AlreadyExists) for end in ends) == 5, ends
+                (winner,) = [uuid for uuid, end in zip(UUIDS, ends, strict=True) if not isinstance(end, AlreadyExists)]
                 await other.apply(ALICE, [Remove(winner)])
         assert await world.findings() == []
 
@@ -102,7 +102,7 @@ async def test_several_who_change_everything_at_once_leave_no_orphan(backend: Ba
                     Update(uuid, name=f"n{number % 3}", set_properties={"arch": "y"}, add_tags=("new",)),
                     Remove(uuid),
                 )[(turn + number) % 3]
-                with suppress(Refused, Invalid):
+                with suppress(InventoryError, Invalid):
                     await service.apply(ADMIN, [step])
 
         async with running(other):
@@ -117,10 +117,10 @@ async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: B
         await world.inventory.apply(ADMIN, [Create(thing)])
         other = world.another()
         async with running(other):
-            servers = [Leasing(one) for one in (world.inventory, other)]
+            servers = [ObjectLeasing(one) for one in (world.inventory, other)]
 
-            async def claim(number: int) -> Lease:
-                wanted = Lease("", "", "", "", "type=runm.provider", 60, 0, amounts={"memory": "8"})
+            async def claim(number: int) -> ObjectLease:
+                wanted = ObjectLease("", "", "", "", "type=runm.provider", 60, 0, amounts={"memory": "8"})
                 return await servers[number % 2].ask(ALICE, wanted)
 
             asked = await asyncio.gather(*(claim(number) for number in range(10)))

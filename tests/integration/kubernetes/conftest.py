@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
-from headgate.testing.servers.kubernetes.server import Server, kubernetes
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 from tests.integration.kubernetes.description import judge
 from tests.integration.kubernetes.ground import driver_of
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Server]:
+async def cluster(tmp_path: Path) -> AsyncIterator[FakeKubernetesServer]:
     """Provide it; at the end nothing was asked or answered that Kubernetes would not."""
     async with kubernetes(tmp_path / "cluster", plain=True) as found:
         found.judge = judge
@@ -23,7 +23,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def driver(cluster: Server) -> AsyncIterator[Kubernetes]:
+async def driver(cluster: FakeKubernetesServer) -> AsyncIterator[Kubernetes]:
     """Provide a driver for it that is told how late it is by nobody: its clock stands."""
     found = driver_of(cluster)
     yield found

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from headgate.testing.servers.kubernetes.server import Exchange
+from headgate.testing.servers.kubernetes.server import FakeKubernetesExchange
 
 
 @cache
@@ -36,7 +36,7 @@ def _compiled(said: Any) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator({"$defs": _rest()["$defs"], "allOf": [said]}, validate_formats=True)
 
 
-def judge(exchange: Exchange) -> None:
+def judge(exchange: FakeKubernetesExchange) -> None:
     """Raise AssertionError when Kubernetes takes no such request, or gives no such answer."""
     name = f"{exchange.method} {exchange.template}"
     said = _rest()["calls"].get(name)

@@ -9,8 +9,8 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import read
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Made, Making, State, Wanted
-from headgate.testing.servers.kubernetes.server import Server
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachinePending, MachineSpec, Made, State
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer
 
 NODE = "6f1d2c3b4a5948478685f0e1d2c3b4a5"
 SPACE = f"np-{NODE}"
@@ -26,26 +26,26 @@ class Clock:
         return self.now_s
 
 
-def driver_of(cluster: Server, clock: Clock | None = None, **more: Any) -> Kubernetes:
+def driver_of(cluster: FakeKubernetesServer, clock: Clock | None = None, **more: Any) -> Kubernetes:
     """Return a driver that reads the cluster's kubeconfig."""
     return Kubernetes(read([cluster.kubeconfig()], ""), now_s=clock or Clock(), **more)
 
 
-def pod(spec: Mapping[str, Any] = MACHINE, node: str = NODE, **label: Any) -> Wanted:
+def pod(spec: Mapping[str, Any] = MACHINE, node: str = NODE, **label: Any) -> MachineSpec:
     """Return a node that is a pod."""
     tags = {SYSTEM_TAG: "9f0e", NODE_TAG: node, "team": "blue & green"}
     label = {"name": "small", "kind": "pod", "spec": spec, **label}
-    return Wanted(node, label, {"name": "any"}, {}, {"name": "site"}, tags)
+    return MachineSpec(node, label, {"name": "any"}, {}, {"name": "site"}, tags)
 
 
-def namespace(node: str = NODE) -> Wanted:
+def namespace(node: str = NODE) -> MachineSpec:
     """Return a node that is a namespace."""
-    return Wanted(node, {"name": "space", "kind": "namespace"}, {}, {}, {}, {SYSTEM_TAG: "9f0e", NODE_TAG: node})
+    return MachineSpec(node, {"name": "space", "kind": "namespace"}, {}, {}, {}, {SYSTEM_TAG: "9f0e", NODE_TAG: node})
 
 
-async def made(driver: Kubernetes, wanted: Wanted, state: State | None = None) -> Made:
+async def made(driver: Kubernetes, wanted: MachineSpec, state: State | None = None) -> Made:
     """Go on until it is there."""
-    found: Making | Made = Making(state or {}, "")
+    found: MachinePending | Made = MachinePending(state or {}, "")
     for _ in range(STEPS_MAX):
         found = await driver.advance(wanted, found.state)
         if isinstance(found, Made):
@@ -54,7 +54,7 @@ async def made(driver: Kubernetes, wanted: Wanted, state: State | None = None) -
     raise AssertionError(f"it was not made: {found}")
 
 
-async def gone(driver: Kubernetes, wanted: Wanted) -> None:
+async def gone(driver: Kubernetes, wanted: MachineSpec) -> None:
     """Go on until it is gone."""
     for _ in range(STEPS_MAX):
         if await driver.remove(wanted, {}):

@@ -13,17 +13,17 @@ import pytest
 import yaml
 
 from headgate.adapters.nodes.clouds.kubernetes.api import Api
-from headgate.adapters.nodes.clouds.kubernetes.credentials import Credentials
+from headgate.adapters.nodes.clouds.kubernetes.credentials import KubernetesCredentials
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes, connect
-from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, User, found, read
-from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesUser, found, read
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import Away
-from headgate.testing.servers.kubernetes.server import Server, kubernetes
+from headgate.ports.cloud import CloudUnavailable
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Server]:
+async def site(tmp_path: Path) -> AsyncIterator[FakeKubernetesServer]:
     """Provide a cluster with TLS."""
     async with kubernetes(tmp_path / "cluster") as found:
         yield found
@@ -37,13 +37,13 @@ async def listed(cluster: Cluster) -> int:
         await driver.close()
 
 
-async def test_a_token_in_the_file_is_enough(site: Server) -> None:
-    connected = connect(Given("k8s", {"kubeconfig_file": "kubeconfig"}, site.kubeconfig().parent))
+async def test_a_token_in_the_file_is_enough(site: FakeKubernetesServer) -> None:
+    connected = connect(CloudDriverOptions("k8s", {"kubeconfig_file": "kubeconfig"}, site.kubeconfig().parent))
     assert await connected.resources({}) == []
     await connected.close()
 
 
-async def test_a_client_certificate_is_enough_as_a_file_or_within(site: Server) -> None:
+async def test_a_client_certificate_is_enough_as_a_file_or_within(site: FakeKubernetesServer) -> None:
     pem = (site.place / "certificates" / "client.pem").read_bytes()
     key, certificate = (pem[pem.index(b"-----BEGIN " + kind) :] for kind in (b"PRIVATE", b"CERTIFICATE"))
     (site.place / "client.crt").write_bytes(certificate)
@@ -59,9 +59,9 @@ async def test_a_client_certificate_is_enough_as_a_file_or_within(site: Server) 
         read([site.kubeconfig(**{"client-key": "client.key"})], "")
 
 
-async def test_a_server_whose_certificate_nobody_trusts_is_not_spoken_to(site: Server) -> None:
-    stranger = Cluster(site.url, "x", User(token=site.cluster.admin))
-    with pytest.raises(Away, match="certificate"):
+async def test_a_server_whose_certificate_nobody_trusts_is_not_spoken_to(site: FakeKubernetesServer) -> None:
+    stranger = Cluster(site.url, "x", KubernetesUser(token=site.cluster.admin))
+    with pytest.raises(CloudUnavailable, match="certificate"):
         await listed(stranger)
     assert site.log == []
 
@@ -78,7 +78,7 @@ print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "
 
 
 async def test_a_program_says_the_token_and_is_asked_again_when_it_is_over_or_refused(
-    site: Server, tmp_path: Path
+    site: FakeKubernetesServer, tmp_path: Path
 ) -> None:
     calls, token = tmp_path / "calls", tmp_path / "token"
     (tmp_path / "plugin.py").write_text(PLUGIN)
@@ -95,7 +95,7 @@ async def test_a_program_says_the_token_and_is_asked_again_when_it_is_over_or_re
     assert await api.every("/api/v1/namespaces") == [] and calls.read_text() == "xx"
     await api.close()
     now_s = 2_000_000_000.0 - 61
-    asking = Credentials(cluster, lambda: now_s)
+    asking = KubernetesCredentials(cluster, lambda: now_s)
     await asking.headers()
     await asking.headers()
     assert calls.read_text() == "xxx"
@@ -116,9 +116,9 @@ def _env(until: str) -> list[Mapping[str, str]]:
     ],
 )
 async def test_a_program_that_says_no_token_is_named_with_its_words(words: list[str], wrong: str) -> None:
-    cluster = Cluster("https://127.0.0.1:1", "x", User(plugin={"command": sys.executable, "args": words}))
-    with pytest.raises(Away, match=wrong):
-        await Credentials(cluster).headers()
+    cluster = Cluster("https://127.0.0.1:1", "x", KubernetesUser(plugin={"command": sys.executable, "args": words}))
+    with pytest.raises(CloudUnavailable, match=wrong):
+        await KubernetesCredentials(cluster).headers()
 
 
 def _config(**more: Any) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def test_what_is_wrong_in_a_kubeconfig_is_said_with_its_file(
 
 def test_a_certificate_that_is_none_is_told_before_anybody_is_asked() -> None:
     with pytest.raises(UserError, match=r"for https://x:1 cannot be read"):
-        Kubernetes(Cluster("https://x:1", "x", User(), authority="-----BEGIN CERTIFICATE-----\nx"))
+        Kubernetes(Cluster("https://x:1", "x", KubernetesUser(), authority="-----BEGIN CERTIFICATE-----\nx"))
 
 
 def test_the_cluster_is_that_of_the_file_else_of_the_environment_else_the_one_around_us(tmp_path: Path) -> None:

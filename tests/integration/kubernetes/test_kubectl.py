@@ -16,8 +16,8 @@ import pytest
 
 from headgate.adapters.process.clusters import kubeconfig
 from headgate.testing.servers.images import archive, shell
-from headgate.testing.servers.kubernetes.containers import MISSING, Engine
-from headgate.testing.servers.kubernetes.server import Server, kubernetes
+from headgate.testing.servers.kubernetes.containers import MISSING, ContainerEngine
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 from tests.integration.kubernetes.description import judge
 from tests.integration.kubernetes.ground import MACHINE, SPACE, driver_of, gone, made, pod
 
@@ -29,8 +29,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    found = Engine()
+def engine() -> Iterator[ContainerEngine]:
+    found = ContainerEngine()
     try:
         found.load("machine:1", archive(shell()))
         yield found
@@ -39,7 +39,7 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, engine: Engine) -> AsyncIterator[Server]:
+async def cluster(tmp_path: Path, engine: ContainerEngine) -> AsyncIterator[FakeKubernetesServer]:
     async with kubernetes(tmp_path / "cluster", engine) as found:
         found.judge = judge
         yield found
@@ -74,7 +74,7 @@ THINGS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: Server) -> None:
+async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: FakeKubernetesServer) -> None:
     config = cluster.kubeconfig()
     whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": THINGS}).encode()
     making = "create", "--validate=false", "-f", "-"
@@ -92,7 +92,7 @@ async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: Ser
 
 
 async def test_a_build_runs_commands_in_its_pod_and_nowhere_else(
-    cluster: Server, engine: Engine, tmp_path: Path
+    cluster: FakeKubernetesServer, engine: ContainerEngine, tmp_path: Path
 ) -> None:
     driver = driver_of(cluster)
     wanted, other = pod(), pod({"containers": [{**MACHINE["containers"][0], "name": "theirs"}]}, node="b" * 32)
@@ -125,7 +125,7 @@ async def test_a_build_runs_commands_in_its_pod_and_nowhere_else(
     await driver.close()
 
 
-async def test_several_nodes_share_one_kubeconfig(cluster: Server, tmp_path: Path) -> None:
+async def test_several_nodes_share_one_kubeconfig(cluster: FakeKubernetesServer, tmp_path: Path) -> None:
     driver = driver_of(cluster)
     nodes = [await made(driver, one) for one in (pod(), pod(node="c" * 32))]
     config = tmp_path / "config"

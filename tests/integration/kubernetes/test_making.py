@@ -9,22 +9,22 @@ import httpx
 import pytest
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Away, Failed, Making, OverQuota, State
-from headgate.testing.servers.kubernetes.server import Server, Trouble
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachinePending, OverQuota, State
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, FakeKubernetesTrouble
 from tests.integration.kubernetes.ground import MACHINE, NODE, SPACE, Clock, driver_of, gone, made, namespace, pod
 
 
-def _thing(cluster: Server, kind: str, name: str, space: str = SPACE) -> dict[str, Any]:
+def _thing(cluster: FakeKubernetesServer, kind: str, name: str, space: str = SPACE) -> dict[str, Any]:
     return cluster.cluster.things[kind, space, name]
 
 
-async def _asked(cluster: Server, token: str, path: str) -> int:
+async def _asked(cluster: FakeKubernetesServer, token: str, path: str) -> int:
     async with httpx.AsyncClient(base_url=cluster.url, headers={"Authorization": f"Bearer {token}"}) as client:
         return (await client.get(path)).status_code
 
 
 async def test_a_pod_has_a_namespace_an_account_and_what_a_build_needs_to_reach_it(
-    cluster: Server, driver: Kubernetes
+    cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     node = await made(driver, pod(annotations={"note": "a machine"}))
     labels = _thing(cluster, "namespaces", SPACE, "")["metadata"]["labels"]
@@ -50,7 +50,7 @@ async def test_a_pod_has_a_namespace_an_account_and_what_a_build_needs_to_reach_
 
 
 async def test_a_namespace_is_no_host_and_lets_its_build_make_things_there_alone(
-    cluster: Server, driver: Kubernetes
+    cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     node = await made(driver, namespace())
     assert node.host is None and set(node.resources) == {"namespace", "context"}
@@ -61,7 +61,7 @@ async def test_a_namespace_is_no_host_and_lets_its_build_make_things_there_alone
 
 
 async def test_the_account_of_a_pod_sees_neither_secrets_nor_other_namespaces(
-    cluster: Server, driver: Kubernetes
+    cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     token = (await made(driver, pod())).secrets["kubernetes"]["token"]
     assert await _asked(cluster, token, f"/api/v1/namespaces/{SPACE}/pods/{SPACE}") == 200
@@ -69,7 +69,7 @@ async def test_the_account_of_a_pod_sees_neither_secrets_nor_other_namespaces(
     assert await _asked(cluster, token, "/api/v1/namespaces/np-other/pods") == 403
 
 
-async def test_pull_secrets_are_copied_and_used(cluster: Server, driver: Kubernetes) -> None:
+async def test_pull_secrets_are_copied_and_used(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:
     cluster.cluster.create("namespaces", "", {"metadata": {"name": "keys"}})
     kind, data = "kubernetes.io/dockerconfigjson", {".dockerconfigjson": base64.b64encode(b"{}").decode()}
     cluster.cluster.create("secrets", "keys", {"metadata": {"name": "registry"}, "type": kind, "data": data})
@@ -78,7 +78,7 @@ async def test_pull_secrets_are_copied_and_used(cluster: Server, driver: Kuberne
     assert (copy["type"], copy["data"]) == (kind, data)
     assert _thing(cluster, "pods", SPACE)["spec"]["imagePullSecrets"] == [{"name": "registry"}]
     lacking = pod(node="b" * 32, **{"image-pull-secrets": [{"name": "none", "namespace": "keys"}]})
-    with pytest.raises(Failed, match="the pull secret none is not in the namespace keys"):
+    with pytest.raises(LaunchFailed, match="the pull secret none is not in the namespace keys"):
         await made(driver, lacking)
 
 
@@ -104,7 +104,7 @@ NEVER = {
 async def test_a_pod_that_never_will_be_ends_with_the_clusters_words(
     driver: Kubernetes, spec: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(Failed, match=words):
+    with pytest.raises(LaunchFailed, match=words):
         await made(driver, pod(spec))
 
 
@@ -112,18 +112,22 @@ async def test_a_pod_that_never_will_be_ends_with_the_clusters_words(
     ("spec", "kind", "words"),
     [
         (_with(resources={"requests": {"cpu": "64"}}), OverQuota, "Unschedulable.*Insufficient cpu"),
-        ({**MACHINE, "nodeSelector": {"disk": "fast"}}, Failed, "Unschedulable.*didn't match Pod's node affinity"),
+        (
+            {**MACHINE, "nodeSelector": {"disk": "fast"}},
+            LaunchFailed,
+            "Unschedulable.*didn't match Pod's node affinity",
+        ),
     ],
 )
 async def test_a_cluster_without_room_has_a_moment_to_grow(
-    cluster: Server, spec: dict[str, Any], kind: type[Exception], words: str
+    cluster: FakeKubernetesServer, spec: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
     clock, state = Clock(), dict[str, str]()
     driver = driver_of(cluster, clock, room_max_s=60)
 
-    async def waiting() -> Making:
+    async def waiting() -> MachinePending:
         step = await driver.advance(pod(spec), state)
-        assert isinstance(step, Making)
+        assert isinstance(step, MachinePending)
         state.update(step.state)
         return step
 
@@ -137,13 +141,15 @@ async def test_a_cluster_without_room_has_a_moment_to_grow(
     await driver.close()
 
 
-async def test_a_quota_of_the_cluster_is_no_failure_of_the_node(cluster: Server, driver: Kubernetes) -> None:
+async def test_a_quota_of_the_cluster_is_no_failure_of_the_node(
+    cluster: FakeKubernetesServer, driver: Kubernetes
+) -> None:
     cluster.cluster.pods_max = 0
     with pytest.raises(OverQuota, match="exceeded quota: small, requested: pods=1"):
         await made(driver, pod())
 
 
-async def test_whoever_removes_waits_until_the_cluster_has(cluster: Server, driver: Kubernetes) -> None:
+async def test_whoever_removes_waits_until_the_cluster_has(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:
     wanted = pod()
     await made(driver, wanted)
     cluster.cluster.pace.deleting = 5
@@ -153,16 +159,18 @@ async def test_whoever_removes_waits_until_the_cluster_has(cluster: Server, driv
     assert not [key for key in cluster.cluster.things if SPACE in key]
 
 
-async def test_a_namespace_of_somebody_else_is_neither_taken_nor_removed(cluster: Server, driver: Kubernetes) -> None:
+async def test_a_namespace_of_somebody_else_is_neither_taken_nor_removed(
+    cluster: FakeKubernetesServer, driver: Kubernetes
+) -> None:
     cluster.cluster.create("namespaces", "", {"metadata": {"name": SPACE}})
-    with pytest.raises(Failed, match="is there, and is not Headgate's"):
+    with pytest.raises(LaunchFailed, match="is there, and is not Headgate's"):
         await made(driver, pod())
     assert await driver.remove(pod(), {})
     assert ("namespaces", "", SPACE) in cluster.cluster.things
 
 
 async def test_lists_are_read_to_the_end_and_begun_again_when_their_rest_is_gone(
-    cluster: Server, driver: Kubernetes, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeKubernetesServer, driver: Kubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.adapters.nodes.clouds.kubernetes.api.PAGE_SIZE", 2)
     for number in range(5):
@@ -171,38 +179,42 @@ async def test_lists_are_read_to_the_end_and_begun_again_when_their_rest_is_gone
     found = await driver.resources({})
     assert [one.id for one in found] == [f"team-{number}" for number in range(5)]
     cluster.cluster.forgets_pages = 99
-    with pytest.raises(Away, match="changes faster than it can be read"):
+    with pytest.raises(CloudUnavailable, match="changes faster than it can be read"):
         await driver.resources({})
 
 
-async def test_a_writer_that_was_quicker_at_a_quota_is_waited_for(cluster: Server, driver: Kubernetes) -> None:
-    cluster.troubles.append(Trouble("POST .*/pods$", 409, reason="Conflict"))
+async def test_a_writer_that_was_quicker_at_a_quota_is_waited_for(
+    cluster: FakeKubernetesServer, driver: Kubernetes
+) -> None:
+    cluster.troubles.append(FakeKubernetesTrouble("POST .*/pods$", 409, reason="Conflict"))
     state: State = {}
-    with pytest.raises(Away) as told:
+    with pytest.raises(CloudUnavailable) as told:
         while True:
             state = (await driver.advance(pod(), state)).state
     assert told.value.after_s > 0
     assert (await made(driver, pod(), state)).external_id == SPACE
 
 
-async def test_who_may_do_nothing_is_told_so_in_the_clusters_words(cluster: Server, driver: Kubernetes) -> None:
+async def test_who_may_do_nothing_is_told_so_in_the_clusters_words(
+    cluster: FakeKubernetesServer, driver: Kubernetes
+) -> None:
     cluster.cluster.denied |= {"create rolebindings", "list namespaces"}
-    with pytest.raises(Failed, match=r'cannot create resource "rolebindings" in the namespace "np-'):
+    with pytest.raises(LaunchFailed, match=r'cannot create resource "rolebindings" in the namespace "np-'):
         await made(driver, pod())
-    with pytest.raises(Away, match='cannot list resource "namespaces"'):
+    with pytest.raises(CloudUnavailable, match='cannot list resource "namespaces"'):
         await driver.resources({})
     cluster.cluster.admin = "another"
-    with pytest.raises(Away, match="does not accept the credentials"):
+    with pytest.raises(CloudUnavailable, match="does not accept the credentials"):
         await driver.resources({})
 
 
-async def test_an_address_that_is_no_cluster_is_named(cluster: Server, driver: Kubernetes) -> None:
-    cluster.troubles.append(Trouble("GET", 200))
-    with pytest.raises(Away, match=r"answers 200, and not as Kubernetes does: is it its address\?"):
+async def test_an_address_that_is_no_cluster_is_named(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:
+    cluster.troubles.append(FakeKubernetesTrouble("GET", 200))
+    with pytest.raises(CloudUnavailable, match=r"answers 200, and not as Kubernetes does: is it its address\?"):
         await driver.resources({})
 
 
-async def test_projects_of_openshift_take_the_place_of_namespaces(cluster: Server) -> None:
+async def test_projects_of_openshift_take_the_place_of_namespaces(cluster: FakeKubernetesServer) -> None:
     driver = driver_of(cluster, projects=True)
     await made(driver, namespace())
     await gone(driver, namespace())
@@ -213,5 +225,5 @@ async def test_projects_of_openshift_take_the_place_of_namespaces(cluster: Serve
 
 async def test_a_tag_that_no_label_can_have_is_refused(driver: Kubernetes) -> None:
     wanted = pod()
-    with pytest.raises(Failed, match="the tag 'my tag' cannot be the name of a label"):
+    with pytest.raises(LaunchFailed, match="the tag 'my tag' cannot be the name of a label"):
         await made(driver, type(wanted)(NODE, wanted.label, {}, {}, {}, {**wanted.tags, "my tag": "x"}))

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.pruning import DAY_MS, Held, Keeping, chosen, prune
-from headgate.adapters.logs.reading import KeptLogs
-from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.retention import DAY_MS, RetentionPolicy, StoredBuild, chosen, prune
+from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.prune import command
 from headgate.map.places import Map
 from headgate.map.records import FinishedBuild
-from headgate.ports.history import Question
+from headgate.ports.history import HistoryQuery
 from headgate.ports.logstore import LogStore
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Put
@@ -33,26 +33,28 @@ from tests.unit.adapters_sql.test_history import ENDED
 NOW_MS = 100 * DAY_MS
 
 
-def held(age_days: float, size: int, artifacts: int = 0) -> Held:
-    return Held(int(NOW_MS - age_days * DAY_MS), 0, ["log"], ["a"] * bool(artifacts), size + artifacts, artifacts)
+def held(age_days: float, size: int, artifacts: int = 0) -> StoredBuild:
+    return StoredBuild(
+        int(NOW_MS - age_days * DAY_MS), 0, ["log"], ["a"] * bool(artifacts), size + artifacts, artifacts
+    )
 
 
 @pytest.mark.parametrize(
     ("keeping", "gone", "lesser"),
     [
-        (Keeping(), [], []),
-        (Keeping(days=5), ["old", "older"], []),
-        (Keeping(days=5, artifacts_days=2), ["old", "older"], ["some"]),
-        (Keeping(artifacts_days=2), [], ["old", "some"]),
-        (Keeping(size_max_bytes=1_000), [], []),
-        (Keeping(size_max_bytes=999), ["older"], []),
-        (Keeping(size_max_bytes=699), ["older", "old"], []),
-        (Keeping(size_max_bytes=1), ["older", "old", "some"], []),
-        (Keeping(days=9, size_max_bytes=750), ["older"], []),
+        (RetentionPolicy(), [], []),
+        (RetentionPolicy(days=5), ["old", "older"], []),
+        (RetentionPolicy(days=5, artifacts_days=2), ["old", "older"], ["some"]),
+        (RetentionPolicy(artifacts_days=2), [], ["old", "some"]),
+        (RetentionPolicy(size_max_bytes=1_000), [], []),
+        (RetentionPolicy(size_max_bytes=999), ["older"], []),
+        (RetentionPolicy(size_max_bytes=699), ["older", "old"], []),
+        (RetentionPolicy(size_max_bytes=1), ["older", "old", "some"], []),
+        (RetentionPolicy(days=9, size_max_bytes=750), ["older"], []),
     ],
 )
 def test_the_oldest_goes_first_and_what_runs_or_just_ended_stays(
-    keeping: Keeping, gone: list[str], lesser: list[str]
+    keeping: RetentionPolicy, gone: list[str], lesser: list[str]
 ) -> None:
     every = {
         "fresh": held(0.01, 100), "some": held(3, 100, 100), "old": held(7, 50, 200), "older": held(30, 300),
@@ -82,7 +84,7 @@ async def test_builds_and_artifacts_go_from_a_store(kind: str, tmp_path: Path, r
     before = set(await keys(store))
     later_ms = int(time.time() * 1000) + 10 * DAY_MS
 
-    keeping = Keeping(days=20, artifacts_days=5)
+    keeping = RetentionPolicy(days=20, artifacts_days=5)
     said = await prune(store, keeping, later_ms, lambda build: build == "b2", dry=True)
     assert (said.builds, said.files) == ([], 2) and set(await keys(store)) == before
     assert said.size_bytes == 10 or kind == "bucket"  # where they are compressed
@@ -110,16 +112,16 @@ async def test_the_history_forgets_what_ended_long_ago(tmp_path: Path) -> None:
     tenant = ENDED.tenant
 
     async def left() -> set[str]:
-        return {build.uuid for build in await history.builds(tenant, Question())}
+        return {build.uuid for build in await history.builds(tenant, HistoryQuery())}
 
     assert await history.forget(4_000, dry=True) == 2 and await left() == {"b1", "b2", "b3", "b4", "b5"}
     assert await history.forget(4_000) == 2 and await left() == {"b2", "b4", "b5"}
     assert await history.buildset(tenant, "s1") is None and await history.buildset(tenant, "s4") is not None
-    last = max(build.id for build in await history.builds(tenant, Question()))
+    last = max(build.id for build in await history.builds(tenant, HistoryQuery()))
     assert await history.forget(10_000_000) == 1 and await left() == {"b2", "b5"}
     built = FinishedBuild(uuid="b6", job_name="unit", result="SUCCESS", start_ms=1, end_ms=2)
     await history.record(replace(ENDED, buildset="s6", ended_ms=9_000, builds=(built,)))
-    (newest,) = [build.id for build in await history.builds(tenant, Question()) if build.uuid == "b6"]
+    (newest,) = [build.id for build in await history.builds(tenant, HistoryQuery()) if build.uuid == "b6"]
     assert newest == last + 1, "numbers are not given twice"
     history.close()
 

@@ -15,8 +15,8 @@ import pytest
 
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.reading import KeptLogs
-from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome
@@ -28,7 +28,7 @@ from headgate.testing.logstores import pieces
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.s3 import bucket
 from headgate.web.app import create_app
-from headgate.web.peers.fleet import Fleet
+from headgate.web.peers.fleet import PeerFleet
 from headgate.web.remote import RemoteLogs
 from headgate.web.site import Site
 
@@ -69,7 +69,7 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         ended = await running.history.result_of("one", "check")
         (build,) = ended.builds
         await Recorder(context, history)._keep(ended)
-        remote = RemoteLogs(context, client, Fleet(context))
+        remote = RemoteLogs(context, client, PeerFleet(context))
         kept = KeptLogs(store)
         site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, kept=kept)
         transport = httpx.ASGITransport(create_app(site))

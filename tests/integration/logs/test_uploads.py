@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.logs import uploading
+from headgate.adapters.logs import upload
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
 from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, Manifest, parts_of
-from headgate.adapters.logs.reading import KeptLogs, missing
-from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.logs.reader import KeptLogs, missing
+from headgate.adapters.logs.upload import Uploads
 from headgate.base.tasks import end
-from headgate.ports.logstore import LogStore, LogStoreError, Stored
+from headgate.ports.logstore import LogStore, LogStoreError, StoredLog
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.logstores import keys
 from headgate.testing.servers.s3 import bucket
@@ -49,10 +49,10 @@ class Unsteady:
     def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         return self.store.read(key, start, end)
 
-    async def look(self, key: str) -> Stored | None:
+    async def look(self, key: str) -> StoredLog | None:
         return await self.store.look(key)
 
-    def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+    def keys(self, prefix: str = "") -> AsyncIterator[StoredLog]:
         return self.store.keys(prefix)
 
     async def delete(self, keys: Collection[str]) -> None:
@@ -172,8 +172,8 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
 async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploading, "RETRY_FIRST_S", 0.001)
-    monkeypatch.setattr(uploading, "RETRY_MAX_S", 0.01)
+    monkeypatch.setattr(upload, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(upload, "RETRY_MAX_S", 0.01)
     store = Unsteady(LogDirectory(tmp_path / "kept"))
     store.why = lambda key: "the network is away"
     async with working(made(tmp_path / "logs", store, interval_s=0.001)) as uploads:
@@ -210,7 +210,7 @@ async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path
 
 async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that lost its executor is run again, under its id, while that one comes back."""
-    monkeypatch.setattr(uploading, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(upload, "LOOK_AGAIN_S", 0.001)
     store, running, looked = LogDirectory(tmp_path / "kept"), {"b1"}, list[str]()
 
     def runs(build: str) -> bool:
@@ -284,7 +284,7 @@ import asyncio, sys
 from pathlib import Path
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.uploading import Uploads
+from headgate.adapters.logs.upload import Uploads
 
 root = Path(sys.argv[1])
 

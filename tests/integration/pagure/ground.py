@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.forges.pagure.account import PagureAccount, account
-from headgate.adapters.forges.pagure.client import Client
+from headgate.adapters.forges.pagure.client import PagureClient
 from headgate.adapters.forges.pagure.forge import PagureForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.testing.forges.pagure.people import Pagure, Person
-from headgate.testing.forges.pagure.state import Project, Request
+from headgate.testing.forges.pagure.people import FakePagurePerson, Pagure
+from headgate.testing.forges.pagure.state import FakePagureProject, FakePagureRequest
 from tests.integration.forge.hearing import Hearing, a_port, hook_of
 from tests.integration.github.ground import Gate
 
@@ -27,19 +27,19 @@ class Ground(Hearing):
 
     def __init__(self, hub: Pagure, root: Path, hook: str) -> None:
         self.hub, self.root, self.hook = hub, root, hook
-        self.project: Project = hub.project("acme/rocket", {"a.txt": "1\n"}, hook=hook)
-        self.bot: Person = hub.person("headgate", acme__rocket="admin")
-        self.ada: Person = hub.person("ada", acme__rocket="commit")
-        self.bob: Person = hub.person("bob", acme__rocket="admin")
-        self.eve: Person = hub.person("eve")
+        self.project: FakePagureProject = hub.project("acme/rocket", {"a.txt": "1\n"}, hook=hook)
+        self.bot: FakePagurePerson = hub.person("headgate", acme__rocket="admin")
+        self.ada: FakePagurePerson = hub.person("ada", acme__rocket="commit")
+        self.bob: FakePagurePerson = hub.person("bob", acme__rocket="admin")
+        self.eve: FakePagurePerson = hub.person("eve")
         said = {"baseurl": f"{hub.url}/", "api_token": hub.token("headgate")}
         self.account: PagureAccount = account("hub", said)
         self.client, forge = self.driver("git")
         self.begin(forge, hub.mail)
 
-    def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[Client, PagureForge]:
+    def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[PagureClient, PagureForge]:
         """Return a driver as another process has it."""
-        client = Client(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
+        client = PagureClient(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
         one = client.account
         connection = GitConnection("hub", one.clone, one.canonical_hostname, access=client.git, suffix=".git")
         engine = GitEngine(self.root / name, {"hub": connection})
@@ -65,6 +65,6 @@ def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContext
     return found.watched(*projects, **more)
 
 
-def opened(found: Ground, title: str = "A title", text: str = "A text", **more: Any) -> Request:
+def opened(found: Ground, title: str = "A title", text: str = "A text", **more: Any) -> FakePagureRequest:
     """Propose something."""
     return found.ada.propose(found.project, "topic", {"a.txt": "2\n"}, title, text, **more)

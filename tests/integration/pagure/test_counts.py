@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.gate.change import EventKind
-from headgate.map.telling import Posting
-from headgate.ports.forge import Landed
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import MergeLanded
 from tests.integration.github.test_telling import report
 from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested, change_of
@@ -23,7 +23,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     async def tell(pull: Any, kind: str, pipeline: str, **how: Any) -> None:
         said = replace(report(kind, kind), pipeline=pipeline)
         how = {"comment": False, **how}
-        await worker.report(Posting("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
+        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
 
     async with watched(here) as gate:
         before = len(here.calls)
@@ -37,7 +37,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
         await tell(pull, "start", "gate", status="pending")
         await tell(pull, "success", "gate", status="success")
         done = await worker.land(*as_tested(here, pull))
-        assert isinstance(done, Landed) and not done.differs
+        assert isinstance(done, MergeLanded) and not done.differs
         gate.known[f"{PROJECT}#1"] = replace(gate.standing(1), open=False, landed=True, untold=True)
         await here.settled()
     await worker.close()

@@ -5,29 +5,29 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.pagure.landing import PATIENCE_S
+from headgate.adapters.forges.pagure.lander import PATIENCE_S
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
-from headgate.ports.forge import Landed, NotLanded
+from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.pagure.state import Request
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.pagure.state import FakePagureRequest
 from tests.integration.pagure.ground import PROJECT, Ground, opened
 
 MERGE = "/{project}/pull-request/{id}/merge"
 
 
-def change_of(pull: Request) -> Change:
+def change_of(pull: FakePagureRequest) -> Change:
     return Change(
         "hub", PROJECT, "main", commit=pull.commit_stop, ref=f"refs/pull/{pull.id}/head", number=str(pull.id),
         title=pull.title,
     )  # fmt: skip
 
 
-def as_tested(here: Ground, pull: Request, mode: str = "merge") -> tuple[LandRequest, Landing]:
+def as_tested(here: Ground, pull: FakePagureRequest, mode: str = "merge") -> tuple[LandRequest, Landing]:
     """Return the request to land what was tested on the branch as it is now."""
-    base = hosting.heads(here.project)["main"]
-    tree, change = str(hosting.merged_tree(here.project, base, pull.commit_stop)), change_of(pull)
+    base = hosts.heads(here.project)["main"]
+    tree, change = str(hosts.merged_tree(here.project, base, pull.commit_stop)), change_of(pull)
     item = MergeItem("item", PROJECT, "hub", "main", change.ref, change.commit, mode)
     heads, trees = {PROJECT: {"refs/heads/main": base}}, {PROJECT: {"main": tree}}
     state = RepoState((item,), heads, {}, {PROJECT: "hub"}, trees=trees)
@@ -35,7 +35,7 @@ def as_tested(here: Ground, pull: Request, mode: str = "merge") -> tuple[LandReq
 
 
 def tip_of(here: Ground) -> str:
-    return hosting.heads(here.project)["main"]
+    return hosts.heads(here.project)["main"]
 
 
 @pytest.mark.parametrize(("parted", "always"), [(False, False), (True, False), (False, True)])
@@ -48,7 +48,7 @@ async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: boo
         here.bob.push(here.project, "main", {"b.txt": "1\n"})
     asked = as_tested(here, pull)
     done = await here.forge.land(*asked)
-    assert done == Landed(tip_of(here)) and pull.status == "Merged"
+    assert done == MergeLanded(tip_of(here)) and pull.status == "Merged"
     assert (done.commit == pull.commit_stop) is not (parted or always)
     here.bob.push(here.project, "main", {"c.txt": "1\n"})
     assert await here.forge.land(*asked) == done, "asked again it has landed"
@@ -79,7 +79,7 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
     work, part = as_tested(here, pull)
     work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))
     done = await here.forge.land(work, part)
-    assert isinstance(done, Landed) and done.differs
+    assert isinstance(done, MergeLanded) and done.differs
 
 
 async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
@@ -97,7 +97,7 @@ async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
     here.hub.world.tokens[here.account.api_token].revoked = False
     assert pull.status == "Open"
     here.hub.fail("POST", MERGE, done=True)
-    assert await here.forge.land(*asked) == Landed(tip_of(here))
+    assert await here.forge.land(*asked) == MergeLanded(tip_of(here))
 
 
 async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> None:

@@ -8,17 +8,19 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.forges.pagure.state import Request
+from headgate.testing.forges.pagure.state import FakePagureRequest
 from tests.integration.github.test_telling import report
 from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import change_of
 
 
-def posting(pull: Request, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any) -> Posting:
-    return Posting("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
+def posting(
+    pull: FakePagureRequest, kind: str, text: str = "Build succeeded.", how: Any = None, **more: Any
+) -> OutboxMessage:
+    return OutboxMessage("", report(kind, text, **more), key=f"key-{kind}", change=change_of(pull), how=how or {})
 
 
 async def test_each_pipeline_has_one_flag(here: Ground) -> None:
@@ -76,7 +78,9 @@ async def test_a_ref_has_a_flag_on_its_commit_and_nothing_else(here: Ground) -> 
     tip = here.ada.push(here.project, "main", {"z": "1\n"})
     change = Change("hub", PROJECT, "main", commit=tip, ref="refs/heads/main")
     for status in ("pending", "success"):
-        await here.forge.report(Posting("", report("success"), change=change, how={"status": status, "comment": True}))
+        await here.forge.report(
+            OutboxMessage("", report("success"), change=change, how={"status": status, "comment": True})
+        )
     assert [one.status for one in here.project.flags[tip]] == ["success"]
 
 

@@ -10,7 +10,7 @@ from headgate.config.forges.facts import Details
 from headgate.gate.change import EventKind
 from headgate.ports.forge import Hint
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.pagure.state import Request
+from headgate.testing.forges.pagure.state import FakePagureRequest
 from tests.integration.github.ground import Gate
 from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 
@@ -46,7 +46,7 @@ async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: p
     now_s = here.hub.world.clock.now_s()
     monkeypatch.setattr(here.hub.world.clock, "now_s", lambda: now_s)
 
-    def flag(pull: Request) -> None:
+    def flag(pull: FakePagureRequest) -> None:
         monkeypatch.setattr(here.hub.world.clock, "now_s", lambda: now_s + 1)
         here.eve.flag(pull, "lint", "failure")
 

@@ -19,10 +19,10 @@ import pytest
 
 from headgate.adapters.nodes.clouds.podman import places
 from headgate.adapters.nodes.clouds.podman.driver import Podman
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Made, Wanted
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec, Made
 from headgate.ports.provider import HOST_KEY_VARIABLE
 from headgate.testing.servers.images import archive, shell
-from headgate.testing.servers.kubernetes.containers import Engine
+from headgate.testing.servers.kubernetes.containers import ContainerEngine
 from headgate.testing.servers.sshd import program
 
 IMAGE = "localhost/machine:1"
@@ -71,7 +71,7 @@ class Site:
 @contextmanager
 def site() -> Iterator[Site]:
     """Provide it; nothing of it stays.  One at a time on this machine, since all have the same addresses."""
-    engine, place = Engine(), Path(tempfile.mkdtemp(prefix="hg-site-"))
+    engine, place = ContainerEngine(), Path(tempfile.mkdtemp(prefix="hg-site-"))
     with open(Path(tempfile.gettempdir()) / "headgate-machines.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = Site([*engine.words, "--network-config-dir", str(place / "networks")], place / "key")
@@ -101,8 +101,8 @@ def _server() -> dict[str, bytes]:
     return {"usr/sbin/sshd": Path(sshd).read_bytes(), **{file.lstrip("/"): Path(file).read_bytes() for file in files}}
 
 
-def machine(node: str = "n1", image: str = IMAGE, **flavor: Any) -> Wanted:
+def machine(node: str = "n1", image: str = IMAGE, **flavor: Any) -> MachineSpec:
     """Return a node."""
     limits = {"name": "small", "ram": 128, "pids": 100, **flavor}
     tags = {SYSTEM_TAG: "9f0e", NODE_TAG: node, "team": "blue"}
-    return Wanted(node, {"name": "debian"}, {"name": "debian", "image-id": image}, limits, {"name": "here"}, tags)
+    return MachineSpec(node, {"name": "debian"}, {"name": "debian", "image-id": image}, limits, {"name": "here"}, tags)

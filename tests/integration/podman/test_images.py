@@ -17,7 +17,7 @@ import pytest
 
 from headgate.adapters.nodes.clouds.podman.engine import Engine
 from headgate.adapters.nodes.clouds.podman.images import NAME, PodmanImages
-from headgate.ports.cloud import SYSTEM_TAG, Failed
+from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
 from tests.hostile.test_built_images import holes
 
@@ -76,7 +76,7 @@ async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path:
     file = tmp_path / "root.tar"
     file.write_bytes(archive(b"something else"))
     images, one = PodmanImages(Engine(words)), wanted("u2", archive())
-    with pytest.raises(Failed, match="another image than was sent"):
+    with pytest.raises(LaunchFailed, match="another image than was sent"):
         await sent(images, one, file)
     assert await images.listed({}) == []
 
@@ -86,7 +86,7 @@ async def test_what_is_packed_or_has_names_of_its_own_is_refused(words: list[str
     images = PodmanImages(Engine(words))
     for content, why in ((gzip.compress(archive(bytes(10**7))), "no plain archive"), (holes(10**9), "sparse")):
         file.write_bytes(content)
-        with pytest.raises(Failed, match=why):
+        with pytest.raises(LaunchFailed, match=why):
             await sent(images, wanted("u3", content), file)
     assert await images.listed({}) == []
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from headgate.adapters.nodes.clouds.podman.driver import Podman
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Failed, Made, Making
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, Made
 from headgate.ports.provider import HOST_KEY_VARIABLE
 from tests.integration.podman.ground import NEEDS, Site, machine, site
 
@@ -65,9 +65,9 @@ async def test_what_a_crash_left_unfinished_is_made_anew(here: Site, driver: Pod
 async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_words(here: Site, driver: Podman) -> None:
     absent = machine(image="127.0.0.1:1/none:1")
     step = await driver.advance(absent, {})
-    assert isinstance(step, Making) and "is fetched" in step.why
-    with pytest.raises(Failed, match=r"the image 127.0.0.1:1/none:1 cannot be fetched: .*refused"):
-        while isinstance(await driver.advance(absent, {}), Making):
+    assert isinstance(step, MachinePending) and "is fetched" in step.why
+    with pytest.raises(LaunchFailed, match=r"the image 127.0.0.1:1/none:1 cannot be fetched: .*refused"):
+        while isinstance(await driver.advance(absent, {}), MachinePending):
             pass
     for wanted, words in (
         (machine(ram=1), "limits that no machine can have"),
@@ -75,7 +75,7 @@ async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_wor
         (machine(image=""), "needs an image-id"),
         (machine("../x"), "a name that no container can have"),
     ):
-        with pytest.raises(Failed, match=words):
+        with pytest.raises(LaunchFailed, match=words):
             await driver.advance(wanted, {})
 
 
@@ -83,7 +83,7 @@ async def test_the_container_of_somebody_else_is_neither_taken_nor_removed(here:
     plain = "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=99:99"
     here.podman("run", "-d", "--name=headgate-n1", *plain, "localhost/machine:1", "sleep", "1000")
     try:
-        with pytest.raises(Failed, match="is there, and is not Headgate's"):
+        with pytest.raises(LaunchFailed, match="is there, and is not Headgate's"):
             await driver.advance(machine(), {})
         assert await driver.remove(machine(), {})
         assert here.podman("ps", "--format", "{{.Names}}").split() == ["headgate-n1"]

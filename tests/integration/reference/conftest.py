@@ -17,7 +17,7 @@ from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
-from headgate.ports.history import Question
+from headgate.ports.history import HistoryQuery
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.gate import Gate, gate
@@ -63,7 +63,7 @@ class World:
         """Return the build of `unit` in the gate by which a change lands, once the history has all of the change."""
         self.repositories.propose("code/api", topic, {topic: "1\n"})
         self.repositories.approve("code/api", topic)
-        asked = Question({"change": (topic,), "final": (True,), "complete": (True,)})
+        asked = HistoryQuery({"change": (topic,), "final": (True,), "complete": (True,)})
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 known = await self.history.buildsets("example", asked)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headgate.base.ids import derived
-from headgate.map.inventory.made import MadeNode, NodeAccount
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, TERM_TAG, Wanted
+from headgate.map.inventory.machines import MadeNode, NodeAccount
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, TERM_TAG, MachineSpec
 from headgate.store.types import Delete
-from headgate.testing.nodes.making import label
+from headgate.testing.nodes.machineworld import label
 from headgate.web.access import Access
 from tests.hostile.test_made_machines import OURS, Yard, in_a_yard, leftover, provider
 from tests.integration.reference.conftest import World, token
@@ -28,7 +28,7 @@ async def account(yard: Yard, connection: str = "sky", region: str = "") -> Node
 async def lost(yard: Yard, node: str, **more: str) -> str:
     """Have the cloud make a machine that nobody writes down, and return its id."""
     before = set(yard.sky.instances)
-    await yard.sky.advance(Wanted(node, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: node, **more}), {})
+    await yard.sky.advance(MachineSpec(node, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: node, **more}), {})
     (id,) = set(yard.sky.instances) - before
     return id
 

@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from headgate.cli.main import group
+from headgate.config.files.document import Table
+from headgate.config.files.source import Source
 from headgate.config.layout import Layout
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.config.parse import Stanza
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Source
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageUpload
 
 from .conftest import TENANT, World, token

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.cli.main import group
-from headgate.map.inventory.made import MadeNode, NodeWait
+from headgate.map.inventory.machines import MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.recipes.codec import encode
 from headgate.store.types import Put

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from headgate.base.errors import UserError
 from headgate.cli.main import group
+from headgate.config.files.document import Table
+from headgate.config.files.source import Source
 from headgate.config.parse import Stanza
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Source
-from headgate.map.inventory.made import NodeAccount
+from headgate.map.inventory.machines import NodeAccount
 from headgate.web.app import create_app
 from headgate.web.serve import serve
 

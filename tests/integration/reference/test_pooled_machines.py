@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from headgate.config.operator.model import Label, Tenant
-from headgate.inventory.leases import HELD, Lease
+from headgate.inventory.leases import HELD, ObjectLease
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.inventory.nodes import NodeClaim
 from headgate.map.inventory.places import InventoryMap
@@ -104,7 +104,7 @@ async def test_every_machine_that_a_label_finds_is_told_and_nothing_of_how_it_is
 
 async def test_what_people_have_is_in_use_and_who_they_are_is_not_told(world: World) -> None:
     async with stocked(world) as inventory:
-        lease = Lease("l1", "ada", "lab", SITE, "name=m2", 600, 1, state=HELD, object=uuid("m2"), name="m2")
+        lease = ObjectLease("l1", "ada", "lab", SITE, "name=m2", 600, 1, state=HELD, object=uuid("m2"), name="m2")
         place = inventory.places.leases.active.lease(lease.id).record
         await inventory.facts.store.commit([], [place.put(lease), *marks(inventory)])
         await shown(world, "m2", "in-use")

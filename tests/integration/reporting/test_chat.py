@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headgate.adapters.reporting.chat import ChatReporter, ChatUnusable
+from headgate.adapters.reporters.chat import ChatReporter, ChatUnusable
 from headgate.ports.reporter import ReportPutOff
 
 from .told import answered, listener, posting

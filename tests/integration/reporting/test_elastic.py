@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.reporting.elastic import Elastic, ElasticReporter, ElasticUnusable, elastic_client, index_of
-from headgate.adapters.reporting.webhook import Webhook, WebhookReporter, webhook_client
+from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, ElasticUnusable, elastic_client, index_of
+from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
@@ -185,7 +185,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
         writer.close()
 
     for where in ("elastic", "webhook"):
-        monkeypatch.setattr(f"headgate.adapters.reporting.{where}.WHOLE_MAX_S", 0.3)
+        monkeypatch.setattr(f"headgate.adapters.reporters.{where}.WHOLE_MAX_S", 0.3)
     server = await asyncio.start_server(trickles, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(DEADLINE_S), reporting(url) as reporter, webhook_client() as client:

@@ -11,22 +11,22 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
-from headgate.gate.change import Change, Standing
-from headgate.gate.closing import Closing
+from headgate.gate.change import Change, ChangeState
+from headgate.gate.closures import Closing
 from headgate.gate.work import LandAnswer, Landing, LandRequest, RepoState
 from headgate.map.check import check
 from headgate.map.orders import TenantState
+from headgate.map.outbox import OutboxMessage
 from headgate.map.places import Map
-from headgate.map.telling import Posting
-from headgate.map.trees import Tree
-from headgate.ports.forge import Abilities, Landed, NotLanded, ReporterAway, ReportPutOff, ReportRefused
+from headgate.map.trees import StoreTree
+from headgate.ports.forge import Abilities, MergeLanded, NotLanded, ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import serve
-from headgate.services.reporting import courier
-from headgate.services.reporting.courier import Courier
-from headgate.services.reporting.forges import ForgeReporter
-from headgate.services.reporting.shown import wanted
+from headgate.services.reports import courier
+from headgate.services.reports.courier import Courier
+from headgate.services.reports.forges import ForgeReporter
+from headgate.services.reports.views import wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
@@ -42,18 +42,18 @@ WORK = LandRequest("bs1", RepoState(), PULL, "b" * 40, "It passed.", pipeline="g
 class Hub:
     """A forge as far as landing goes; `says` is asked each time."""
 
-    says: Callable[[int], Landed | NotLanded | Exception] = lambda _: Landed("c" * 40)
+    says: Callable[[int], MergeLanded | NotLanded | Exception] = lambda _: MergeLanded("c" * 40)
     done: list[str] = field(default_factory=list)
     asked: int = 0
-    standing: Standing | None = None
+    standing: ChangeState | None = None
     slow: float = 0.0
     can: Abilities = field(default_factory=lambda: Abilities(lands="merge"))
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         await asyncio.sleep(self.slow)
         self.done.append(posting.key)
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         self.asked += 1
         found = self.says(self.asked)
         if isinstance(found, Exception):
@@ -61,7 +61,7 @@ class Hub:
         self.done.append(f"land {part.change.key}")
         return found
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         return self.standing if self.standing is not None and self.standing.change.key == key else None
 
 
@@ -70,7 +70,7 @@ class Desk:
     context: Context
     hub: Hub
 
-    async def ask(self, *postings: Posting) -> None:
+    async def ask(self, *postings: OutboxMessage) -> None:
         for one in postings:
             put = self.context.asked_of(TO, [one]) if one.land else self.context.reported(TO, one)
             written = await self.context.store.commit([], put)
@@ -101,7 +101,7 @@ async def desk(hub: Hub, *, telling: bool = True) -> AsyncIterator[Desk]:
     await context.mirror.ready()
     try:
         yield Desk(context, hub)
-        found = check(list(backend.tree.under("/zuul")), [Tree("/zuul", Map)])
+        found = check(list(backend.tree.under("/zuul")), [StoreTree("/zuul", Map)])
         assert not found.unknown and not found.undecodable, found.text()
     finally:
         stop.set()
@@ -113,7 +113,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
 
 
-def landing(key: str = "land1") -> Posting:
+def landing(key: str = "land1") -> OutboxMessage:
     one = posting(key, change="7,aaaaaaaa", project="hub/lib", branch="main", tenant="example", pipeline="gate", id=key)
     return replace(one, change=PULL, land=WORK)
 
@@ -130,7 +130,7 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
 
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
 async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
-    hub = Hub(lambda tries: error if tries < 3 else Landed(differs=True))
+    hub = Hub(lambda tries: error if tries < 3 else MergeLanded(differs=True))
     async with desk(hub) as found:
         await found.ask(landing())
         answer = await found.answered()
@@ -171,7 +171,7 @@ async def test_what_is_dropped_by_hand_is_answered() -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_before_has_landed(merged: bool) -> None:
-    hub = Hub(standing=Standing(PULL, open=not merged, landed=merged))
+    hub = Hub(standing=ChangeState(PULL, open=not merged, landed=merged))
     async with desk(hub) as found:
         place = found.context.map.events.tenant("example").state
         state = TenantState(closings=(Closing("gate", reason="the freeze"),))

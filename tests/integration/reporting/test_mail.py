@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.reporting.mail import MailReporter, MailServer
+from headgate.adapters.reporters.mail import MailReporter, MailServer
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.testing.servers.certificates import make
 

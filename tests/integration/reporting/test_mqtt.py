@@ -15,7 +15,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from headgate.adapters.reporting.mqtt import Broker, MqttReporter, MqttUnusable, message, topic_of
+from headgate.adapters.reporters.mqtt import Broker, MqttReporter, MqttUnusable, message, topic_of
 from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.certificates import make
@@ -131,7 +131,7 @@ async def test_the_broker_is_who_it_is_said_to_be(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.adapters.reporting.mqtt.TIMEOUT_S", 0.2)
+    monkeypatch.setattr("headgate.adapters.reporters.mqtt.TIMEOUT_S", 0.2)
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with server:
         with pytest.raises(ReporterAway):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.running.telling import telling
+from headgate.cli.launch.outbox import telling
 from headgate.cli.settings import read
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context

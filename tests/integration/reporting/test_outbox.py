@@ -12,20 +12,20 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
-from headgate.gate.returned.shape import Comment
+from headgate.gate.returns.shape import FileComment
 from headgate.map.check import check
+from headgate.map.outbox import LONG_MAX_BYTES, SHORT_MAX_BYTES, BuildTold, OutboxMessage, fitted
 from headgate.map.places import Map
-from headgate.map.records import Trouble
-from headgate.map.telling import LONG_MAX_BYTES, SHORT_MAX_BYTES, BuildTold, Posting, fitted
-from headgate.map.trees import Tree
+from headgate.map.records import RepositoryProblem
+from headgate.map.trees import StoreTree
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import serve
 from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.reporting import courier
-from headgate.services.reporting.courier import Courier
-from headgate.services.reporting.shown import outbox, outboxes, wanted
+from headgate.services.reports import courier
+from headgate.services.reports.courier import Courier
+from headgate.services.reports.views import outbox, outboxes, wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
@@ -39,11 +39,11 @@ TO = "mail"
 class Taker:
     """Whoever takes reports, or does not."""
 
-    says: Callable[[Posting], Exception | None] = lambda _: None
+    says: Callable[[OutboxMessage], Exception | None] = lambda _: None
     taken: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
-    async def tell(self, posting: Posting) -> None:
+    async def tell(self, posting: OutboxMessage) -> None:
         await asyncio.sleep(0)
         self.tried.append(posting.key)
         if (error := self.says(posting)) is not None:
@@ -60,7 +60,7 @@ class Desk:
     taker: Taker
     stop: asyncio.Event
 
-    async def report(self, *postings: Posting) -> None:
+    async def report(self, *postings: OutboxMessage) -> None:
         for one in postings:
             if ops := self.context.reported(TO, one):
                 written = await self.context.store.commit([], ops)
@@ -90,7 +90,7 @@ async def desk(telling: bool = True) -> AsyncIterator[Desk]:
     await context.mirror.ready()
     try:
         yield Desk(context, backend, taker, stop)
-        found = check(list(backend.tree.under("/zuul")), [Tree("/zuul", Map)])
+        found = check(list(backend.tree.under("/zuul")), [StoreTree("/zuul", Map)])
         assert not found.unknown and not found.undecodable, found.text()
     finally:
         stop.set()
@@ -102,7 +102,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
 
 
-def of(change: str, key: str, **more: object) -> Posting:
+def of(change: str, key: str, **more: object) -> OutboxMessage:
     return posting(key, change=f"{change},11111111", id=key, **more)
 
 
@@ -136,7 +136,7 @@ async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lo
         await found.report(of("a", "a1"), of("b", "b1"))
         await found.until(lambda: outbox(found.context, TO).trouble)
         shown = outbox(found.context, TO)
-        assert shown.trouble == Trouble(REPORT.at_ms + 1_000, "nobody answers at mail.example:25")
+        assert shown.trouble == RepositoryProblem(REPORT.at_ms + 1_000, "nobody answers at mail.example:25")
         assert (shown.waiting, shown.oldest_ms) == (2, REPORT.at_ms)
         found.taker.says = lambda _: None
         await found.until(lambda: not found.waiting and outbox(found.context, TO).trouble is None)
@@ -228,9 +228,9 @@ async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the
 
 
 def test_a_report_is_cut_to_its_size_and_still_says_what_became_of_the_change() -> None:
-    comments = {"a.py": (Comment("no", 1),) * 500}
+    comments = {"a.py": (FileComment("no", 1),) * 500}
     builds = tuple(BuildTold(job="j" * 100, build="b", attempt=1, error="e" * 2_000) for _ in range(1_000))
-    large = Posting("", replace(REPORT, comments=comments, builds=builds, message="\u202e" * 50_000), key="k")
+    large = OutboxMessage("", replace(REPORT, comments=comments, builds=builds, message="\u202e" * 50_000), key="k")
     for most in (LONG_MAX_BYTES, SHORT_MAX_BYTES):
         cut = fitted(large, most)
         assert len(msgspec.json.encode(cut.report)) <= most

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from headgate.adapters.reporting.webhook import Webhook, WebhookReporter, webhook_client
+from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
 from .told import Call, answered, listener, posting

@@ -11,7 +11,7 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope
 from msgspec.structs import replace
 
-from headgate.map.telling import BuildTold, Posting, QueueReport
+from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
 
 REPORT = QueueReport(
     v=1,
@@ -35,8 +35,8 @@ REPORT = QueueReport(
 )
 
 
-def posting(key: str = "k1", options: dict[str, Any] | None = None, **changed: Any) -> Posting:
-    return Posting("", replace(REPORT, **changed), options=options or {}, key=key)
+def posting(key: str = "k1", options: dict[str, Any] | None = None, **changed: Any) -> OutboxMessage:
+    return OutboxMessage("", replace(REPORT, **changed), options=options or {}, key=key)
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import LOCKS, MARK, PYTHON, Environments, NotInstalled, beside, used
-from headgate.adapters.ansible.installing import CannotInstall, explained, install
+from headgate.adapters.ansible.environments import LOCKS, MARK, PYTHON, AnsibleNotInstalled, Environments, beside, used
+from headgate.adapters.ansible.install import CannotInstall, explained, install
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 
 
@@ -32,10 +32,10 @@ def test_a_job_has_the_version_that_it_asks_for(tmp_path: Path) -> None:
 
 def test_a_version_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path) -> None:
     here = Environments(tmp_path / "nothing yet")
-    with pytest.raises(NotInstalled, match=r"asks for Ansible 9, .* run: headgate ansible install 9$"):
+    with pytest.raises(AnsibleNotInstalled, match=r"asks for Ansible 9, .* run: headgate ansible install 9$"):
         here.choose("9", asked=True)
     made(here.place("11"), "11", "2.18.1")
-    with pytest.raises(NotInstalled):
+    with pytest.raises(AnsibleNotInstalled):
         here.choose("9", asked=True)
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.gerrit.entities import Account, ChangeInfo, Label, Message, Revision, Vote
+from headgate.adapters.forges.gerrit.entities import (
+    ChangeInfo,
+    GerritAccount,
+    GerritLabel,
+    GerritMessage,
+    GerritVote,
+    Revision,
+)
 from headgate.adapters.forges.gerrit.happenings import events, unheard, voted
-from headgate.adapters.forges.gerrit.reading import Stack, change, standing
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.gate.change import EventKind, Standing
+from headgate.adapters.forges.gerrit.translation import Stack, change, standing
+from headgate.gate.change import ChangeState, EventKind
 
 SERVER = Server.of("review", {"server": "review.example", "user": "headgate", "password": "x"})
-BOB = Account(id=2, username="bob", email="bob@example.org")
+BOB = GerritAccount(id=2, username="bob", email="bob@example.org")
 
 
 @pytest.mark.parametrize(
@@ -30,19 +37,21 @@ def test_votes_are_read_from_the_first_line_alone(text: str, given: dict[str, st
     assert voted(text) == given
 
 
-def info(*messages: Message, votes: tuple[Vote, ...] = (), status: str = "NEW", mark: str = "m1") -> ChangeInfo:
-    revision = Revision(number=1, ref="refs/changes/07/7/1", uploader=Account(username="alice"))
+def info(
+    *messages: GerritMessage, votes: tuple[GerritVote, ...] = (), status: str = "NEW", mark: str = "m1"
+) -> ChangeInfo:
+    revision = Revision(number=1, ref="refs/changes/07/7/1", uploader=GerritAccount(username="alice"))
     return ChangeInfo(
         number=7, project="p", branch="master", change_id="I1", status=status, current_revision="a" * 40,
-        revisions={"a" * 40: revision}, messages=messages, labels={"Code-Review": Label(all=votes)}, mark=mark,
+        revisions={"a" * 40: revision}, messages=messages, labels={"Code-Review": GerritLabel(all=votes)}, mark=mark,
     )  # fmt: skip
 
 
-def said(id: str, text: str, tag: str = "", date: str = "2026-01-01 00:00:00.000000000") -> Message:
-    return Message(id=id, author=BOB, message=text, tag=tag, date=date, revision=1)
+def said(id: str, text: str, tag: str = "", date: str = "2026-01-01 00:00:00.000000000") -> GerritMessage:
+    return GerritMessage(id=id, author=BOB, message=text, tag=tag, date=date, revision=1)
 
 
-def now(found: ChangeInfo) -> Standing:
+def now(found: ChangeInfo) -> ChangeState:
     return standing(SERVER, found, change(SERVER, found, Stack()))
 
 
@@ -50,7 +59,7 @@ def test_each_message_is_told_once_and_again_it_is_the_same() -> None:
     first = info(said("1", "Patch Set 1:\n\nhello"))
     was = now(first)
     both = info(*first.messages, said("2", "Patch Set 1: Code-Review+2", date="2026-01-02"),
-                votes=(Vote(username="bob", email="bob@example.org", value=2),), mark="m2")  # fmt: skip
+                votes=(GerritVote(username="bob", email="bob@example.org", value=2),), mark="m2")  # fmt: skip
     (told,) = events(was, now(both), both, (), 5)
     assert told.kind is EventKind.STIRRED and told.happening is not None
     (vote,) = told.happening.votes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.gerrit.entities import ChangeInfo, Expression, Requirement
+from headgate.adapters.forges.gerrit.entities import ChangeInfo, GerritExpression, Requirement
 from headgate.adapters.forges.gerrit.rules import missing, rules
 
 VERIFIED = "label:Verified=MAX AND -label:Verified=MIN"
 
 
 def unmet(expression: str, passing: str = "", failing: str = "", status: str = "UNSATISFIED") -> Requirement:
-    atoms = Expression(
+    atoms = GerritExpression(
         expression=expression, passing_atoms=tuple(passing.split()), failing_atoms=tuple(failing.split())
     )
     return Requirement(name="Rule", status=status, submittability=atoms)

@@ -7,35 +7,35 @@ import json
 import pytest
 
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.gerrit.stream import Hint, command, hint
+from headgate.adapters.forges.gerrit.stream import GerritHint, command, hint
 
 
 @pytest.mark.parametrize(
     ("event", "found"),
     [
-        ({"type": "comment-added", "change": {"project": "p", "number": 7, "id": "I1"}}, Hint(7, "p")),
-        ({"type": "patchset-created", "change": {"project": "p", "number": 7}, "patchSet": {}}, Hint(7, "p")),
+        ({"type": "comment-added", "change": {"project": "p", "number": 7, "id": "I1"}}, GerritHint(7, "p")),
+        ({"type": "patchset-created", "change": {"project": "p", "number": 7}, "patchSet": {}}, GerritHint(7, "p")),
         ({"type": "ref-updated", "refUpdate": {"project": "p", "refName": "refs/heads/x", "newRev": "a" * 40}},
-         Hint(0, "p", "refs/heads/x")),
-        ({"type": "ref-updated", "refUpdate": {"project": "p", "refName": "x"}}, Hint(0, "p", "refs/heads/x")),
+         GerritHint(0, "p", "refs/heads/x")),
+        ({"type": "ref-updated", "refUpdate": {"project": "p", "refName": "x"}}, GerritHint(0, "p", "refs/heads/x")),
         ({"type": "ref-updated", "refUpdate": {"project": "p", "refName": "refs/changes/07/7/meta"}},
-         Hint(7, "p", "refs/changes/07/7/meta")),
+         GerritHint(7, "p", "refs/changes/07/7/meta")),
         ({"type": "ref-updated", "refUpdate": {"project": "p", "refName": "refs/changes/odd"}}, None),
-        ({"type": "project-created", "projectName": "p", "headName": "refs/heads/main"}, Hint()),
-        ({"type": "something-new"}, Hint()),
+        ({"type": "project-created", "projectName": "p", "headName": "refs/heads/main"}, GerritHint()),
+        ({"type": "something-new"}, GerritHint()),
         ({"type": "ref-replicated", "project": "p", "ref": "refs/heads/x"}, None),
         ({"type": "ref-replication-done", "project": "p"}, None),
         ({"type": "fetch-ref-replicated", "project": "p"}, None),
         ({"type": "cache-eviction"}, None),
     ],
 )  # fmt: skip
-def test_a_line_says_where_to_look(event: dict[str, object], found: Hint | None) -> None:
+def test_a_line_says_where_to_look(event: dict[str, object], found: GerritHint | None) -> None:
     assert hint(json.dumps(event).encode() + b"\n") == found
 
 
 @pytest.mark.parametrize("said", [b"\n", b"{", b"[]", b"\xff\xfe", b'{"type": 1}', b'{"type": "x", "change": 1}'])
 def test_after_what_cannot_be_read_everything_is_looked_at(said: bytes) -> None:
-    assert hint(said) == Hint()
+    assert hint(said) == GerritHint()
 
 
 def test_nobody_is_asked_anything_and_no_host_key_is_learned() -> None:

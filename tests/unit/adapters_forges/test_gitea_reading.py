@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.adapters.forges.gitea.account import account
-from headgate.adapters.forges.gitea.pull import Opinion, Pull
+from headgate.adapters.forges.gitea.pull import GiteaPull, Opinion
 from headgate.adapters.forges.gitea.rules import matches, rule_book
-from headgate.adapters.forges.pulls import Report
+from headgate.adapters.forges.pulls import ProgramReport
 from headgate.base.errors import UserError
-from headgate.config.forges.facts import Account, Status
+from headgate.config.forges.facts import ForgeAccount, ProgramStatus
 
 SECTION = {"server": "git.example:3000", "api_token": "t"}
 
@@ -71,11 +71,12 @@ def opinion(who: str, state: str = "APPROVED", official: bool = True, **more: bo
     return Opinion(who, state, official, more.get("stale", False), more.get("dismissed", False))
 
 
-def pull(*opinions: Opinion, statuses: tuple[tuple[str, str], ...] = (), **branch: object) -> Pull:
-    return Pull(
+def pull(*opinions: Opinion, statuses: tuple[tuple[str, str], ...] = (), **branch: object) -> GiteaPull:
+    return GiteaPull(
         project="a/b", number=1, title="T", body="", url="", state="OPEN", draft=False, created_ms=0, updated="",
-        head="h", base="main", base_commit="b", author=Account("ada"), mergeable=None, merge_commit="", labels=(),
-        reviews=(), remarks=(), reports=tuple(Report(Status("x", name, state), 0) for name, state in statuses),
+        head="h", base="main", base_commit="b", author=ForgeAccount("ada"), mergeable=None, merge_commit="", labels=(),
+        reviews=(), remarks=(),
+        reports=tuple(ProgramReport(ProgramStatus("x", name, state), 0) for name, state in statuses),
         merge_base="b", opinions=opinions, branch={"protected": True, **branch} if branch else None,
     )  # fmt: skip
 

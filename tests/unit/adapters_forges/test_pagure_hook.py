@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from headgate.adapters.forges.pagure.account import PagureAccount, account
-from headgate.adapters.forges.pagure.client import Client
+from headgate.adapters.forges.pagure.client import PagureClient
 from headgate.adapters.forges.pagure.hook import BODY_MAX_BYTES, hint
-from headgate.adapters.forges.pagure.secrets import AGAIN_S, ASKED_MAX, Secrets
-from headgate.adapters.forges.pagure.telling import voteless
+from headgate.adapters.forges.pagure.reporter import voteless
+from headgate.adapters.forges.pagure.secrets import AGAIN_S, ASKED_MAX, PagureSecrets
 from headgate.base.errors import UserError
 from headgate.ports.forge import Hint, Ignored, Misdelivered, Unsure
 
@@ -35,7 +35,7 @@ def signed(body: bytes, token: str = "open sesame", **more: str) -> dict[str, st
 
 def heard(body: bytes, headers: dict[str, str], **more: Any) -> Hint | Ignored | Unsure:
     one = an_account(**({"webhook_token": "open sesame"} | more))
-    secrets = Secrets(Client(one, httpx.AsyncClient))
+    secrets = PagureSecrets(PagureClient(one, httpx.AsyncClient))
     return hint(one, secrets, {"headgate"}, lambda project: project == PROJECT, headers, body)
 
 
@@ -141,8 +141,8 @@ async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None
         said = {"webhook": {"token": tokens[name]}} if name in tokens else {"error": "Project not found"}
         return httpx.Response(200 if name in tokens else 404, json=said)
 
-    client = Client(an_account(), lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)), lambda: now.s)
-    secrets = Secrets(client)
+    client = PagureClient(an_account(), lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)), lambda: now.s)
+    secrets = PagureSecrets(client)
     assert secrets.of("acme/rocket") == () and secrets.may_ask("acme/rocket")
     await secrets.ask("acme/rocket")
     assert client.login == "headgate"
@@ -177,7 +177,7 @@ def test_a_section_says_where_everything_is() -> None:
     )
     assert (two.webhook_token, two.webhook_tokens) == ("any", {"acme/rocket": "abc"})
     assert two.path("forks/eve/acme/rocket") == "/fork/eve/acme/rocket"
-    about = Client(two, httpx.AsyncClient).about
+    about = PagureClient(two, httpx.AsyncClient).about
     assert about("/acme/rocket/pull-request/3/flag") == "acme/rocket" == about(f"{two.api}/acme/rocket/options")
     assert about("/fork/eve/rocket/pull-requests?status=Open") == "fork/eve/rocket" and about("/group/pilots") == ""
     for wrong, why in (

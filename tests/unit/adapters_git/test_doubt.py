@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.git.looking.doubt import DOUBTED_S, LOST_MIN, Doubt, as_before
+from headgate.adapters.git.poll.doubt import DOUBTED_S, LOST_MIN, Doubt, as_before
 from headgate.adapters.git.remote.reffiles import Listing
 from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.remote.refusals import PAUSE_MAX_S, SURE_AFTER, Refusals
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 
 ONE, TWO = "1" * 40, "2" * 40
 HEADS = {f"refs/heads/b{n}": ONE for n in range(100)}
@@ -33,8 +33,8 @@ class Told(Remote):
         return Listing(self._refs, {})
 
 
-def standing(topic: str, *, approved: str = "") -> Standing:
-    return Standing(Change("c", "p", "master", topic, ONE, ref=f"refs/for/master/{topic}"), approved=approved)
+def standing(topic: str, *, approved: str = "") -> ChangeState:
+    return ChangeState(Change("c", "p", "master", topic, ONE, ref=f"refs/for/master/{topic}"), approved=approved)
 
 
 @pytest.mark.parametrize("left", [{}, {"refs/for/master/x": ONE}, dict(list(HEADS.items())[:50])])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.adapters.git.looking.names import HEADS, Names
+from headgate.adapters.git.poll.names import HEADS, Names
 from headgate.config.tenants import TenantProject
 
 API, LIB = "git.example/code/api", "git.example/code/api/lib"

@@ -10,7 +10,7 @@ from pygit2.enums import FileMode, ObjectType
 
 from headgate.adapters.git.texts import ENTRIES_MAX, texts
 from headgate.config.budgets import FILE_MAX_BYTES
-from headgate.config.reading.source import unreadable
+from headgate.config.files.source import unreadable
 
 PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
 

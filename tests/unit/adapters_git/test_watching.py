@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from watchfiles import Change
 
-from headgate.adapters.git.looking.watching import _stirred
+from headgate.adapters.git.poll.watch import _stirred
 
 PROJECTS = {"/srv/git/api.git": "api", "/srv/git/api.git/nested": "nested"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.budget import Budget
-from headgate.ports.limits import Quiet
+from headgate.adapters.forges.budget import CallBudget
+from headgate.ports.limits import QuietUntil
 
 
 def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:
@@ -14,7 +14,7 @@ def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:
 
 
 def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent() -> None:
-    budget = Budget()
+    budget = CallBudget()
     assert budget.wait_s(0) == 0
     budget.learn(left(501, 1000), 0)
     assert budget.wait_s(10, urgent=False) == 0
@@ -27,22 +27,22 @@ def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent(
 
 
 def test_what_another_process_was_told_is_heeded_and_told() -> None:
-    one, other = Budget(), Budget()
+    one, other = CallBudget(), CallBudget()
     one.refused(429, {"retry-after": "30"}, "", 1000)
-    assert one.quiet(1000) == Quiet(1031, 0)
+    assert one.quiet(1000) == QuietUntil(1031, 0)
     assert other.wait_s(1001, others=one.quiet(1000)) == 30
     assert other.wait_s(1032, others=one.quiet(1000)) == 0
     one.learn(left(400, 2000), 1040)
-    assert one.quiet(1040) == Quiet(0, 2001), "a tenth is left"
+    assert one.quiet(1040) == QuietUntil(0, 2001), "a tenth is left"
     assert other.wait_s(1041, others=one.quiet(1040)) == 0
     assert other.wait_s(1041, others=one.quiet(1040), urgent=False) == 960
     one.learn(left(0, 2000), 1042)
-    assert one.quiet(1042) == Quiet(2001, 2001)
-    assert one.quiet(2002) == Quiet(0, 0)
+    assert one.quiet(1042) == QuietUntil(2001, 2001)
+    assert one.quiet(2002) == QuietUntil(0, 0)
 
 
 def test_the_last_quarter_is_for_projects_that_had_less_than_their_part() -> None:
-    budget = Budget()
+    budget = CallBudget()
     budget.learn(left(5000, 3600), 0)
     for _ in range(3749):
         budget.counted("busy")
@@ -61,7 +61,7 @@ def test_the_last_quarter_is_for_projects_that_had_less_than_their_part() -> Non
 
 
 def test_answers_that_overtake_one_another() -> None:
-    budget = Budget()
+    budget = CallBudget()
     budget.learn(left(10, 1000), 0)
     budget.learn(left(12, 1000), 1)
     assert budget.remaining == 10
@@ -86,13 +86,13 @@ def test_answers_that_overtake_one_another() -> None:
     ],
 )
 def test_refusals(status: int, message: str, headers: dict[str, str], wait_s: float | None) -> None:
-    budget = Budget()
+    budget = CallBudget()
     assert budget.refused(status, headers, message, 1000) == wait_s
     assert budget.wait_s(1000) == (wait_s or 0)
 
 
 def test_who_is_not_told_how_long_waits_longer_each_time() -> None:
-    budget = Budget()
+    budget = CallBudget()
     said = [budget.refused(403, {}, "secondary rate limit", 1000) for _ in range(8)]
     assert said == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     budget.answered()

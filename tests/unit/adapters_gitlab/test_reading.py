@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from headgate.adapters.forges.gitlab.account import account
-from headgate.adapters.forges.gitlab.happenings import Mark, events, marked
+from headgate.adapters.forges.gitlab.happenings import GitLabMark, events, marked
 from headgate.adapters.forges.gitlab.people import word
-from headgate.adapters.forges.gitlab.request import Approval, Job, Remark, Request, User
+from headgate.adapters.forges.gitlab.request import Approval, GitLabMergeRequest, GitLabUser, Job, Remark
 from headgate.adapters.forges.gitlab.rules import rule_book
 from headgate.base.errors import UserError
-from headgate.config.forges.facts import Account, Details, Status, Vote
-from headgate.gate.change import Change, Standing
+from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
+from headgate.gate.change import Change, ChangeState
 
-ADA, BOB, GATE = User(1, "ada"), User(2, "bob"), User(3, "gate")
-PLAIN = Request(
+ADA, BOB, GATE = GitLabUser(1, "ada"), GitLabUser(2, "bob"), GitLabUser(3, "gate")
+PLAIN = GitLabMergeRequest(
     project="lab/acme/rocket", number=7, title="T", body="B", url="u", state="opened", draft=False, updated="t1",
     head="a" * 40, target="main", base="", author=ADA, status="mergeable", mergeable=True, approved=False,
     approvals_left=None, approvals=(), labels=(), remarks=(), jobs=(),
@@ -25,7 +25,7 @@ PLAIN = Request(
 
 
 def job(name: str, state: str, *, may_fail: bool = False) -> Job:
-    return Job(Status("ci", name, state), may_fail)
+    return Job(ProgramStatus("ci", name, state), may_fail)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_of_a_pipeline_those_that_do_not_pass_are_missing(
 # --- what happened
 
 
-def standing(request: Request, was: Details | None = None, **more: Any) -> Standing:
+def standing(request: GitLabMergeRequest, was: Details | None = None, **more: Any) -> ChangeState:
     change = Change("lab", request.project, request.target, commit=request.head, number="7", message=request.body)
-    votes = tuple(Vote(Account(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)
-    mark = marked(request, Mark.of(was.mark if was else "")).text
+    votes = tuple(Vote(ForgeAccount(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)
+    mark = marked(request, GitLabMark.of(was.mark if was else "")).text
     details = Details(draft=request.draft, votes=votes, approved=request.approved, labels=request.labels, mark=mark)
-    return Standing(
+    return ChangeState(
         change, **{"open": request.state == "opened", "landed": request.state == "merged", **more}, details=details
     )
 
 
-def told(before: Request | None, after: Request) -> list[str]:
+def told(before: GitLabMergeRequest | None, after: GitLabMergeRequest) -> list[str]:
     was = standing(before) if before is not None else None
     now = standing(after, was.details if was else None)
     found = list(events(now, was, after, frozenset({"gate"}), 10**12, first=before is None))
@@ -101,7 +101,7 @@ def told(before: Request | None, after: Request) -> list[str]:
     return [event.happening.action for event in found if event.happening]
 
 
-def yes(who: User, at_ms: int = 1) -> Approval:
+def yes(who: GitLabUser, at_ms: int = 1) -> Approval:
     return Approval(who, at_ms)
 
 

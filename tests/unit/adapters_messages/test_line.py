@@ -7,18 +7,18 @@ import asyncio
 import pytest
 
 from headgate.adapters.messages import line
-from headgate.adapters.messages.line import Line, Overloaded, Write
-from headgate.adapters.messages.posting import Post
-from headgate.adapters.messages.records import Draft, QueueFull
+from headgate.adapters.messages.line import GroupLine, Overloaded, Write
+from headgate.adapters.messages.posts import MessagePost
+from headgate.adapters.messages.records import MessageDraft, PartitionFull
 
 
 def write(messages: int = 1, chars: int = 1) -> Write:
-    drafts = (Draft("x" * chars),) * messages
-    return Write(Post("a", "q", drafts), asyncio.get_running_loop().create_future())
+    drafts = (MessageDraft("x" * chars),) * messages
+    return Write(MessagePost("a", "q", drafts), asyncio.get_running_loop().create_future())
 
 
 async def test_whoever_wants_little_is_in_the_next_group() -> None:
-    waiting = Line()
+    waiting = GroupLine()
     many = [write(1_000) for _ in range(500)]
     for one in many:
         waiting.put("flood", one)
@@ -34,12 +34,12 @@ async def test_whoever_wants_little_is_in_the_next_group() -> None:
 
 
 async def test_one_application_does_not_take_all_places_nor_all_memory() -> None:
-    waiting = Line()
-    with pytest.raises(QueueFull):
+    waiting = GroupLine()
+    with pytest.raises(PartitionFull):
         for _ in range(line.EACH_MAX + 1):
             waiting.put("flood", write())
-    large = Line()
-    with pytest.raises(QueueFull):
+    large = GroupLine()
+    with pytest.raises(PartitionFull):
         for _ in range(100):
             large.put("flood", write(10, 100_000))
     for one in (waiting, large):
@@ -54,7 +54,7 @@ async def test_one_application_does_not_take_all_places_nor_all_memory() -> None
 
 
 async def test_what_is_alone_is_alone_and_waits_for_one_group_at_most() -> None:
-    waiting = Line()
+    waiting = GroupLine()
     first, single, last = write(), write(), write()
     single.alone = True
     waiting.put("a", first)

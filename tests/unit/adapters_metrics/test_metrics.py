@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from headgate.adapters.metrics.figures import Figures
+from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.adapters.metrics.load import MachineLoad
 from headgate.adapters.metrics.store import measured
 from headgate.adapters.metrics.traces import Traces
 from headgate.base.subject import about
-from headgate.cli.running.logs import Json, Text, _Subject
+from headgate.cli.launch.logs import Json, TextFormatter, _Subject
 from headgate.gate.change import Change
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, Facts, Finished
-from headgate.ports.observer import Done
+from headgate.map.records import ComponentFacts, ComponentRecord, Finished
+from headgate.ports.observer import WorkDone
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
@@ -28,7 +28,7 @@ from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry, Put, Unavailable, Wide
 
 CHANGE = Change(connection="c", project="h/p", branch="b", topic="t", commit="abc", ref="refs/for/b/t")
-BUILD = Done(
+BUILD = WorkDone(
     kind="build",
     tenant="T",
     pipeline="gate",
@@ -57,7 +57,7 @@ class Cut(MemoryBackend):
 
 
 async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> None:
-    figures, clock_ms, inner = Figures(), [1000], Cut()
+    figures, clock_ms, inner = ProcessMetrics(), [1000], Cut()
     backend = measured(inner, figures.store, lambda: clock_ms[0])
     assert isinstance(backend, Wide) is isinstance(inner, Wide)
     await backend.commit([], [Put("/a", b"1")])
@@ -78,10 +78,10 @@ async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> Non
 
 
 async def test_figures_of_the_whole_are_what_the_store_says() -> None:
-    figures, store, map = Figures(), Store(MemoryBackend()), Map()
+    figures, store, map = ProcessMetrics(), Store(MemoryBackend()), Map()
     mirror = Mirror(store, map.path)
     request = Request("r", state="running")
-    component = ComponentRecord("host", "executor", data=Facts(accepting=False))
+    component = ComponentRecord("host", "executor", data=ComponentFacts(accepting=False))
     item = map.tenant("T").pipeline("gate").item("i").path
     events = map.events.tenant("T").pipelines("gate").result.queue.path
     await store.commit(
@@ -131,7 +131,7 @@ def test_spans_of_several_processes_are_one_trace() -> None:
     assert build.attributes is not None and build.attributes["headgate.job"] == "unit"
 
 
-@pytest.mark.parametrize("form", [Json(), Text()])
+@pytest.mark.parametrize("form", [Json(), TextFormatter()])
 def test_a_line_of_the_log_says_what_it_is_about(form: logging.Formatter) -> None:
     record = logging.LogRecord("headgate.x", logging.INFO, "", 0, "said %s", ("this",), None)
     with about(change="t,abc", item=""), about(build="b1"):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.process.bounds import disk
-from headgate.adapters.process.bounds.budget import Bounds
-from headgate.adapters.process.bounds.disk import ANYWAY_S, SETTLE_S, Disk, Free, Use, measured
+from headgate.adapters.process.bounds.budget import ProcessBounds
+from headgate.adapters.process.bounds.disk import ANYWAY_S, SETTLE_S, DiskAccounts, Free, Use, measured
 
 MB = 1_000_000
 
@@ -20,12 +20,12 @@ MB = 1_000_000
 class Machine:
     """A disk of 100 GB with what builds hold, and a clock."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, bounds: Bounds) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bounds: ProcessBounds) -> None:
         self.free, self.now_s, self.held = 50_000 * MB, 0.0, dict[Path, Use]()
         self.measured = 0
         monkeypatch.setattr(disk, "free_of", lambda _: Free(self.free, 1_000_000, 100_000 * MB, 2_000_000))
         monkeypatch.setattr(disk, "measured", self._measured)
-        self.disk = Disk(bounds, now_s=lambda: self.now_s)
+        self.disk = DiskAccounts(bounds, now_s=lambda: self.now_s)
 
     def _measured(self, root: Path, _: object) -> Use:
         self.measured += 1
@@ -38,7 +38,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    yield Machine(monkeypatch, Bounds(disk_max_bytes=1_000 * MB, files_max=1_000, reserve_bytes=2_000 * MB))
+    yield Machine(monkeypatch, ProcessBounds(disk_max_bytes=1_000 * MB, files_max=1_000, reserve_bytes=2_000 * MB))
 
 
 ONE, TWO = Path("one"), Path("two")

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from headgate.adapters.process.context import facts as module
-from headgate.adapters.process.context.facts import Facts
-from headgate.adapters.process.context.places import Context
+from headgate.adapters.process.context.facts import FactCache
+from headgate.adapters.process.context.places import PlaybookContext
 
 SECRET = "s3cr3t-5c1f"
-PLAIN, TRUSTED = Context(Path("1"), False), Context(Path("2"), True)
-OWN, SITE = Context(Path("3"), False, frozenset([b"own"])), Context(Path("4"), True, frozenset([b"site"]))
+PLAIN, TRUSTED = PlaybookContext(Path("1"), False), PlaybookContext(Path("2"), True)
+OWN, SITE = (
+    PlaybookContext(Path("3"), False, frozenset([b"own"])),
+    PlaybookContext(Path("4"), True, frozenset([b"site"])),
+)
 EVERYBODY = (PLAIN, TRUSTED, OWN, SITE)
 
 
@@ -46,9 +49,9 @@ def tagged(value: Any) -> dict[str, Any]:
     ],
 )
 def test_who_may_do_no_more_has_facts_as_facts_and_others_as_variables(
-    tmp_path: Path, by: Context, known: list[Context], told: list[Context]
+    tmp_path: Path, by: PlaybookContext, known: list[PlaybookContext], told: list[PlaybookContext]
 ) -> None:
-    facts = Facts()
+    facts = FactCache()
     assert facts.learn(by, left(tmp_path / "f", node={"tool": "/bin/x", "ansible_distribution": "Debian"}), []) == []
     for context in EVERYBODY:
         whole = {"node": {"tool": "/bin/x", "ansible_distribution": "Debian"}} if context in known else {}
@@ -66,7 +69,7 @@ def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp
         **{name: "evil" for name in ("ansible_ssh_executable", "ansible_python_interpreter", "ansible_become_exe")},
         **{name: "evil" for name in ("zuul", "nodepool", "unsafe_vars", "discovered_interpreter_python", "_x")},
     }
-    facts = Facts()
+    facts = FactCache()
     facts.learn(PLAIN, left(tmp_path / "f", s1_node=newer(said)), [])
     texts = {"template": "{{ lookup('pipe', 'id') }}", "deep": {"a": ["{{ x }}", "{{ y }}"]}}
     assert facts.told(TRUSTED) == {"node": texts}
@@ -78,7 +81,7 @@ def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp
 
 
 def test_a_fact_that_holds_a_secret_goes_to_those_who_have_it(tmp_path: Path) -> None:
-    facts = Facts()
+    facts = FactCache()
     wrote = {"node": {"token": [f"x {SECRET}"], "tool": "x", SECRET: 1}}
     facts.learn(SITE, left(tmp_path / "f", **wrote), [SECRET])
     assert facts.known(SITE) == wrote
@@ -86,7 +89,7 @@ def test_a_fact_that_holds_a_secret_goes_to_those_who_have_it(tmp_path: Path) ->
 
 
 def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
-    facts = Facts()
+    facts = FactCache()
     facts.learn(TRUSTED, left(tmp_path / "1", node={"a": 1, "b": 1}, other={"c": 1}), [])
     facts.learn(PLAIN, left(tmp_path / "2", node={"a": 2}), [])
     assert facts.known(PLAIN) == {"node": {"a": 2}, "other": {}}
@@ -95,7 +98,7 @@ def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_was_gathered_of_this_machine_stays_in_its_context(tmp_path: Path) -> None:
-    facts = Facts(("here",))
+    facts = FactCache(("here",))
     gathered = {"ansible_user_dir": "/home", "module_setup": True, "_ansible_facts_gathered": True, "set": 1}
     facts.learn(TRUSTED, left(tmp_path / "1", here=gathered, there=gathered), [])
     assert facts.known(TRUSTED) == {"here": gathered, "there": gathered}
@@ -120,7 +123,7 @@ DEEP = '{"a": ' + "[" * 350 + "]" * 350 + "}"
     ],
 )
 def test_garbage_is_named_and_takes_nothing_from_others(tmp_path: Path, text: str) -> None:
-    facts = Facts()
+    facts = FactCache()
     facts.learn(PLAIN, left(tmp_path / "1", one={"a": 1}, two={"b": 1}), [])
     (problem,) = facts.learn(PLAIN, left(tmp_path / "2", one=text, two={"b": 2}), [])
     assert problem.startswith("The facts of one are not kept: ")
@@ -136,7 +139,7 @@ def test_links_pipes_directories_and_what_is_too_much_are_not_taken(
     place = left(tmp_path / "f", c={"a": "x" * 2_000}, d={"a": 1}, e={"a": 1})
     (place / "a").symlink_to(tmp_path / "mine")
     (place / "b").mkdir()
-    facts = Facts()
+    facts = FactCache()
     assert len(facts.learn(PLAIN, place, [])) == 4 and facts.known(PLAIN) == {"d": {"a": 1}}
     (tmp_path / "link").symlink_to(place)
     assert facts.learn(PLAIN, tmp_path / "link", []) and facts.learn(PLAIN, tmp_path / "none", []) == []
@@ -144,7 +147,7 @@ def test_links_pipes_directories_and_what_is_too_much_are_not_taken(
 
 @pytest.mark.parametrize("host", ["", "..", ".", "x" * 240])
 def test_a_file_that_is_named_like_no_host_stops_no_playbook_after_it(tmp_path: Path, host: str) -> None:
-    facts, place = Facts(), left(tmp_path / "f")
+    facts, place = FactCache(), left(tmp_path / "f")
     for name in (f"s1_{host}", "s123456789_one"):
         (place / name).write_text(newer({"a": 1}))
     (problem,) = facts.learn(PLAIN, place, [])

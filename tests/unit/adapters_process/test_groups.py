@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.process.bounds.budget import Bounds, Exceeded
-from headgate.adapters.process.bounds.disk import Disk
+from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds
+from headgate.adapters.process.bounds.disk import DiskAccounts
 from headgate.adapters.process.bounds.groups import Group, Groups
-from headgate.adapters.process.bounds.watch import Watch
+from headgate.adapters.process.bounds.watch import CommandWatch
 
 NAME = f"headgate-{os.getpid()}-"
 OTHER_PID = "1"
@@ -62,12 +62,12 @@ def test_controllers_of_version_1_are_looked_for_each_at_its_place(tmp_path: Pat
     name = found.parents["pids"].name
     assert name.startswith(NAME)
     assert found.parents == {"memory": tmp_path / "memory/box" / name, "pids": tmp_path / "pids" / name}
-    made = found.make("build", Bounds())
+    made = found.make("build", ProcessBounds())
     assert made is not None and len(made.directories) == 2
 
 
 def test_nothing_is_made_where_nothing_can_be(tmp_path: Path) -> None:
-    assert Groups.found([], []).make("build", Bounds()) is None and not Groups.found([], []).complete
+    assert Groups.found([], []).make("build", ProcessBounds()) is None and not Groups.found([], []).complete
 
 
 def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_did_is_told(tmp_path: Path) -> None:
-    one = Group({"memory": tmp_path, "pids": tmp_path}, Bounds(memory_max_bytes=8_000_000_000, processes_max=9))
+    one = Group({"memory": tmp_path, "pids": tmp_path}, ProcessBounds(memory_max_bytes=8_000_000_000, processes_max=9))
     assert one.refused() is None and not one.crowded() and not one.starved()
     (tmp_path / "pids.events").write_text("max 3\n")
     (tmp_path / "pids.current").write_text("9\n")
@@ -100,9 +100,9 @@ def test_what_the_kernel_did_is_told(tmp_path: Path) -> None:
 def test_a_failure_after_refused_forks_says_so_also_where_the_kernel_does_not_count_them(
     tmp_path: Path, counts: bool
 ) -> None:
-    bounds, said = Bounds(processes_max=9), list[str]()
+    bounds, said = ProcessBounds(processes_max=9), list[str]()
     group = Group({"memory": tmp_path, "pids": tmp_path}, bounds)
-    watch = Watch(bounds, tmp_path, group, Disk(bounds), tuple, said.append)
+    watch = CommandWatch(bounds, tmp_path, group, DiskAccounts(bounds), tuple, said.append)
     (tmp_path / "pids.current").write_text("8\n")
     if counts:
         (tmp_path / "pids.events").write_text("max 0\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.machines import Machine, Machines, NoNode, read_machines
+from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode, read_machines
 from headgate.base.errors import UserError
 from headgate.config.model import Node, Nodeset
 
@@ -16,13 +16,13 @@ TWO = Nodeset("two", (Node(("one", "other"), "small"),))
 
 
 async def test_the_first_nodeset_that_the_machines_can_serve_is_taken() -> None:
-    machines = Machines((Machine("m", ("small",)),))
+    machines = ListedMachines((ListedMachine("m", ("small",)),))
     async with machines.take(BIG, TWO, SMALL) as taken:
         assert taken == (SMALL, {"one": {"ansible_host": "m"}}, ("m",))
 
 
 async def test_a_nodeset_whose_machines_are_busy_is_waited_for() -> None:
-    machines, order = Machines((Machine("b", ("big",)), Machine("s", ("small",)))), list[str]()
+    machines, order = ListedMachines((ListedMachine("b", ("big",)), ListedMachine("s", ("small",)))), list[str]()
 
     async def one(name: str) -> None:
         async with machines.take(BIG, SMALL) as taken:
@@ -34,19 +34,19 @@ async def test_a_nodeset_whose_machines_are_busy_is_waited_for() -> None:
 
 
 async def test_when_no_nodeset_can_be_served_all_are_named() -> None:
-    machines = Machines((Machine("m", ("tiny",)),))
+    machines = ListedMachines((ListedMachine("m", ("tiny",)),))
     with pytest.raises(NoNode, match="labels of the nodeset: big; nor of small"):
         async with machines.take(BIG, TWO):
             pass
 
 
 async def test_without_machines_every_node_is_this_one() -> None:
-    async with Machines().take(BIG, SMALL) as taken:
+    async with ListedMachines().take(BIG, SMALL) as taken:
         assert taken == (BIG, {"one": {"ansible_connection": "local"}}, ())
 
 
 async def test_a_machine_that_is_kept_goes_to_nobody_until_it_is_given_back() -> None:
-    machines = Machines((Machine("a", ("small",)), Machine("b", ("small",))))
+    machines = ListedMachines((ListedMachine("a", ("small",)), ListedMachine("b", ("small",))))
     async with machines.take(SMALL) as taken:
         assert taken.machines == ("a",)
         await machines.keep(["a"])
@@ -70,7 +70,7 @@ def test_a_file_says_address_port_user_and_key(tmp_path: Path) -> None:
         "  ansible_ssh_private_key_file: /etc/key\n  headgate_host_key: ssh-ed25519 AAAA\n  vars: {rack: 7}\n"
     )
     (found,) = read_machines(tmp_path / "nodes.yaml")
-    assert found == Machine("board", ("arm",), {
+    assert found == ListedMachine("board", ("arm",), {
         "ansible_host": "10.0.0.7", "ansible_port": 2222, "ansible_user": "jobs", "rack": 7,
         "ansible_ssh_private_key_file": "/etc/key", "headgate_host_key": "ssh-ed25519 AAAA",
     })  # fmt: skip

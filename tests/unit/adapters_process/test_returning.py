@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.adapters.process.returning import ReturnError, add, merge, parse, read
-from headgate.adapters.work.collecting import collect
+from headgate.adapters.process.returns import ReturnError, add, merge, parse, read
+from headgate.adapters.work.collection import collect
 from headgate.adapters.work.directory import remove
 
 LEAVES = st.one_of(st.integers(), st.text(max_size=3), st.lists(st.integers(), max_size=2))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.map.records import Finished, FinishedBuild
-from headgate.ports.history import JobHealth, Question, ResetCost
+from headgate.ports.history import HistoryQuery, JobHealth, ResetCost
 
 from .test_history import ENDED
 
@@ -34,7 +34,7 @@ INSERT INTO build (uuid, buildset, job_name, result, voting, start_ms, end_ms)
   VALUES ('oldb', 'old', 'unit', 'SUCCESS', true, 1200, 1800);
 """
 """As version 2 of the history made it."""
-EVERY = Question(limit=100)
+EVERY = HistoryQuery(limit=100)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.gate.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
-from headgate.ports.history import Question
+from headgate.ports.history import HistoryQuery
 
 ENDED = Finished(
     buildset="bs1",
@@ -38,7 +38,7 @@ def history(tmp_path: Path) -> Iterator[SqlHistory]:
 async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
     await history.record(ENDED)
     await history.record(ENDED)
-    assert [(row.uuid, row.job_name, row.result) for row in await history.builds("acme", Question())] == [
+    assert [(row.uuid, row.job_name, row.result) for row in await history.builds("acme", HistoryQuery())] == [
         ("b1", "unit", "SUCCESS")
     ]
     buildset = await history.buildset("acme", "bs1")
@@ -55,7 +55,7 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
         await history.record(told)
 
     async def found(**equal: str) -> list[str]:
-        asked = Question({name: (value,) for name, value in equal.items()})
+        asked = HistoryQuery({name: (value,) for name, value in equal.items()})
         return [one.uuid for one in await history.buildsets("acme", asked)]
 
     assert await found(change="t2", project="git.example/lib") == ["bs1", "bs2"]
@@ -68,7 +68,7 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
         ("git.example/lib", "t2", "b" * 40),
     ]
     assert whole.refs[1].author == "bo <b@x>" and whole.builds is not None
-    (build,) = await history.builds("acme", Question({"change": ("t2",)}))
+    (build,) = await history.builds("acme", HistoryQuery({"change": ("t2",)}))
     assert (build.uuid, build.buildset.refs) == ("b1", whole.refs) and build.ref == whole.refs[0]
     await history.record(replace(circle, others=()))
     assert await found(change="t2") == ["bs2"]
@@ -95,7 +95,7 @@ async def test_what_was_done_by_hand_is_kept_with_its_end(history: SqlHistory) -
 
 async def test_another_tenant_sees_nothing(history: SqlHistory) -> None:
     await history.record(ENDED)
-    assert await history.builds("other", Question()) == []
+    assert await history.builds("other", HistoryQuery()) == []
     assert await history.build("other", "b1") is None
     assert await history.buildset("other", "bs1") is None
 

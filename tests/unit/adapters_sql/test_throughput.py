@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.adapters.sql.schema import BUILDSETS
-from headgate.ports.history import Question, Throughput
+from headgate.ports.history import HistoryQuery, Throughput
 
 from .test_attempts import build, ended
 from .test_history import ENDED
@@ -29,7 +29,7 @@ async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(hi
     await history.record(ended("landed", 101, build("l", "SUCCESS", 41, 91), build("m", "SUCCESS", 42, 62, job="lint")))
     await history.record(ended("failed", 120, build("f", "FAILURE", 110, 120), result="FAILURE"))
     await history.record(ended("out", 130, build("o", "CANCELED"), result="DEQUEUED"))
-    whole, alone, *rest = await history.throughput("acme", Question(), 0)
+    whole, alone, *rest = await history.throughput("acme", HistoryQuery(), 0)
     assert whole == Throughput(
         project="",
         pipeline="gate",
@@ -53,16 +53,16 @@ async def test_the_middle_and_the_slowest_are_told_apart(history: SqlHistory) ->
     for n in range(1, 101):
         change = replace(ENDED.change, project="git.example/odd" if n % 2 else "git.example/app")
         await history.record(ended(f"s{n:03}", 1 + n, build(f"b{n}", "SUCCESS", 1, 1 + n), change=change))
-    found = {(one.project, one.pipeline): one for one in await history.throughput("acme", Question(), 0)}
+    found = {(one.project, one.pipeline): one for one in await history.throughput("acme", HistoryQuery(), 0)}
     assert set(found) == {
         (project, pipeline) for project in ("", "git.example/app", "git.example/odd") for pipeline in ("", "gate")
     } - {("", "")}
     assert (found["", "gate"].to_end_median_s, found["", "gate"].to_end_95_s) == (50.0, 95.0)
     assert found["git.example/odd", ""].to_end_median_s == 49.0
-    only = Question({"project": ("git.example/app",)})
+    only = HistoryQuery({"project": ("git.example/app",)})
     assert {one.project for one in await history.throughput("acme", only, 0)} == {"", "git.example/app"}
-    assert sum(one.passed for one in await history.throughput("acme", Question(), 92_000) if not one.project) == 10
-    assert await history.throughput("other", Question(), 0) == []
+    assert sum(one.passed for one in await history.throughput("acme", HistoryQuery(), 92_000) if not one.project) == 10
+    assert await history.throughput("other", HistoryQuery(), 0) == []
 
 
 def test_the_latest_of_a_tenant_are_found_by_an_index(tmp_path: Path, history: SqlHistory) -> None:

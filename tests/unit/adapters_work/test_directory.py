@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.adapters.work.collecting import DEPTH_MAX, SAID_MAX, collect
+from headgate.adapters.work.collection import DEPTH_MAX, SAID_MAX, collect
 from headgate.adapters.work.directory import Directory, Strange, remove
 
 TREASURE = "treasure"

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from headgate.base.errors import UserError
+from headgate.cli.launch.tenantfile import begun
 from headgate.cli.process import connections
-from headgate.cli.running.beginning import begun
 from headgate.cli.settings import Settings, read
 from headgate.map.places import Map
-from headgate.map.records import SystemConf, Trouble
+from headgate.map.records import RepositoryProblem, SystemConf
 from headgate.recipes import blob
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -43,7 +43,7 @@ async def kept(context: Context, conf: SystemConf) -> None:
         await blob.write(context.store, Map().system.conf.path, msgspec.json.encode(conf))
 
 
-async def names(settings: Settings, context: Context, text: str | None) -> tuple[list[str], Trouble | None]:
+async def names(settings: Settings, context: Context, text: str | None) -> tuple[list[str], RepositoryProblem | None]:
     file = settings.path.parent / "tenants.yaml"
     file.unlink(missing_ok=True)
     if text is not None:
@@ -67,7 +67,7 @@ async def test_what_was_in_force_goes_on(
     (told,) = caplog.records
     assert told.levelno == logging.ERROR and says in told.message and "what was in force before goes on" in told.message
     await kept(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=trouble.text, refused_ms=1_000))
-    assert await names(settings, context, broken) == (["one", "two"], Trouble(1_000, trouble.text))
+    assert await names(settings, context, broken) == (["one", "two"], RepositoryProblem(1_000, trouble.text))
     assert await names(settings, context, ONE) == (["one"], None), "a good one is taken, and nothing else asked"
 
 

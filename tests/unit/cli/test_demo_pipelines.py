@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.scenario.forges.hosted import pipelines
+from headgate.cli.scenario.forges.demoforge import pipelines
 from headgate.cli.scenario.forges.table import HOSTS
 
 PAGES = Path(__file__).parents[3] / "docs" / "how-to"

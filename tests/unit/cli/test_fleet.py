@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.cli.running.fleet import fleet
+from headgate.cli.launch.fleet import fleet
 from headgate.cli.settings import read
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.base.errors import UserError
 from headgate.cli.identity import pages
-from headgate.cli.identity.pages import Pages
+from headgate.cli.identity.pages import PageClient
 
 EARLY = (503, "still being read", {"Retry-After": "0"})
 DONE = (200, "done", dict[str, str]())
@@ -54,7 +54,7 @@ def server() -> Iterator[Server]:
 
 
 def post(server: Server) -> str:
-    return str(Pages(f"http://127.0.0.1:{server.server_port}").post("/api/x", {"a": 1})["description"])
+    return str(PageClient(f"http://127.0.0.1:{server.server_port}").post("/api/x", {"a": 1})["description"])
 
 
 def test_what_is_still_being_read_is_asked_for_again(server: Server) -> None:

@@ -8,7 +8,7 @@ import logging
 from rich.console import Console
 
 from headgate.cli.board import _pipeline, unreachable
-from headgate.cli.running.logs import Text
+from headgate.cli.launch.logs import TextFormatter
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, RefShape
 
 
@@ -51,7 +51,7 @@ def test_a_pipeline_that_lands_nothing_says_so() -> None:
 def line(level: int, said: str) -> str:
     record = logging.LogRecord("headgate.executor", level, "", 0, said, (), None)
     record.subject = {"tenant": "acme", "pipeline": "gate", "change": "h/p/x", "item": "i1", "build": "b1"}
-    return Text().format(record).partition("executor: ")[2]
+    return TextFormatter().format(record).partition("executor: ")[2]
 
 
 def test_a_line_does_not_say_things_twice_and_ids_only_where_something_is_wrong() -> None:

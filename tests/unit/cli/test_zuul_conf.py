@@ -10,8 +10,8 @@ from headgate.adapters.forges.options import REFERENCE
 from headgate.adapters.forges.registry import FORGES
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
-from headgate.cli.moving.page import WIDTH, is_of_the_reference, page
-from headgate.cli.moving.reference import LACKING, NEEDLESS, NOTES
+from headgate.cli.migration.page import WIDTH, is_of_the_reference, page
+from headgate.cli.migration.reference import LACKING, NEEDLESS, NOTES
 from headgate.cli.options import OPTIONS
 from headgate.cli.settings import Settings, read
 

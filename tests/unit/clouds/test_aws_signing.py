@@ -12,9 +12,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.loaders import Loader
 
-from headgate.adapters.nodes.clouds.aws import launching, query, quotas
-from headgate.adapters.nodes.clouds.aws.signing import Keys, signed
-from headgate.ports.cloud import Wanted
+from headgate.adapters.nodes.clouds.aws import launch, query, quotas
+from headgate.adapters.nodes.clouds.aws.signature import AwsKeys, signed
+from headgate.ports.cloud import MachineSpec
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 def test_a_signature_is_that_of_botocore(url: str, token: str, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: NOW.replace(tzinfo=None), raising=False)
     said = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", "x-amz-target": "Two  spaces"}
-    ours = signed(Keys("AKID", "a+secret/", token), "eu-west-1", "ec2", url, said, body, NOW)
+    ours = signed(AwsKeys("AKID", "a+secret/", token), "eu-west-1", "ec2", url, said, body, NOW)
     request = AWSRequest("POST", url, headers=said, data=body)
     signer = botocore.auth.SigV4Auth(Credentials("AKID", "a+secret/", token or None), "ec2", "eu-west-1")
     signer.add_auth(request)
@@ -56,7 +56,7 @@ def unknown(action: str, arguments: query.Arguments) -> list[str]:
     return [name for name, _ in pairs if not ends(taken, name.split("."))]
 
 
-EVERYTHING = Wanted(
+EVERYTHING = MachineSpec(
     "0b1f",
     {
         "name": "big",
@@ -90,11 +90,11 @@ STATE = {"image": "ami-1", "device": "/dev/xvda", "subnet": "subnet-2", "templat
 @pytest.mark.parametrize(
     ("action", "arguments"),
     [
-        ("RunInstances", launching.instance(EVERYTHING, STATE)),
-        ("CreateLaunchTemplate", launching.template(EVERYTHING, STATE)),
-        ("CreateFleet", launching.fleet(EVERYTHING, STATE)),
-        ("DescribeImages", launching.image_query(EVERYTHING.image)),
-        ("DescribeImages", launching.image_query({"image-id": "ami-1"})),
+        ("RunInstances", launch.instance(EVERYTHING, STATE)),
+        ("CreateLaunchTemplate", launch.template(EVERYTHING, STATE)),
+        ("CreateFleet", launch.fleet(EVERYTHING, STATE)),
+        ("DescribeImages", launch.image_query(EVERYTHING.image)),
+        ("DescribeImages", launch.image_query({"image-id": "ami-1"})),
         ("DescribeInstances", {"Filter": [{"Name": "tag-key", "Value": ["a"]}], "MaxResults": 5, "NextToken": "a"}),
         ("DescribeVolumes", {"Filter": [{"Name": "tag-key", "Value": ["a"]}], "MaxResults": 5, "NextToken": "a"}),
         ("DescribeLaunchTemplates", {"Filter": [{"Name": "tag:a", "Value": ["a"]}], "MaxResults": 5}),

@@ -7,37 +7,37 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate.adapters.nodes.clouds.asking import Answer, Http
-from headgate.adapters.nodes.clouds.aws import launching, query
-from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
+from headgate.adapters.nodes.clouds.aws import launch, query
+from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
+from headgate.adapters.nodes.clouds.http import CloudResponse, Http
 from headgate.adapters.nodes.clouds.kubernetes import objects
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import read
 from headgate.adapters.nodes.clouds.podman.driver import _image
 from headgate.base.errors import UserError
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Away, Failed, Wanted
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec
 
 
-def wanted(label: dict[str, Any] | None = None, flavor: dict[str, Any] | None = None, **more: Any) -> Wanted:
-    return Wanted("n1", label or {}, more.get("image", {}), flavor or {}, {}, more.get("tags", {}))
+def wanted(label: dict[str, Any] | None = None, flavor: dict[str, Any] | None = None, **more: Any) -> MachineSpec:
+    return MachineSpec("n1", label or {}, more.get("image", {}), flavor or {}, {}, more.get("tags", {}))
 
 
 def test_however_many_tags_a_label_has_the_machine_is_known_by_ours() -> None:
     own = {f"team-{number}": "blue" for number in range(60)}
-    (said,) = launching.tags(wanted(tags={**own, SYSTEM_TAG: "9f0e", NODE_TAG: "n1"}), "instance")
+    (said,) = launch.tags(wanted(tags={**own, SYSTEM_TAG: "9f0e", NODE_TAG: "n1"}), "instance")
     found = {tag["Key"]: tag["Value"] for tag in said["Tag"]}
     assert (found[SYSTEM_TAG], found[NODE_TAG]) == ("9f0e", "n1") and len(found) <= 50
 
 
 def test_one_where_several_may_be_is_one() -> None:
-    assert launching.types(wanted(flavor={"fleet": {"instance-types": "m5.large"}})) == ["m5.large"]
-    asked = launching.image_query({"image-filters": {"name": "name", "values": "debian-*"}})
+    assert launch.types(wanted(flavor={"fleet": {"instance-types": "m5.large"}})) == ["m5.large"]
+    asked = launch.image_query({"image-filters": {"name": "name", "values": "debian-*"}})
     assert asked["Filter"][0] == {"Name": "name", "Value": ["debian-*"]}
     assert objects.pull_secrets(wanted({"image-pull-secrets": {"name": "registry"}})) == [{"name": "registry"}]
 
 
 @pytest.mark.parametrize("said", ["registry", {"namespace": "keys"}, [{"name": "registry"}, {}], [7]])
 def test_a_pull_secret_without_a_name_fails_its_label_and_leaves_the_cluster_to_others(said: Any) -> None:
-    with pytest.raises(Failed, match="image-pull-secrets"):
+    with pytest.raises(LaunchFailed, match="image-pull-secrets"):
         objects.pull_secrets(wanted({"name": "small", "image-pull-secrets": said}))
 
 
@@ -45,18 +45,18 @@ def test_a_pull_secret_without_a_name_fails_its_label_and_leaves_the_cluster_to_
 def test_an_answer_whose_entities_grow_is_none(encoding: str) -> None:
     entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 8))
     body = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE a [<!ENTITY e0 "lol">{entities}]><a>&e7;</a>'
-    with pytest.raises(Away, match="document type"):
-        query.read(Answer(200, body.encode(encoding), {}))
+    with pytest.raises(CloudUnavailable, match="document type"):
+        query.read(CloudResponse(200, body.encode(encoding), {}))
 
 
 async def test_who_lends_keys_to_a_container_is_named_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def ask(*_: Any, **__: Any) -> Answer:
-        return Answer(403, b"", {})
+    async def ask(*_: Any, **__: Any) -> CloudResponse:
+        return CloudResponse(403, b"", {})
 
     monkeypatch.setattr(Http, "ask", ask)
     env = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/as-good-as-a-key", "HOME": "/nowhere"}
-    keys = Credentials(Http(), Source(), "", "r", {**env, "AWS_SHARED_CREDENTIALS_FILE": "/none"}, lambda: 0.0)
-    with pytest.raises(Away, match=r"169\.254\.170\.2 answers 403") as told:
+    keys = AwsCredentials(Http(), AwsKeySource(), "", "r", {**env, "AWS_SHARED_CREDENTIALS_FILE": "/none"}, lambda: 0.0)
+    with pytest.raises(CloudUnavailable, match=r"169\.254\.170\.2 answers 403") as told:
         await keys.keys()
     assert "as-good" not in str(told.value)
 
@@ -90,7 +90,7 @@ def test_two_clusters_behind_one_address_have_two_names(tmp_path: Any) -> None:
      "docker://a/b", "docker-daemon:a:b", "oci:/x", "a b", "../x", "/etc", "a\n--privileged"],
 )  # fmt: skip
 def test_no_file_of_this_machine_is_an_image(image: str) -> None:
-    with pytest.raises(Failed, match="no name in a registry"):
+    with pytest.raises(LaunchFailed, match="no name in a registry"):
         _image(wanted(image={"name": "debian", "image-id": image}))
 
 

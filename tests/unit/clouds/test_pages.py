@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headgate.config.assembly.flattening import flattened
+from headgate.config.assembly.inheritance import flattened
 from headgate.config.layout import build_layout
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection

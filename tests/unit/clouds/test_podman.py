@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.nodes.clouds.podman import places
 from headgate.adapters.nodes.clouds.podman.driver import connect
-from headgate.adapters.nodes.clouds.registry import Given
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.process.containers.store import NUMBERS
 from headgate.base.errors import UserError
 
@@ -29,7 +29,7 @@ def test_a_connection_that_cannot_be_says_why(
     (tmp_path / "keys").write_text("ssh-ed25519 AAAA\n")
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(UserError, match=wrong):
-        connect(Given("machines", said, tmp_path))
+        connect(CloudDriverOptions("machines", said, tmp_path))
 
 
 def test_machines_share_neither_addresses_nor_users_with_each_other_or_with_jobs_in_containers() -> None:

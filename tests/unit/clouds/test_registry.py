@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.forges.registry import Setting
-from headgate.adapters.nodes.clouds.registry import CLOUDS, Given, MissingLibrary, Row, settings_of
+from headgate.adapters.forges.registry import ConnectionOption
+from headgate.adapters.nodes.clouds.registry import CLOUDS, CloudDriver, CloudDriverOptions, MissingLibrary, settings_of
 from headgate.base.errors import UserError
 from headgate.cli.clouds import cloud, cloud_names, rate
 from headgate.cli.main import group
@@ -16,8 +16,10 @@ from headgate.cli.options import OPTIONS, add
 from headgate.cli.settings import Settings, read
 from tests.unit.clouds.kennel import Kennel
 
-KENNEL = Row("tests.unit.clouds.kennel", {"door": Setting("text", "", "which one.")}, ("door", "which one"))
-BARE = Row("tests.unit.clouds.lacking_library", {}, extra="dogs")
+KENNEL = CloudDriver(
+    "tests.unit.clouds.kennel", {"door": ConnectionOption("text", "", "which one.")}, ("door", "which one")
+)
+BARE = CloudDriver("tests.unit.clouds.lacking_library", {}, extra="dogs")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,7 @@ def test_a_connection_is_made_by_its_row(tmp_path: Path) -> None:
     assert cloud_names(found) == ["dogs"]
     made = cloud(found, "dogs")
     assert isinstance(made, Kennel)
-    assert made.given == Given("dogs", {"driver": "kennel", "door": "red", "rate": "0.5"}, tmp_path)
+    assert made.given == CloudDriverOptions("dogs", {"driver": "kennel", "door": "red", "rate": "0.5"}, tmp_path)
     assert rate(found, "dogs") == 0.5
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import dedent
 
-from headgate.config.assembly.linking import Branches
-from headgate.config.dynamic import Layouts
+from headgate.config.assembly.links import Branches
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenant_file
@@ -77,9 +77,9 @@ def branches(acme: Tenant, files: Files, cache: ParseCache | None = None) -> Bra
     }
 
 
-def layouts(files: Files, tenants: str = TENANTS) -> Layouts:
+def layouts(files: Files, tenants: str = TENANTS) -> TenantLayouts:
     acme, cache = tenant(tenants), ParseCache()
-    return Layouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
+    return TenantLayouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
 
 
 def layout(files: Files, tenants: str = TENANTS) -> Layout:

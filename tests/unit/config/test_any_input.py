@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.config.files.document import load
+from headgate.config.files.source import Wrong
 from headgate.config.layout import build_layout
 from headgate.config.parse import ParseCache
-from headgate.config.reading.document import load
-from headgate.config.reading.source import Wrong
 from headgate.testing.fuzz import configuration, load_tenants
 from headgate.testing.fuzz import load as load_configuration
 

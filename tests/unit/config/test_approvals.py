@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import parse_tenant_file
 
@@ -20,7 +20,7 @@ def told(require: str, *, bound: bool = True, key: str = "require") -> tuple[dic
     acme = parse_tenant_file(TENANTS, "tenants.yaml", BOUND if bound else CONNECTIONS).tenants["acme"]
     gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
     cache = ParseCache()
-    layout = Layouts.of(acme, branches(acme, {"ops": gate}, cache), cache).landed
+    layout = TenantLayouts.of(acme, branches(acme, {"ops": gate}, cache), cache).landed
     pipeline = layout.pipelines.get("gate")
     asked = getattr(pipeline, key, {}).get("forge", {}) if pipeline is not None else {}
     return asked, [error.text for error in layout.errors if error.severity == "error"]

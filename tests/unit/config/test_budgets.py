@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headgate.config.budgets import Budgets
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
+from headgate.config.files.document import load
+from headgate.config.files.source import Wrong, unread
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParseCache, parse_branches
-from headgate.config.reading.document import load
-from headgate.config.reading.source import Wrong, unread
 
 from .places import BASE, branches, tenant, texts
 
@@ -71,9 +71,9 @@ def test_a_branch_has_a_bounded_number_of_files_and_bytes() -> None:
         assert why in error.text and error.path == "zuul.d/0.yaml"
 
 
-def layouts() -> Layouts:
+def layouts() -> TenantLayouts:
     acme, cache = tenant(), ParseCache(budgets=SMALL)
-    return Layouts.of(acme, branches(acme, {"ops": BASE}, cache), cache)
+    return TenantLayouts.of(acme, branches(acme, {"ops": BASE}, cache), cache)
 
 
 def frozen(text: str) -> tuple[Layout, tuple[ConfigError, ...], int]:
@@ -110,7 +110,7 @@ def test_variants_of_one_job_are_bounded() -> None:
     made = ParseCache()
     acme = tenant()
     text = "- job: {name: j, run: a.yaml}\n" + "".join(f"- job: {{name: j, timeout: {n + 1}}}\n" for n in range(2_100))
-    static = Layouts.of(acme, branches(acme, {"ops": BASE}, made), made)
+    static = TenantLayouts.of(acme, branches(acme, {"ops": BASE}, made), made)
     project = next(p for p in acme.projects if p.name.endswith("app"))
     layout, _ = static.proposed(texts(acme, {"app": text + "- project: {check: {jobs: [j]}}\n"}))
     (error,) = layout.freeze("check", project.project, "master").errors

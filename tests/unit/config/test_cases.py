@@ -20,9 +20,9 @@ import msgspec
 import pytest
 import yaml
 
+from headgate.config.files.source import NO_EFFECT
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
-from headgate.config.reading.source import NO_EFFECT
 
 from .places import TENANTS, layout
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.config.checking.causes import causes, left_out, stanzas_in
-from headgate.config.checking.findings import Finding, frozen, graphs, standing
-from headgate.config.checking.uses import uses
-from headgate.config.dynamic import Layouts
+from headgate.config.check.causes import causes, left_out, stanzas_in
+from headgate.config.check.findings import GraphFinding, frozen, graphs, standing
+from headgate.config.check.uses import uses
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.parse import ParseCache
 
 from .places import BASE, branches, tenant, texts
@@ -34,7 +34,7 @@ a_state = st.fixed_dictionaries({}, optional={place: a_file for place in PLACES}
 def found_in(layout):
     places = list(graphs(layout))
     return [
-        *map(Finding, layout.errors),
+        *map(GraphFinding, layout.errors),
         *standing(layout, frozenset(layout.pipelines)),
         *(finding for place in places for finding in frozen(layout, place)),
     ]
@@ -45,7 +45,7 @@ def found_in(layout):
 def test_any_tenant_with_a_chain_of_proposals(landed, first, second):
     acme, cache = tenant(TENANTS), ParseCache()
     now = branches(acme, {"ops": BASE, **landed}, cache)
-    made = Layouts.of(acme, now, cache)
+    made = TenantLayouts.of(acme, now, cache)
     ahead = texts(acme, first)
     chain = texts(acme, {**first, **second})
     layout, errors = made.proposed(chain, ahead=ahead)
@@ -53,7 +53,7 @@ def test_any_tenant_with_a_chain_of_proposals(landed, first, second):
     for graph in graphs(layout):
         layout.freeze(graph.pipeline, graph.project, graph.branch, files=("zuul.yaml",), ahead=made.landed)
     whole = {"ops": BASE, **landed, **{p: t for p, t in {**first, **second}.items() if p != "ops"}}
-    anew = Layouts.of(acme, branches(acme, whole, cache), cache).landed
+    anew = TenantLayouts.of(acme, branches(acme, whole, cache), cache).landed
     kept = essence(layout), essence(anew)
     for one in kept:
         one["singles"] = {}
@@ -64,7 +64,7 @@ def test_any_tenant_with_a_chain_of_proposals(landed, first, second):
 @given(a_state)
 def test_every_error_has_one_cause_and_none_is_lost(state):
     acme, cache = tenant(TENANTS), ParseCache()
-    layout = Layouts.of(acme, branches(acme, {"ops": BASE, **state}, cache), cache).landed
+    layout = TenantLayouts.of(acme, branches(acme, {"ops": BASE, **state}, cache), cache).landed
     found = found_in(layout)
     told = causes(found, left_out(layout))
     places = {(f.error.project, f.error.branch, f.error.path, f.error.line) for f in found}

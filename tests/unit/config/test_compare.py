@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+from headgate.config.explain import compare, describe
 from headgate.config.model import FrozenGraph
-from headgate.config.telling import compare, describe
 
 from .places import TENANTS, layout
 from .test_cases import CASES

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.forges.asking import Seen, refused, triggered, unmet
-from headgate.config.forges.facts import Account, Checked, Details, Happening, Status, Vote, Word
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, PipelineCheck, ProgramStatus, Vote, Word
+from headgate.config.forges.keyterms import TermSubject, refused, triggered, unmet
 from headgate.config.forges.table import DIALECTS
-from headgate.gate.change import ZEROS, Change, Standing
+from headgate.gate.change import ZEROS, Change, ChangeState
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -20,17 +20,19 @@ GONE = replace(PUSH, commit=ZEROS)
 
 
 def vote(label: str, value: str, who: str = "ann", hours: int = 1, **more: Any) -> Vote:  # of a Vote
-    account = Account(who, f"{who}@example.org", more.pop("permission", "write"))
+    account = ForgeAccount(who, f"{who}@example.org", more.pop("permission", "write"))
     return Vote(account, label, value, NOW_MS - hours * HOUR_MS, **more)
 
 
-def seen(change: Change = PULL, *, here: bool = False, **more: Any) -> Seen:  # members of Details, Standing, Happening
-    happening = Happening.__struct_fields__ if "event" in more else ()
+def seen(
+    change: Change = PULL, *, here: bool = False, **more: Any
+) -> TermSubject:  # members of Details, Standing, Happening
+    happening = ForgeEvent.__struct_fields__ if "event" in more else ()
     of_details = {n: more.pop(n) for n in list(more) if n in Details.__struct_fields__ and n not in happening}
-    of_standing = {name: more.pop(name) for name in list(more) if name in Standing.__struct_fields__}
+    of_standing = {name: more.pop(name) for name in list(more) if name in ChangeState.__struct_fields__}
     ours, kind = more.pop("ours", frozenset()), more.pop("kind", "")
-    standing = Standing(change, details=Details(**of_details), **of_standing)
-    return Seen(standing, "t", None if here else NOW_MS, kind, Happening(**more) if more else None, ours)
+    standing = ChangeState(change, details=Details(**of_details), **of_standing)
+    return TermSubject(standing, "t", None if here else NOW_MS, kind, ForgeEvent(**more) if more else None, ours)
 
 
 class Case(NamedTuple):
@@ -38,22 +40,22 @@ class Case(NamedTuple):
     part: str
     """trigger | require | reject"""
     said: dict[str, Any]
-    holds: Seen
+    holds: TermSubject
     """What triggers, is let in, is kept out."""
-    fails: Seen
+    fails: TermSubject
 
 
-def review(value: str, **more: Any) -> Seen:  # as of vote
+def review(value: str, **more: Any) -> TermSubject:  # as of vote
     return seen(votes=(vote("review", value, **more),))
 
 
-def comment(event: str, text: str, **more: Any) -> Seen:  # as of seen
+def comment(event: str, text: str, **more: Any) -> TermSubject:  # as of seen
     return seen(event=event, comments=(text,), **more)
 
 
 OPEN, CLOSED = seen(), seen(open=False)
-BOT = Account("bot", "bot@example.org", "read")
-ADMIN = Account("root", "root@example.org", "admin")
+BOT = ForgeAccount("bot", "bot@example.org", "read")
+ADMIN = ForgeAccount("root", "root@example.org", "admin")
 GERRIT = [
     Case("gerrit", "trigger", {"event": ["comment-added"]}, seen(event="comment-added"), seen(event="vote-deleted")),
     Case(
@@ -106,7 +108,7 @@ GERRIT = [
         "trigger",
         {"event": "comment-added", "email": "@example.org$"},
         seen(event="comment-added", who=BOT),
-        seen(event="comment-added", who=Account("x", "x@else.where")),
+        seen(event="comment-added", who=ForgeAccount("x", "x@else.where")),
     ),
     Case(
         "gerrit",
@@ -225,12 +227,12 @@ GERRIT = [
     Case("gerrit", "reject", {"hashtags": ["hold", "wait"]}, seen(hashtags=("wait",)), seen(hashtags=("go",))),
     Case("gerrit", "require", {"status": ["NEW", "MERGED"]}, seen(state="NEW"), seen(state="ABANDONED")),
 ]
-_GREEN = Status("ci", "acme/check", "success")
-_RED = Status("ci", "acme/check", "failure")
-_RUN = Status("app", "build", "success", check=True)
+_GREEN = ProgramStatus("ci", "acme/check", "success")
+_RED = ProgramStatus("ci", "acme/check", "failure")
+_RUN = ProgramStatus("app", "build", "success", check=True)
 
 
-def pull(action: str = "opened", **more: Any) -> Seen:  # as of seen
+def pull(action: str = "opened", **more: Any) -> TermSubject:  # as of seen
     return seen(event="pull_request", action=action, **more)
 
 
@@ -358,7 +360,7 @@ GITHUB = [
 ]
 
 
-def merge(action: str = "opened", **more: Any) -> Seen:  # as of seen
+def merge(action: str = "opened", **more: Any) -> TermSubject:  # as of seen
     return seen(event="gl_merge_request", action=action, **more)
 
 
@@ -405,7 +407,7 @@ GITLAB = [
         "trigger",
         {"event": "gl_merge_request", "permission": "write"},
         merge("comment", who=ADMIN),
-        merge("comment", who=Account("eve", permission="read")),
+        merge("comment", who=ForgeAccount("eve", permission="read")),
     ),
     Case("gitlab", "require", {"open": True}, OPEN, CLOSED),
     Case("gitlab", "require", {"merged": False}, OPEN, seen(landed=True)),
@@ -416,12 +418,12 @@ GITLAB = [
 ]
 
 
-def pagure(action: str = "opened", **more: Any) -> Seen:  # as of seen
+def pagure(action: str = "opened", **more: Any) -> TermSubject:  # as of seen
     return seen(event="pg_pull_request", action=action, **more)
 
 
 def thumb(name: str, permission: str, way: str = "up") -> Vote:
-    return Vote(Account(name, permission=permission), "review", f"thumbs{way}")
+    return Vote(ForgeAccount(name, permission=permission), "review", f"thumbs{way}")
 
 
 PAGURE = [
@@ -469,15 +471,18 @@ PAGURE = [
         "pagure",
         "require",
         {"status": ["success"]},
-        seen(us=("us",), statuses=(Status("us", "Headgate", "success"),)),
-        seen(us=("us",), statuses=(Status("us", "Headgate", "pending"), Status("us", "Headgate", "success"))),
+        seen(us=("us",), statuses=(ProgramStatus("us", "Headgate", "success"),)),
+        seen(
+            us=("us",),
+            statuses=(ProgramStatus("us", "Headgate", "pending"), ProgramStatus("us", "Headgate", "success")),
+        ),
     ),
     Case(
         "pagure",
         "require",
         {"status": ["success"]},
-        seen(us=("us",), here=True, statuses=(Status("us", "Headgate", "pending"),)),
-        seen(us=("us",), statuses=(Status("anybody", "Headgate", "success"),)),
+        seen(us=("us",), here=True, statuses=(ProgramStatus("us", "Headgate", "pending"),)),
+        seen(us=("us",), statuses=(ProgramStatus("anybody", "Headgate", "success"),)),
     ),
     Case("pagure", "trigger", {"event": "pg_pull_request", "action": "closed"}, pagure("merged"), pagure("opened")),
     Case(
@@ -500,7 +505,7 @@ PAGURE = [
     Case("pagure", "require", {"tags": ["a", "b"]}, seen(labels=("b",)), seen(labels=("c",))),
 ]
 WORD = Word("ann", PULL.commit, "refs/approvals/ann/main/x", NOW_MS - HOUR_MS)
-PASSED = Checked("t", "check", PULL.commit, "success")
+PASSED = PipelineCheck("t", "check", PULL.commit, "success")
 GIT = [
     Case("git", "trigger", {"event": ["change-proposed"]}, seen(kind="change-proposed"), seen(kind="ref-updated")),
     Case(
@@ -525,7 +530,7 @@ GIT = [
         seen(GONE, kind="ref-updated"),
         seen(GONE, kind="change-merged"),
     ),
-    Case("git", "require", {"approved": True}, Seen(Standing(PULL, approved=PULL.commit)), seen()),
+    Case("git", "require", {"approved": True}, TermSubject(ChangeState(PULL, approved=PULL.commit)), seen()),
     Case("git", "require", {"open": True}, OPEN, CLOSED),
     Case("git", "require", {"current-patchset": True}, OPEN, CLOSED),
     Case("git", "require", {"approvals": {"count": 1}}, seen(approvals=(WORD,)), seen()),
@@ -542,10 +547,10 @@ SAYS_NOTHING = {"debug"}
 """Keys of triggers that ask nothing."""
 
 
-def answer(case: Case, of: Seen) -> bool:
+def answer(case: Case, of: TermSubject) -> bool:
     dialect = DIALECTS[case.driver]
     if case.part == "trigger" and "event" not in case.said:
-        of = of._replace(happening=Happening("whatever"))
+        of = of._replace(happening=ForgeEvent("whatever"))
     if case.part == "trigger":
         return triggered(dialect, case.said, of)
     if case.part == "require":
@@ -575,7 +580,7 @@ def test_old_names_give_way_to_new_ones() -> None:
     assert triggered(DIALECTS["gerrit"], {**said, "comment_filter": "stop"}, of)
     assert not triggered(DIALECTS["gerrit"], {"event": "comment-added", "comment_filter": "stop"}, of)
     both = {"require": {"status": "ci:.*"}, "require-status": "nobody"}
-    assert triggered(DIALECTS["github"], both, seen(statuses=(_GREEN,))._replace(happening=Happening("x")))
+    assert triggered(DIALECTS["github"], both, seen(statuses=(_GREEN,))._replace(happening=ForgeEvent("x")))
 
 
 def test_a_negated_pattern_holds_for_all_others() -> None:
@@ -597,7 +602,7 @@ def test_a_proposal_of_which_no_more_is_known_is_all_that_may_have_happened() ->
 
 
 US = ("gatekeeper",)
-OURS = Status("gatekeeper", "t/gate", "pending")
+OURS = ProgramStatus("gatekeeper", "t/gate", "pending")
 
 
 def test_what_headgate_says_itself_is_not_asked_again_once_it_is_there() -> None:

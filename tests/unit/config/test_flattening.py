@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headgate.config.assembly.flattening import flattened
+from headgate.config.assembly.inheritance import flattened
 from headgate.config.layout import Layout, build_layout
 from headgate.config.machines import FlatProvider
 from headgate.config.operator.file import parse_tenant_file

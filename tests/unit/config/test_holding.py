@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.config.holding import LOOKS_MAX, held
+from headgate.config.quarantine import LOOKS_MAX, held
 
 from .places import BASE, Files, branches, layout, tenant
 

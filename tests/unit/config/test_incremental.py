@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout, build_layout
 from headgate.config.parse import ParseCache
 
@@ -82,10 +82,10 @@ def essence(layout: Layout) -> dict[str, Any]:
 @given(st.lists(a_state, min_size=2, max_size=4))
 def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()
-    followed: Layouts | None = None
+    followed: TenantLayouts | None = None
     for state in states:
         now = branches(acme, {"ops": BASE, **state}, cache)
-        followed = Layouts.of(acme, now, cache, before=followed)
+        followed = TenantLayouts.of(acme, now, cache, before=followed)
         assert essence(followed.landed) == essence(build_layout(acme, now))
 
 
@@ -94,7 +94,7 @@ def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
 def test_what_is_proposed_is_linked(landed: dict[str, str], proposed: dict[str, str]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()
     untrusted = {place: text for place, text in proposed.items() if place != "ops"}
-    found = Layouts.of(acme, branches(acme, {"ops": BASE, **landed}, cache), cache).layout(texts(acme, untrusted))
+    found = TenantLayouts.of(acme, branches(acme, {"ops": BASE, **landed}, cache), cache).layout(texts(acme, untrusted))
     whole = build_layout(acme, branches(acme, {"ops": BASE, **landed, **untrusted}, cache))
     mine, other = essence(found), essence(whole)
     for said in (mine, other):

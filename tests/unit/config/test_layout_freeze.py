@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout, build_layout
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
@@ -119,7 +119,7 @@ def test_a_proposal_is_used_from_untrusted_projects_and_only_checked_from_config
         APP: {"master": {"zuul.yaml": "- project: {gate: {jobs: [base]}}"}},
         OPS: {"master": {"zuul.yaml": "- job: {name: base, parent: null, rnu: x}"}},
     }
-    made, errors = Layouts.of(tenant(), static, cache).proposed(proposed)
+    made, errors = TenantLayouts.of(tenant(), static, cache).proposed(proposed)
     assert [j.name for j in made.freeze("gate", APP, "master").jobs] == ["base"]
     assert [(e.project, e.line) for e in errors] == [(OPS, 1)]
 

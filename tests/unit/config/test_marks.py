@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.config.files.marks import extent
 from headgate.config.model import ConfigError
-from headgate.config.reading.marks import extent
 
 TEXT = """\
 - job: {name: ünit, parent: 'two words', nodeset: smal}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headgate.config.freezing.matching import Target
+from headgate.config.explain import describe
+from headgate.config.explain.origins import Attribute, Elements, explained
+from headgate.config.freeze.matchers import FreezeTarget
 from headgate.config.model import FrozenJob
-from headgate.config.telling import describe
-from headgate.config.telling.origins import Attribute, Elements, explained
 
 from .places import TENANTS, layout
 from .test_cases import CASES
@@ -41,7 +41,7 @@ def test_every_attribute_is_explained_as_it_is(case: dict[str, Any]) -> None:
             for branch in made.branches.get(project.project, ()):
                 graph = made.freeze(pipeline, project.project, branch)
                 for job in (*graph.jobs, *graph.reporters):
-                    check(describe.job(job), explained(made, job.name, Target(branch), pipeline, project.project))
+                    check(describe.job(job), explained(made, job.name, FreezeTarget(branch), pipeline, project.project))
 
 
 def check(told: dict[str, Any], found: Any) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 
 from .places import TENANTS, layouts, texts
 
 APP = "git.acme/app"
 
 
-def proposed(made: Layouts, files: dict, own: str = "app", ahead: dict | None = None):
+def proposed(made: TenantLayouts, files: dict, own: str = "app", ahead: dict | None = None):
     name, _, branch = own.partition("@")
     project = made.tenant.find(name)
     assert project is not None

@@ -9,13 +9,13 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.config.dynamic import Asked, Layouts
+from headgate.config.dynamic import LayoutRequest, TenantLayouts
+from headgate.config.explain import compare
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import FrozenGraph
 from headgate.config.operator.model import Tenant
 from headgate.config.parse import ParseCache
 from headgate.config.secrets import SecretClosed, revealed
-from headgate.config.telling import compare
 
 from .places import BASE, Files, branches, tenant, texts
 from .test_incremental import essence
@@ -234,11 +234,11 @@ def same_all_the_way(graph: FrozenGraph) -> None:
 @given(a_tenant(), st.lists(a_state, min_size=1, max_size=3))
 def test_what_lands_is_what_it_would_be_anew(acme: Tenant, states: list[Files]) -> None:
     cache = ParseCache(Keys())
-    followed: Layouts | None = None
+    followed: TenantLayouts | None = None
     before: dict[tuple[str, str, str], FrozenGraph] = {}
     for state in states:
         now = branches(acme, of_tenant(acme, state), cache)
-        followed = Layouts.of(acme, now, cache, before=followed)
+        followed = TenantLayouts.of(acme, now, cache, before=followed)
         anew = build_layout(acme, now)
         assert essence(followed.landed) == essence(anew)
         after = graphs(acme, followed.landed)
@@ -276,7 +276,7 @@ PLAIN = tenant(PLAIN_TEXT)
 @example(PLAIN, SOUND, [{"app": SOUND["app"].replace("- image: {name: debian, type: zuul}", "")}, {"app": "[]"}])
 def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Files, chain: list[Files]) -> None:
     cache = ParseCache(Keys())
-    made = Layouts.of(acme, branches(acme, of_tenant(acme, state), cache), cache)
+    made = TenantLayouts.of(acme, branches(acme, of_tenant(acme, state), cache), cache)
     chains = [dict[str, str | Mapping[str, str]]()]
     for proposal in chain:
         chains.append({**chains[-1], **proposal})
@@ -288,10 +288,10 @@ def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Fil
         used = made.layout(texts(acme, whole))
         assert essence_of(used) == essence_of(with_untrusted(acme, state, whole, cache))
         for pipeline in (*used.pipelines, "gone"):
-            said = Asked("", pipeline, project.project, branch or "master", texts=texts(acme, whole),
+            said = LayoutRequest("", pipeline, project.project, branch or "master", texts=texts(acme, whole),
                          ahead=texts(acme, ahead))  # fmt: skip
             found = made.judged(said)
-            assert found == Layouts.of(acme, made.branches, cache).judged(said), "whatever was asked before"
+            assert found == TenantLayouts.of(acme, made.branches, cache).judged(said), "whatever was asked before"
             same_all_the_way(found.graph)
             differs(made.landed.freeze(pipeline, project.project, branch or "master"), found.graph)
 

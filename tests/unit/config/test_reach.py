@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from headgate.config.checking.reach import reached
-from headgate.config.dynamic import Layouts
+from headgate.config.check.reach import reached
+from headgate.config.dynamic import TenantLayouts
+from headgate.config.explain import compare
 from headgate.config.parse import ParseCache
-from headgate.config.telling import compare
 
 from .places import BASE, branches, layouts, tenant, texts
 from .test_incremental import TENANTS, a_state
@@ -21,8 +21,8 @@ PROJECTS = ("git.acme/ops", "git.acme/app", "git.acme/lib")
 def test_graphs_of_projects_that_are_not_reached_are_the_same(before, after):
     acme, cache = tenant(TENANTS), ParseCache()
     now = branches(acme, {"ops": BASE, **before}, cache)
-    old = Layouts.of(acme, now, cache)
-    new = Layouts.of(acme, {**now, **branches(acme, {"ops": BASE, **after}, cache)}, cache, before=old)
+    old = TenantLayouts.of(acme, now, cache)
+    new = TenantLayouts.of(acme, {**now, **branches(acme, {"ops": BASE, **after}, cache)}, cache, before=old)
     there = reached(old.landed, new.landed)
     for project in PROJECTS:
         for branch in ("master", "stable"):
@@ -48,6 +48,6 @@ def test_only_what_refers_to_it_is_reached(project, text, there):
     made = layouts({"app": APP, "lib": "- job: {name: l, run: l}\n- project: {check: {jobs: [l]}}\n"})
     parsed = branches(made.tenant, {project: text}, made.cache)
     whole = {**made.branches, **parsed}
-    new = Layouts.of(made.tenant, whole, made.cache, before=made)
+    new = TenantLayouts.of(made.tenant, whole, made.cache, before=made)
     assert reached(made.landed, new.landed) == there
     assert texts(made.tenant, {project: text})

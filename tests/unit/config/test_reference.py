@@ -7,14 +7,14 @@ from pathlib import Path
 import yaml
 
 from headgate.cli.pages import differences
-from headgate.config.forges.asking import forms
+from headgate.config.explain.page import page
+from headgate.config.forges.keyterms import forms
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.errors import ERRORS
 from headgate.config.keys.job import CONTROLLED, JOB
 from headgate.config.keys.objects import KINDS
 from headgate.config.keys.pipeline import PIPELINE
 from headgate.config.keys.tenant import TENANT
-from headgate.config.telling.page import page
 
 CASES = Path(__file__).parent / "cases"
 FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CASES.glob("*.yaml"))}

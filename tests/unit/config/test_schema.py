@@ -7,14 +7,14 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from headgate.config.explain import schema
+from headgate.config.files.check import deep_plain
+from headgate.config.files.document import load
+from headgate.config.files.source import Wrong
 from headgate.config.keys.objects import KINDS
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import ConfigErrors, TenantProject
 from headgate.config.parse import ParseCache
-from headgate.config.reading.check import deep_plain
-from headgate.config.reading.document import load
-from headgate.config.reading.source import Wrong
-from headgate.config.telling import schema
 
 from .places import CONNECTIONS, TENANTS
 from .test_cases import CASES

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from headgate.config.timing import BadTime, next_after, next_in, put_off, schedule
+from headgate.config.cron import BadTime, next_after, next_in, put_off, schedule
 
 NOW = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
 """A Saturday."""

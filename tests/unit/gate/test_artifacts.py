@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 from headgate.gate.graph import NOTHING_PROVIDED
 from headgate.gate.model import Build, BuildSet
 from headgate.testing.plays import Play
@@ -101,7 +101,7 @@ def needing(past: BuildSet | None) -> Play:
     play = Play(IMAGE, DEPLOY, manager="independent")
     play.past = past
     needed = play.change("A")
-    play.standings[needed.key] = Standing(needed)
+    play.standings[needed.key] = ChangeState(needed)
     play.propose(play.change("B", "A"))
     play.merges()
     return play

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.forges.facts import Checked
+from headgate.config.forges.facts import PipelineCheck
 from headgate.config.model import FrozenJob
 from headgate.gate.change import EventKind
 from headgate.gate.checks import vouching
@@ -25,14 +25,14 @@ def gate_of(check: Any = "success", *, key: str = "require", tests: str = "unit"
 def word(play: Play, name: str, result: str = "success", pipeline: str = "check", **other: str) -> None:
     """The pipeline says so, of which no event tells."""
     standing = play.standings[play._key(name)]
-    said = Checked(other.get("tenant", "t"), pipeline, other.get("commit", standing.change.commit), result)
+    said = PipelineCheck(other.get("tenant", "t"), pipeline, other.get("commit", standing.change.commit), result)
     play.standings[standing.change.key] = replace(standing, checks=(*standing.checks, said))
 
 
 def says(play: Play, name: str, result: str) -> None:
     """As `word`, in place of what it said before."""
     standing = play.standings[play._key(name)]
-    now = vouching(standing, Checked("t", "check", standing.change.commit, result))
+    now = vouching(standing, PipelineCheck("t", "check", standing.change.commit, result))
     play.standings[standing.change.key] = now
 
 
@@ -157,7 +157,7 @@ def told(play: Play) -> list[tuple[str, EventKind]]:
 def test_what_it_says_is_kept_and_who_asked_looks_again(ends: str, result: str) -> None:
     play = check_of()
     play.ends("A", "unit", ends)
-    assert play.standings[play._key("A")].checks == (Checked("t", "check", "A" * 40, result),)
+    assert play.standings[play._key("A")].checks == (PipelineCheck("t", "check", "A" * 40, result),)
     assert told(play) == [("gate", EventKind.APPROVED)]
 
 
@@ -208,5 +208,5 @@ def test_of_what_landed_nothing_more_is_said() -> None:
     assert play.ended == {"A": "SUCCESS", "B": "FAILURE"}
     assert [play.standings[play._key(name)].checks for name in ("A", "B")] == [
         (),
-        (Checked("t", "gate", "B" * 40, "failure"),),
+        (PipelineCheck("t", "gate", "B" * 40, "failure"),),
     ]

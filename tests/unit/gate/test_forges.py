@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.forges.facts import Account, Details, Happening, Rule, Status, Vote
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
 from headgate.config.model import TriggerFilter
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.testing.plays import Play
 
 ME = "headgate[bot]"
-APPROVED = Vote(Account("ann", "ann@example.org", "write"), "review", "approved")
+APPROVED = Vote(ForgeAccount("ann", "ann@example.org", "write"), "review", "approved")
 GATE = {"review": [{"type": "approved"}]}
 
 
@@ -41,11 +41,11 @@ def pull(name: str, number: int = 7) -> Change:
     )
 
 
-def told(play: Play, change: Change, happening: Happening, **details: Any) -> None:  # members of Details
+def told(play: Play, change: Change, happening: ForgeEvent, **details: Any) -> None:  # members of Details
     """Something happened, after which the forge says this of the change."""
     known = play.standings.get(change.key)
     now = replace(known.details if known and known.details else Details(us=(ME,)), **details)
-    play.standings[change.key] = Standing(change, details=now)
+    play.standings[change.key] = ChangeState(change, details=now)
     play.act(TriggerEvent(EventKind.STIRRED, change, f"e{play._clock}", at_ms=play._clock, happening=happening))
 
 
@@ -56,12 +56,12 @@ def known(play: Play, change: Change, **details: Any) -> None:  # members of Det
     play.act()
 
 
-LABELED = Happening("pull_request", "labeled", added=("gate",))
+LABELED = ForgeEvent("pull_request", "labeled", added=("gate",))
 
 
 def test_what_triggers_and_meets_what_is_required_comes_in_and_is_asked_to_land() -> None:
     play, change = hub(), pull("A")
-    told(play, change, Happening("pull_request", "labeled", added=("docs",)), votes=(APPROVED,), labels=("docs",))
+    told(play, change, ForgeEvent("pull_request", "labeled", added=("docs",)), votes=(APPROVED,), labels=("docs",))
     assert play.queue == []
     told(play, change, LABELED, labels=("docs", "gate"))
     assert play.queue == ["A"]
@@ -80,7 +80,7 @@ def test_an_approval_that_is_dismissed_takes_the_change_out() -> None:
 
 def test_a_trigger_may_ask_something_of_the_change() -> None:
     play, change = hub(), pull("A")
-    review = Happening("pull_request_review", "submitted", state="approved")
+    review = ForgeEvent("pull_request_review", "submitted", state="approved")
     told(play, change, review, votes=(APPROVED,), labels=())
     assert play.queue == []
     told(play, change, review, labels=("gate",))
@@ -88,7 +88,7 @@ def test_a_trigger_may_ask_something_of_the_change() -> None:
 
 
 def test_a_gate_that_requires_its_own_check_and_resets_it_does_not_empty_itself() -> None:
-    own = Status(ME, "t/gate", "success")
+    own = ProgramStatus(ME, "t/gate", "success")
     play, change = hub({"status": [r"headgate\[bot\]:t/gate:success"]}), pull("A")
     told(play, change, LABELED, statuses=(own,))
     assert play.queue == ["A"]
@@ -162,7 +162,7 @@ def test_a_retargeted_change_is_the_same_one() -> None:
     told(play, change, LABELED)
     play.merges()
     moved = replace(change, branch="stable", commit="d" * 40)
-    play.standings[change.key] = Standing(moved, details=Details())
+    play.standings[change.key] = ChangeState(moved, details=Details())
     play.event(EventKind.PROPOSED, moved)
     assert play.queue == [] and play.ended == {"A": "DEQUEUED"}, "what was tested is no patchset of it any more"
 
@@ -172,10 +172,10 @@ def test_what_is_proposed_again_as_it_was_stays() -> None:
     play, change = hub(), pull("a")
     told(play, change, LABELED, votes=(APPROVED,), labels=("gate",))
     assert [item.change.key for _, item in play.state.items()] == [change.key]
-    play.act(TriggerEvent(EventKind.ABANDONED, change, "gone", happening=Happening("pull_request", "closed")))
+    play.act(TriggerEvent(EventKind.ABANDONED, change, "gone", happening=ForgeEvent("pull_request", "closed")))
     assert [item.change.key for _, item in play.state.items()] == [change.key]
     play.standings[change.key] = replace(play.standings[change.key], open=False)
-    play.act(TriggerEvent(EventKind.ABANDONED, change, "gone for good", happening=Happening("pull_request", "closed")))
+    play.act(TriggerEvent(EventKind.ABANDONED, change, "gone for good", happening=ForgeEvent("pull_request", "closed")))
     assert not [*play.state.items()]
 
 
@@ -191,7 +191,7 @@ def test_what_is_said_late_of_an_older_patchset_leaves_the_newer_one(kind: Event
 
 @pytest.mark.parametrize("needed", ["hub", "review"])
 def test_what_needs_a_change_at_another_forge_is_tested_once_more_when_that_is_proposed(needed: str) -> None:
-    play, words = Play(), {"hub": Happening("pull_request", "opened"), "review": Happening("patchset-created")}
+    play, words = Play(), {"hub": ForgeEvent("pull_request", "opened"), "review": ForgeEvent("patchset-created")}
     play.pipeline = replace(
         play.pipeline,
         manager="independent",
@@ -204,7 +204,7 @@ def test_what_needs_a_change_at_another_forge_is_tested_once_more_when_that_is_p
     )
 
     def proposed(change: Change) -> None:
-        play.standings[change.key] = Standing(change)
+        play.standings[change.key] = ChangeState(change)
         said = words[change.connection]
         play.act(TriggerEvent(EventKind.PROPOSED, change, f"e{play._clock}", fresh=True, happening=said))
 

@@ -23,7 +23,7 @@ from headgate.config.model import (
 from headgate.gate.change import Change
 from headgate.gate.inputs import inputs_of
 from headgate.gate.model import Build, BuildSet, Item
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.start import variables
 from headgate.gate.trees import Trees
 from headgate.gate.work import RepoState

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, TriggerFilter
 from headgate.gate.change import Change, EventKind
-from headgate.gate.landing import landed
+from headgate.gate.landings import landed
 from headgate.gate.work import Dequeue, LandAnswer
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play

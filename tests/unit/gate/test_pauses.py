@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildPaused
 from headgate.testing.plays import Play
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Word
 from headgate.config.forges.people import counted, lacking
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.people import named
 from headgate.gate.work import Enqueue
 from headgate.testing.plays import Play
@@ -159,9 +159,9 @@ def test_notes_name_those_who_stand_for_it() -> None:
 def test_people_are_named() -> None:
     change = Change("git", "p", "master", "A", "1" * 40)
     words = tuple(Word(who, commit, f"r/{who}") for who, commit in (("heinz", "1" * 40), ("ada", "2" * 40)))
-    standing = Standing(change, approvals=words, proposers=("grace",))
+    standing = ChangeState(change, approvals=words, proposers=("grace",))
     assert named(standing) == "Proposed by grace; approved by heinz."
-    assert named(Standing(change)) == ""
+    assert named(ChangeState(change)) == ""
     assert [word.who for word in counted(standing, {})] == ["heinz"]
     told = lacking(standing, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
     assert told == "p/master/A needs 2 approvals of x, heinz, not older than 2d, and has 1 (heinz)"

@@ -234,9 +234,9 @@ def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
 
 
 def _standing(play: Play, name: str):  # type: ignore[no-untyped-def]
-    from headgate.gate.change import Standing
+    from headgate.gate.change import ChangeState
 
-    return Standing(play.change(name))
+    return ChangeState(play.change(name))
 
 
 def test_checks_do_not_wait_for_one_another() -> None:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Land, Record, Supersede, Vouch
-from headgate.gate.change import EventKind, Standing, TriggerEvent
-from headgate.gate.closing import Closing
+from headgate.gate.change import ChangeState, EventKind, TriggerEvent
+from headgate.gate.closures import Closing
 from headgate.gate.decide import settle, unfinished
 from headgate.gate.work import (
     Answer,
@@ -123,14 +123,14 @@ class Improvised:
         project = self.chance.choice([*PROJECTS])
         files = ("f", "zuul.yaml") if self.chance.random() < 0.3 else ("f",)
         change = self.play.change(f"t{self.count}", project=project, files=files, commit=f"{self.count:040x}")
-        self._seen(Standing(replace(change, needs=needs)))
+        self._seen(ChangeState(replace(change, needs=needs)))
 
     def _again(self) -> None:
         """A newer patchset."""
         if open := [s for s in self.play.standings.values() if s.open]:
             self.count += 1
             standing = self.chance.choice(open)
-            self._seen(Standing(replace(standing.change, commit=f"{self.count:040x}")))
+            self._seen(ChangeState(replace(standing.change, commit=f"{self.count:040x}")))
 
     def _needs_each_other(self) -> None:
         """A newer patchset of one, and of what it needs, so that each needs the other."""
@@ -141,9 +141,9 @@ class Improvised:
         for change, needed in ((one, other), (other, one)):
             self.count += 1
             needs = tuple(dict.fromkeys((*change.needs, needed.key)))
-            self._seen(Standing(replace(change, commit=f"{self.count:040x}", needs=needs)))
+            self._seen(ChangeState(replace(change, commit=f"{self.count:040x}", needs=needs)))
 
-    def _seen(self, standing: Standing) -> None:
+    def _seen(self, standing: ChangeState) -> None:
         change = standing.change
         self.play.standings[change.key] = standing
         self.acts(TriggerEvent(EventKind.PROPOSED, change, f"proposed{self.count}"))

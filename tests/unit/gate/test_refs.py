@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.dynamic import Asked
+from headgate.config.dynamic import LayoutRequest
 from headgate.config.model import TriggerFilter
-from headgate.gate.change import ZEROS, Change, EventKind, Standing
+from headgate.gate.change import ZEROS, Change, ChangeState, EventKind
 from headgate.gate.refs import update, variables
 from headgate.gate.work import ByHand, Dequeue, Enqueue, MergeAnswer, MergeRequest, RepoState
 from headgate.testing.layouts import PlayLayouts
@@ -62,7 +62,7 @@ def test_a_tag_is_tested_as_it_is_and_told_how_it_ended() -> None:
 
 
 def test_which_branches_have_it_is_asked_with_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, real = list[Asked](), PlayLayouts.judged
+    asked, real = list[LayoutRequest](), PlayLayouts.judged
     monkeypatch.setattr(PlayLayouts, "judged", lambda layouts, of: asked.append(of) or real(layouts, of))
     play = release()
     play.act(Enqueue(update("git", "p", TAG, "", ONE), "e", by_hand=ByHand({"where": "there"})))
@@ -148,7 +148,7 @@ def test_a_change_that_was_merged_starts_a_pipeline_and_is_not_merged_again() ->
     triggers = (TriggerFilter("git", ("change-merged",)),)
     play.pipeline = replace(play.pipeline, triggers=triggers)
     change = play.change("A")
-    play.standings[change.key] = Standing(change, open=False, landed=True)
+    play.standings[change.key] = ChangeState(change, open=False, landed=True)
     play.event(EventKind.MERGED, change)
     work = prepared(play)
     assert (work.chain, work.at, work.landed) == ((), None, change.commit)

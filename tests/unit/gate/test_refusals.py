@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.forges.facts import Account, Details, Happening, Rule, Status, Vote
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
 from headgate.config.model import TriggerFilter
 from headgate.gate.admission import weigh
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.refusals import AT_ONCE_MAX, KEPT_MAX, LOOKED_MAX, PAUSE_MS, SLICE_MS
 from headgate.testing.plays import Play
 
 ME = "headgate[bot]"
-ANN, STRANGER = Account("ann", permission="write"), Account("eve", permission="read")
+ANN, STRANGER = ForgeAccount("ann", permission="write"), ForgeAccount("eve", permission="read")
 APPROVED = Vote(ANN, "review", "approved")
-LABELED = Happening("pull_request", "labeled", added=("gate",))
-SAID = Happening("pull_request", "comment", ANN, ("gate it",))
+LABELED = ForgeEvent("pull_request", "labeled", added=("gate",))
+SAID = ForgeEvent("pull_request", "comment", ANN, ("gate it",))
 
 
 def hub(**reports: Any) -> Play:  # as the pipeline says it
@@ -48,13 +48,13 @@ def pull(name: str = "A", number: int = 7) -> Change:
 def known(play: Play, change: Change, **details: Any) -> None:  # members of Details
     was = play.standings.get(change.key)
     now = was.details if was is not None and was.details is not None else Details(us=(ME,), labels=(), votes=())
-    play.standings[change.key] = Standing(change, details=replace(now, **details))
+    play.standings[change.key] = ChangeState(change, details=replace(now, **details))
 
 
 def told(
     play: Play,
     change: Change,
-    happening: Happening = LABELED,
+    happening: ForgeEvent = LABELED,
     kind: EventKind = EventKind.STIRRED,
     **details: Any,  # members of Details
 ) -> None:
@@ -80,7 +80,7 @@ def test_what_is_missing_is_said_in_words_all_of_it_and_once() -> None:
     assert "was not enqueued in gate" in note
     assert "review: {type: approved}" in note and "label: gate" in note and "label: wip" in note
     told(play, change, SAID)
-    told(play, change, Happening("pull_request_review", "submitted", ANN, state="commented"))
+    told(play, change, ForgeEvent("pull_request_review", "submitted", ANN, state="commented"))
     later(play)
     assert len(notes(play)) == 1 and play.queue == [] and play.ended == {}
 
@@ -151,10 +151,10 @@ def test_what_nothing_keeps_out_any_more_and_nobody_brings_in_is_said_so() -> No
     assert play.queue == ["A"] and notes(play, "settled")[-1] == f"{change.id} is in gate now."
 
 
-PUSHED = Happening("pull_request", "changed", ANN)
-CHECKED = Happening("pull_request", "status", Account("ci"), statuses=(Status("ci", "build", "success"),))
-OURS = Happening("pull_request", "comment", Account(ME), ("gate it",))
-SET_BY_US = Happening("pull_request", "labeled", added=("tested",))
+PUSHED = ForgeEvent("pull_request", "changed", ANN)
+CHECKED = ForgeEvent("pull_request", "status", ForgeAccount("ci"), statuses=(ProgramStatus("ci", "build", "success"),))
+OURS = ForgeEvent("pull_request", "comment", ForgeAccount(ME), ("gate it",))
+SET_BY_US = ForgeEvent("pull_request", "labeled", added=("tested",))
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ SET_BY_US = Happening("pull_request", "labeled", added=("tested",))
         (CHECKED, EventKind.STIRRED),
         (OURS, EventKind.STIRRED),
         (SET_BY_US, EventKind.STIRRED),
-        (Happening("pull_request", "comment", STRANGER, ("gate it",)), EventKind.STIRRED),
-        (Happening("pull_request", "comment", Account("eve", permission="none"), ("x",)), EventKind.STIRRED),
+        (ForgeEvent("pull_request", "comment", STRANGER, ("gate it",)), EventKind.STIRRED),
+        (ForgeEvent("pull_request", "comment", ForgeAccount("eve", permission="none"), ("x",)), EventKind.STIRRED),
     ],
 )
-def test_nobody_is_nagged_who_tried_nothing(happening: Happening, kind: EventKind) -> None:
+def test_nobody_is_nagged_who_tried_nothing(happening: ForgeEvent, kind: EventKind) -> None:
     """A push, what programs say, what Headgate does itself, and whoever may not write there."""
     play = hub()
     tested = {"success": {"hub": ({"label": "tested"},)}}
@@ -180,16 +180,16 @@ def test_nobody_is_nagged_who_tried_nothing(happening: Happening, kind: EventKin
 def test_who_puts_on_the_label_that_a_failure_takes_away_is_answered() -> None:
     play = hub(failure={"hub": ({"unlabel": "gate"},)}, success={"hub": ({"merge": True},)})
     told(play, pull())
-    told(play, pull("B", 8), Happening("pull_request_review", "submitted", ANN, state="approved"))
+    told(play, pull("B", 8), ForgeEvent("pull_request_review", "submitted", ANN, state="approved"))
     assert len(notes(play)) == 1, "of what the pipeline waits for"
-    told(play, pull("C", 9), Happening("pull_request", "labeled", removed=("gate",)))
+    told(play, pull("C", 9), ForgeEvent("pull_request", "labeled", removed=("gate",)))
     assert len(notes(play)) == 1, "that was Headgate"
 
 
-@pytest.mark.parametrize("who", [ANN, Account("bob", permission="read"), Account("dan"), None])
-def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: Account | None) -> None:
+@pytest.mark.parametrize("who", [ANN, ForgeAccount("bob", permission="read"), ForgeAccount("dan"), None])
+def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: ForgeAccount | None) -> None:
     play = hub()
-    told(play, pull(), Happening("pull_request", "comment", who, ("gate it",)))
+    told(play, pull(), ForgeEvent("pull_request", "comment", who, ("gate it",)))
     assert len(notes(play)) == 1
 
 
@@ -265,7 +265,7 @@ def test_many_refusals_of_what_needs_others_are_not_all_weighed_in_every_turn(mo
     for n, name in enumerate(names):
         needs = tuple(f"git.example/p/master/{other}" for other in names[max(0, n - 100) : n]) or ("nobody",)
         change = Change("git", "p", "master", name, f"{n:040x}", needs=needs, unresolved=("lost",), files=("f",))
-        play.standings[change.key] = Standing(change, approved=change.commit)
+        play.standings[change.key] = ChangeState(change, approved=change.commit)
         play.event(EventKind.APPROVED, change)
     later(play, 20 * PAUSE_MS)
     later(play, 20 * PAUSE_MS)

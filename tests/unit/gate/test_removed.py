@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
 from headgate.gate.actions import Cancel
-from headgate.gate.removed import as_it_was, remains
+from headgate.gate.removal import as_it_was, remains
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

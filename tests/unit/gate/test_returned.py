@@ -14,8 +14,8 @@ from headgate.config.model import FrozenJob, JobDependency
 from headgate.gate.graph import told
 from headgate.gate.model import Build
 from headgate.gate.report import artifacts
-from headgate.gate.returned.shape import checked, joined
-from headgate.gate.returned.values import DEPTH_MAX, Unfit, bounded, parsed
+from headgate.gate.returns.shape import checked, joined
+from headgate.gate.returns.values import DEPTH_MAX, Unfit, bounded, parsed
 from headgate.gate.work import BuildEnded, BuildOutcome
 from headgate.recipes.codec import decode, encode
 from headgate.testing.plays import Play

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore, Playbook, PlaybookSecret, RequiredProject
 from headgate.gate.actions import Cancel, Merge, Record
 from headgate.gate.model import Build
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.reuse import DATA_MAX_BYTES, NOTHING, lasting
 from headgate.gate.waiter import Sought
 from headgate.testing.plays import Play

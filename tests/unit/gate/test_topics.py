@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 from headgate.gate.topics import MEMBERS_MAX, ByTopic, DependantsByTopic
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
@@ -78,7 +78,7 @@ def test_one_that_joins_the_topic_later_holds_up_those_that_are_there() -> None:
 def test_a_topic_without_end_costs_no_more_than_is_needed_to_refuse_it() -> None:
     change = Play(layout=PlayLayout((UNIT,))).change("A")
     known = {
-        f"p#{n}": Standing(replace(change, topic="", number=str(n)), details=Details(topic="flood"))
+        f"p#{n}": ChangeState(replace(change, topic="", number=str(n)), details=Details(topic="flood"))
         for n in range(2_000)
     }
     topics = {(change.connection, "flood"): list(known)}

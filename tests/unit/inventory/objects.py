@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from headgate.inventory.filters import ORDERS, Filter, Item, Wanted
+from headgate.inventory.filters import ORDERS, Filter, PropertyConditions, PropertyFilter
 from headgate.inventory.model import Object
 
 PARTITIONS = ("a" * 32, "b" * 32)
@@ -17,9 +17,11 @@ NAMES = ("n", "na", "na/b", ".", "é", "N")
 
 properties = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=3)
 tags = st.lists(st.sampled_from(TAGS), unique=True, max_size=2).map(tuple)
-texts = st.builds(Item, st.sampled_from(KEYS), st.sampled_from(VALUES), st.booleans())
+texts = st.builds(PropertyFilter, st.sampled_from(KEYS), st.sampled_from(VALUES), st.booleans())
 numbers = st.sampled_from(("7", "9.5", "10", "-2"))
-items = texts | st.builds(Item, st.sampled_from(KEYS), numbers, st.just(False), st.sampled_from(sorted(ORDERS)))
+items = texts | st.builds(
+    PropertyFilter, st.sampled_from(KEYS), numbers, st.just(False), st.sampled_from(sorted(ORDERS))
+)
 few = st.integers(0, 1) | st.just(0)
 
 
@@ -29,7 +31,7 @@ def some(values: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, .
 
 
 wanted = st.builds(
-    Wanted,
+    PropertyConditions,
     require_items=some(items),
     require_keys=some(st.sampled_from(KEYS)),
     any_items=some(items),

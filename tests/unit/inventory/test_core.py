@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from headgate.inventory import definitions, names
 from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, Item, Sort, Wanted, ordered
-from headgate.inventory.journal import HISTORY_MAX, Change, Event, History, Kind, Recorded, undone
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort, ordered
+from headgate.inventory.journal import (
+    HISTORY_MAX,
+    InventoryEvent,
+    JournalKind,
+    ObjectChange,
+    ObjectHistory,
+    Recorded,
+    undone,
+)
 from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, Permission
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import may_read, unwritable, visible
@@ -64,28 +72,43 @@ def test_what_cannot_be_stored_is_refused_with_its_figure(changed: dict[str, obj
 @pytest.mark.parametrize(
     ("wanted", "matches"),
     [
-        (Wanted(), True),
-        (Wanted(require_items=(Item("arch", "x86"),)), True),
-        (Wanted(require_items=(Item("arch", "x8"),)), False),
-        (Wanted(require_items=(Item("arch", "x8", True),)), True),
-        (Wanted(require_keys=("arch", "arch")), True),
-        (Wanted(any_keys=("other", "arch")), True),
-        (Wanted(any_items=(Item("arch", "arm"),)), False),
-        (Wanted(forbid_keys=("arch",)), False),
-        (Wanted(forbid_items=(Item("arch", "arm"),)), True),
-        (Wanted(require_tags=("fast",), forbid_tags=("slow",)), True),
-        (Wanted(any_tags=("slow",)), False),
-        (Wanted(require_items=(Item("memory", "64", order=">="),)), True),
-        (Wanted(require_items=(Item("memory", "64", order=">"),)), False),
-        (Wanted(require_items=(Item("memory", "9", order=">"), Item("memory", "6.4e1", order="<="))), True),
-        (Wanted(require_items=(Item("memory", "100", order="<"),)), True),
-        (Wanted(forbid_items=(Item("memory", "-1", order=">"),)), False),
-        (Wanted(any_items=(Item("arch", "0", order=">"),)), False),
-        (Wanted(any_items=(Item("arch", "0", order="<="), Item("absent", "0", order="<="))), False),
-        (Wanted(require_items=(Item("exact", "0.1", order="<="), Item("exact", "0.1", order=">="))), True),
+        (PropertyConditions(), True),
+        (PropertyConditions(require_items=(PropertyFilter("arch", "x86"),)), True),
+        (PropertyConditions(require_items=(PropertyFilter("arch", "x8"),)), False),
+        (PropertyConditions(require_items=(PropertyFilter("arch", "x8", True),)), True),
+        (PropertyConditions(require_keys=("arch", "arch")), True),
+        (PropertyConditions(any_keys=("other", "arch")), True),
+        (PropertyConditions(any_items=(PropertyFilter("arch", "arm"),)), False),
+        (PropertyConditions(forbid_keys=("arch",)), False),
+        (PropertyConditions(forbid_items=(PropertyFilter("arch", "arm"),)), True),
+        (PropertyConditions(require_tags=("fast",), forbid_tags=("slow",)), True),
+        (PropertyConditions(any_tags=("slow",)), False),
+        (PropertyConditions(require_items=(PropertyFilter("memory", "64", order=">="),)), True),
+        (PropertyConditions(require_items=(PropertyFilter("memory", "64", order=">"),)), False),
+        (
+            PropertyConditions(
+                require_items=(PropertyFilter("memory", "9", order=">"), PropertyFilter("memory", "6.4e1", order="<="))
+            ),
+            True,
+        ),
+        (PropertyConditions(require_items=(PropertyFilter("memory", "100", order="<"),)), True),
+        (PropertyConditions(forbid_items=(PropertyFilter("memory", "-1", order=">"),)), False),
+        (PropertyConditions(any_items=(PropertyFilter("arch", "0", order=">"),)), False),
+        (
+            PropertyConditions(
+                any_items=(PropertyFilter("arch", "0", order="<="), PropertyFilter("absent", "0", order="<="))
+            ),
+            False,
+        ),
+        (
+            PropertyConditions(
+                require_items=(PropertyFilter("exact", "0.1", order="<="), PropertyFilter("exact", "0.1", order=">="))
+            ),
+            True,
+        ),
     ],
 )
-def test_a_filter_means_what_it_says(wanted: Wanted, matches: bool) -> None:
+def test_a_filter_means_what_it_says(wanted: PropertyConditions, matches: bool) -> None:
     properties = {"arch": "x86", "memory": "64", "exact": "0.10"}
     assert Filter(wanted=wanted).matches(an_object(properties=properties)) is matches
 
@@ -93,8 +116,8 @@ def test_a_filter_means_what_it_says(wanted: Wanted, matches: bool) -> None:
 @pytest.mark.parametrize("text", ["", "64Gi", "0x40", "1_000", "٣", "NaN", "Infinity", "1e9999", "1.", " 1", "9" * 41])
 def test_what_is_no_number_is_told_so_and_counts_as_none(text: str) -> None:
     with pytest.raises(Invalid, match="there must be a number"):
-        Item("memory", text, order=">=")
-    assert not Item("memory", "-9e999", order=">=").holds(an_object(properties={"memory": text}))
+        PropertyFilter("memory", text, order=">=")
+    assert not PropertyFilter("memory", "-9e999", order=">=").holds(an_object(properties={"memory": text}))
 
 
 def test_numbers_are_sorted_as_numbers_and_what_is_none_comes_first() -> None:
@@ -106,7 +129,7 @@ def test_numbers_are_sorted_as_numbers_and_what_is_none_comes_first() -> None:
 
 
 def test_what_is_forbidden_is_not_on_an_object_without_properties() -> None:
-    assert Filter(wanted=Wanted(forbid_keys=("x",))).matches(an_object(properties={}, tags=()))
+    assert Filter(wanted=PropertyConditions(forbid_keys=("x",))).matches(an_object(properties={}, tags=()))
 
 
 def test_a_project_is_wanted_only_of_objects_that_have_one() -> None:
@@ -128,7 +151,7 @@ def test_the_most_specific_rule_counts() -> None:
 def test_what_is_hidden_is_neither_seen_nor_found() -> None:
     object = an_object(properties={"key": "s3cret", "arch": "x"})
     assert visible(object, SECRET, ALICE).properties == {"arch": "x"}
-    probe = Filter(wanted=Wanted(require_items=(Item("key", "s", True),)))
+    probe = Filter(wanted=PropertyConditions(require_items=(PropertyFilter("key", "s", True),)))
     assert not probe.matches(visible(object, SECRET, ALICE)) and probe.matches(visible(object, SECRET, ROOT))
 
 
@@ -249,23 +272,27 @@ def test_an_expression_says_a_filter() -> None:
         types=("runm.machine",),
         name="web",
         name_prefix=True,
-        wanted=Wanted(
-            require_items=(Item("zone", "eu", True), Item("note", "two words")),
+        wanted=PropertyConditions(
+            require_items=(PropertyFilter("zone", "eu", True), PropertyFilter("note", "two words")),
             require_keys=("gpu",),
             forbid_keys=("reserved",),
-            any_items=(Item("a", "1"),),
+            any_items=(PropertyFilter("a", "1"),),
             any_keys=("b",),
             require_tags=("fast",),
             forbid_tags=("old",),
         ),
     )
     assert parse("uuid=AB-12* project=*") == Expression(uuid_prefix="ab12", every_project=True)
-    assert parse("property:name=x").wanted.require_items == (Item("name", "x"),)
+    assert parse("property:name=x").wanted.require_items == (PropertyFilter("name", "x"),)
     numbers = parse("memory>=64 cores<8 !load>0.5 any:disk<=2e3 note=<b>")
-    assert numbers.wanted == Wanted(
-        require_items=(Item("memory", "64", order=">="), Item("cores", "8", order="<"), Item("note", "<b>")),
-        forbid_items=(Item("load", "0.5", order=">"),),
-        any_items=(Item("disk", "2e3", order="<="),),
+    assert numbers.wanted == PropertyConditions(
+        require_items=(
+            PropertyFilter("memory", "64", order=">="),
+            PropertyFilter("cores", "8", order="<"),
+            PropertyFilter("note", "<b>"),
+        ),
+        forbid_items=(PropertyFilter("load", "0.5", order=">"),),
+        any_items=(PropertyFilter("disk", "2e3", order="<="),),
     )
     assert parse("tag:a<b").wanted.require_tags == ("a<b",)
 
@@ -280,20 +307,24 @@ def test_undoing_commits_tells_what_was_before_the_first() -> None:
     one, two, three = (an_object(name=name) for name in ("one", "two", "three"))
     other = an_object(uuid="2" * 32)
     commits = [
-        Recorded((Change(Kind.UPDATED, one, two), Change(Kind.CREATED, None, other)), "", "", 0),
-        Recorded((Change(Kind.UPDATED, two, three), Change(Kind.DELETED, other, None)), "", "", 0),
+        Recorded(
+            (ObjectChange(JournalKind.UPDATED, one, two), ObjectChange(JournalKind.CREATED, None, other)), "", "", 0
+        ),
+        Recorded(
+            (ObjectChange(JournalKind.UPDATED, two, three), ObjectChange(JournalKind.DELETED, other, None)), "", "", 0
+        ),
     ]
     assert undone(commits) == {one.uuid: one, other.uuid: None}
 
 
 def test_a_history_is_bounded_by_number_and_size() -> None:
-    history = History()
+    history = ObjectHistory()
     for n in range(HISTORY_MAX + 5):
-        history = history.and_then(Event(Kind.UPDATED, an_object(name=str(n)), "u", "p", n))
+        history = history.and_then(InventoryEvent(JournalKind.UPDATED, an_object(name=str(n)), "u", "p", n))
     assert [event.at_ms for event in history.events] == list(range(5, HISTORY_MAX + 5))
     large = {f"k{n}": "v" * 900 for n in range(60)}
     for n in range(5):
-        history = history.and_then(Event(Kind.UPDATED, an_object(properties=large), "u", "p", n))
+        history = history.and_then(InventoryEvent(JournalKind.UPDATED, an_object(properties=large), "u", "p", n))
     assert len(history.events) == 2 and len(history.to_wire()) < 120_000
 
 

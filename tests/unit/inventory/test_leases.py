@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.inventory.leases import CLEANING, ENDED, HELD, WAITING, Lease, Quota, level
+from headgate.inventory.leases import CLEANING, ENDED, HELD, WAITING, ObjectLease, Quota, level
 from headgate.inventory.model import Caller, Definition, Object, Permission, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.places import InventoryMap
-from headgate.services.inventory.admin import Place
+from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Update
-from headgate.services.inventory.errors import Denied, NotFound, Unmet
-from headgate.services.inventory.health import Healths
+from headgate.services.inventory.errors import NotFound, PermissionDenied, Unmet
+from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import WAITING_MAX, Leasing
+from headgate.services.inventory.leases import WAITING_MAX, ObjectLeasing
 from headgate.services.inventory.pool import Pool
 from headgate.services.inventory.quotas import Quotas
 from headgate.store.types import Backend
@@ -35,11 +35,11 @@ HOUR_S = 3_600
 class Shop:
     inventory: Inventory
     now_ms: int = 1_000_000_000
-    leasing: Leasing = field(init=False)
+    leasing: ObjectLeasing = field(init=False)
 
     def __post_init__(self) -> None:
         self.inventory.clock = lambda: self.now_ms
-        self.leasing = Leasing(self.inventory)
+        self.leasing = ObjectLeasing(self.inventory)
 
     async def put(self, name: str, *tags: str, project: str = "", **properties: str) -> Object:
         type = "runm.machine" if project else "runm.provider"
@@ -47,16 +47,16 @@ class Shop:
         await self.inventory.apply(ADMIN, [Create(made)])
         return made
 
-    async def ask(self, who: Caller, search: str = "type=runm.provider", hours: float = 1, **said: Any) -> Lease:
+    async def ask(self, who: Caller, search: str = "type=runm.provider", hours: float = 1, **said: Any) -> ObjectLease:
         wait_s = said.pop("wait_s", 0)
-        wanted = Lease("", "", "", "", search, int(hours * HOUR_S), 0, **said)
+        wanted = ObjectLease("", "", "", "", search, int(hours * HOUR_S), 0, **said)
         return await self.leasing.ask(who, wanted, wait_s=wait_s)
 
     async def later(self, hours: float) -> None:
         self.now_ms += int(hours * HOUR_S * 1_000)
         await self.leasing._look()
 
-    async def state(self, lease: Lease) -> str:
+    async def state(self, lease: ObjectLease) -> str:
         found = (await self.leasing.book()).leases.get(lease.id)
         return found.state if found else ENDED
 
@@ -126,7 +126,7 @@ async def test_a_lease_is_extended_unless_somebody_waits_for_it_and_ended_by_its
         await shop.put("m")
         lease = await shop.ask(ALICE)
         assert (await shop.leasing.extend(ALICE, lease.id, 2 * HOUR_S)).until_ms == shop.now_ms + 7_200_000
-        for who, error in ((BOB, Denied), (CAROL, NotFound)):
+        for who, error in ((BOB, PermissionDenied), (CAROL, NotFound)):
             with pytest.raises(error):
                 await shop.leasing.end(who, lease.id)
             with pytest.raises(error):
@@ -186,7 +186,7 @@ async def test_one_line_by_precedence_and_age() -> None:
         await shop.put("m")
         held = await shop.ask(ALICE, hours=10)
         plain = await shop.ask(BOB)
-        with pytest.raises(Denied, match="operators"):
+        with pytest.raises(PermissionDenied, match="operators"):
             await shop.ask(CAROL, precedence=100)
         urgent = await shop.ask(ADMIN, precedence=100)
         line = [one.user for one, _ in await shop.leasing.listed(ADMIN)]
@@ -200,7 +200,7 @@ async def test_one_line_by_precedence_and_age() -> None:
 
 async def test_three_failures_set_a_machine_aside_until_it_is_well() -> None:
     async with a_shop() as shop:
-        thing, healths = await shop.put("m"), Healths(shop.inventory)
+        thing, healths = await shop.put("m"), HealthMonitor(shop.inventory)
         for _ in range(2):
             await healths.report(ADMIN, thing.uuid, "no answer")
         await healths.report(ADMIN, thing.uuid, "")
@@ -215,7 +215,7 @@ async def test_three_failures_set_a_machine_aside_until_it_is_well() -> None:
         await shop.later(0)
         assert await shop.state(waiting) == HELD
         for who in (ALICE, replace(ALICE, roles=frozenset({"someone"}))):
-            with pytest.raises(Denied):
+            with pytest.raises(PermissionDenied):
                 await healths.report(who, thing.uuid, "I want it back")
 
 
@@ -236,7 +236,7 @@ async def test_who_asks_again_and_again_keeps_nobody_out() -> None:
 async def test_what_is_hidden_or_of_another_project_is_not_leased() -> None:
     async with a_shop() as shop:
         definition = Definition("d" * 32, "{}", {"secret": (Permission(), Permission(role="admin", mask=3))})
-        await shop.inventory.admin.set_definition(ADMIN, Place("runm.machine"), definition)
+        await shop.inventory.admin.set_definition(ADMIN, DefinitionScope("runm.machine"), definition)
         machine = await shop.put("m", project="red", secret="64", memory="64")
         await shop.put("own", project="blue", secret="64")
         for search, amounts in (
@@ -248,7 +248,7 @@ async def test_what_is_hidden_or_of_another_project_is_not_leased() -> None:
         ):
             with pytest.raises(Unmet, match="nothing that you may see"):
                 await shop.ask(ALICE, search, amounts=amounts)
-        with pytest.raises(Denied):
+        with pytest.raises(PermissionDenied):
             await shop.ask(ALICE, "project=*")
         assert (await shop.ask(CAROL, "memory>=1")).state == HELD
 
@@ -289,7 +289,7 @@ async def test_a_quota_that_cannot_be_is_refused(quota: Quota, why: str) -> None
     async with a_shop() as shop:
         with pytest.raises(Invalid, match=why):
             await Quotas(shop.inventory).set(ADMIN, quota)
-        with pytest.raises(Denied):
+        with pytest.raises(PermissionDenied):
             await Quotas(shop.inventory).set(ALICE, Quota("q", "", most="1"))
 
 

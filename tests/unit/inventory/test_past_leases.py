@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.inventory.leases import ENDED, HELD, Lease, Quota, joinable, joined
+from headgate.inventory.leases import ENDED, HELD, ObjectLease, Quota, joinable, joined
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.errors import Unmet
-from headgate.services.inventory.past import TRIM_INTERVAL_MS, Past
+from headgate.services.inventory.pastleases import TRIM_INTERVAL_MS, ObjectPast
 from headgate.services.inventory.quotas import Quotas
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -21,8 +21,8 @@ from tests.unit.inventory.world import ADMIN
 HOUR_MS, DAY_MS = 3_600_000, 24 * 3_600_000
 
 
-def a_past(number: int, user: str, begun_ms: int, ended_ms: int, **amounts: str) -> Lease:
-    return Lease(
+def a_past(number: int, user: str, begun_ms: int, ended_ms: int, **amounts: str) -> ObjectLease:
+    return ObjectLease(
         f"{number:032x}", user, "blue", PARTITIONS[0], "", 60, 0, amounts=amounts, state=ENDED, begun_ms=begun_ms,
         until_ms=ended_ms, ended_ms=ended_ms,
     )  # fmt: skip
@@ -39,7 +39,7 @@ PASTS = st.lists(SPANS, max_size=12).map(
 )
 
 
-def spent(past: list[Lease], user: str, key: str, since: int) -> Decimal:
+def spent(past: list[ObjectLease], user: str, key: str, since: int) -> Decimal:
     """Return it added up by hand: the time of each after the moment, times what it had of the property."""
     own = [one for one in past if one.user == user]
     weights = [Decimal(1) if not key else Decimal(one.amounts.get(key, "0")) for one in own]
@@ -48,7 +48,7 @@ def spent(past: list[Lease], user: str, key: str, since: int) -> Decimal:
 
 
 @given(PASTS, st.integers(0, 80))
-def test_two_that_are_joined_count_at_least_as_much_at_any_time(past: list[Lease], since: int) -> None:
+def test_two_that_are_joined_count_at_least_as_much_at_any_time(past: list[ObjectLease], since: int) -> None:
     pairs = joinable(past)
     used = [one.id for pair in pairs for one in pair]
     assert len(used) == len(set(used)), "no lease is in two pairs"
@@ -60,7 +60,7 @@ def test_two_that_are_joined_count_at_least_as_much_at_any_time(past: list[Lease
 
 
 @given(PASTS)
-def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[Lease]) -> None:
+def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[ObjectLease]) -> None:
     """So the number that stays is bounded by who there is, and by how many they had at a time."""
     while pairs := joinable(past):
         ended = {one.id for pair in pairs for one in pair}
@@ -71,14 +71,14 @@ def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[Lea
             assert all(one.begun_ms < other.ended_ms for one in own for other in own if one.id != other.id)
 
 
-async def kept(store: Store) -> list[Lease]:
+async def kept(store: Store) -> list[ObjectLease]:
     places = InventoryMap().leases.past
     return [places("_").record.decode(entry.value) for entry in await store.list(places.path)]
 
 
 async def test_there_are_never_many_more_than_are_kept_and_none_is_too_old() -> None:
     store, now_ms = Store(MemoryBackend()), 40 * DAY_MS
-    past = Past(store, InventoryMap(), kept_max=100)
+    past = ObjectPast(store, InventoryMap(), kept_max=100)
     for number in range(400):
         user = ("ann", "bob", "eve")[number % 3]
         ended_ms = number * DAY_MS // 10
@@ -97,7 +97,7 @@ async def test_there_are_never_many_more_than_are_kept_and_none_is_too_old() -> 
 
 async def test_where_everybody_had_one_the_oldest_go() -> None:
     store = Store(MemoryBackend())
-    past = Past(store, InventoryMap(), kept_max=10)
+    past = ObjectPast(store, InventoryMap(), kept_max=10)
     for number in range(15):
         await store.commit([], [past.put(a_past(number, f"user{number}", number, number + 1))])
     await past.trim(TRIM_INTERVAL_MS)
@@ -107,7 +107,7 @@ async def test_where_everybody_had_one_the_oldest_go() -> None:
 async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it() -> None:
     """Ten hours are allowed in a day: nine were spent at once, then come leases without number."""
     async with a_shop() as shop:
-        shop.leasing._past = Past(shop.inventory.facts.store, shop.inventory.places, kept_max=20)
+        shop.leasing._past = ObjectPast(shop.inventory.facts.store, shop.inventory.places, kept_max=20)
         await shop.put("m")
         await Quotas(shop.inventory).set(ADMIN, Quota("each", "", user="*", hours="10", window_hours=24))
         assert (await shop.ask(ALICE, hours=9)).state == HELD

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from headgate.inventory.filters import Filter, Item, Sort, Wanted
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.map.inventory import entries
@@ -16,7 +16,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import Broad
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, VALUES_MAX, Bounds
+from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, VALUES_MAX, SearchBounds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op, Put
@@ -72,24 +72,24 @@ async def fill(store: Store, places: InventoryMap, size: int) -> None:
 
 
 @asynccontextmanager
-async def a_crowd(size: int = SIZE, bounds: Bounds | None = None) -> AsyncIterator[tuple[Inventory, Counting]]:
+async def a_crowd(size: int = SIZE, bounds: SearchBounds | None = None) -> AsyncIterator[tuple[Inventory, Counting]]:
     backend = Counting()
     async with a_world(backend) as world:
         await fill(world.store, world.places, size)
-        inventory = Inventory(world.store, world.places, lambda: 1_000, bounds=bounds or Bounds())
+        inventory = Inventory(world.store, world.places, lambda: 1_000, bounds=bounds or SearchBounds())
         async with running(inventory):
             await inventory.journal.reach(await inventory.journal.now())
             yield inventory, backend
 
 
 def wanted(*keys: str, value: str = "1", prefix: bool = False) -> Filter:
-    items = tuple(Item(key, value, prefix) for key in keys)
-    return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=items))
+    items = tuple(PropertyFilter(key, value, prefix) for key in keys)
+    return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=PropertyConditions(require_items=items))
 
 
 def wanted_number(value: str, order: str) -> Filter:
-    item = Item("dense", value, order=order)
-    return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=(item,)))
+    item = PropertyFilter("dense", value, order=order)
+    return Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=PropertyConditions(require_items=(item,)))
 
 
 FILTERS = {
@@ -98,10 +98,13 @@ FILTERS = {
     "a property": wanted("dense"),
     "two properties": wanted("dense", "left"),
     "a begin of a value": wanted("dense", value="", prefix=True),
-    "a key": Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_keys=("dense",))),
+    "a key": Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=PropertyConditions(require_keys=("dense",))),
     "a begin of a name": Filter((PARTITIONS[0],), (TYPE,), "blue", name="n", name_prefix=True),
     "a number": wanted_number("0", ">="),
-    "any of two": Filter((PARTITIONS[0],), wanted=Wanted(any_items=(Item("left", "1"), Item("right", "1")))),
+    "any of two": Filter(
+        (PARTITIONS[0],),
+        wanted=PropertyConditions(any_items=(PropertyFilter("left", "1"), PropertyFilter("right", "1"))),
+    ),
 }
 
 
@@ -139,8 +142,8 @@ async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few()
             size = texts[number % len(texts)]
             one = Object(PARTITIONS[0], TYPE, "blue", f"{number:032x}", f"n{number}", {"size": size}, ())
             await inventory.apply(ADMIN, [Create(one)])
-        item = Item("size", "7.5", order=">=")
-        at_least = Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_items=(item,)))
+        item = PropertyFilter("size", "7.5", order=">=")
+        at_least = Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=PropertyConditions(require_items=(item,)))
         found, token = list[str](), ""
         while True:
             page = await inventory.page(ADMIN, [at_least], limit=4, token=token)
@@ -171,7 +174,7 @@ async def test_the_shortest_list_is_gone_through() -> None:
 
 
 async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> None:
-    async with a_crowd(bounds=Bounds(examined_max=500)) as (inventory, backend):
+    async with a_crowd(bounds=SearchBounds(examined_max=500)) as (inventory, backend):
         token, pages = "", 0
         while True:
             backend.read = 0
@@ -185,7 +188,7 @@ async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> 
 
 
 async def test_other_orders_and_counts_are_bounded_and_say_so() -> None:
-    async with a_crowd(bounds=Bounds(gathered_max=1_000)) as (inventory, backend):
+    async with a_crowd(bounds=SearchBounds(gathered_max=1_000)) as (inventory, backend):
         with pytest.raises(Broad, match="more than 1000 objects"):
             await inventory.page(ADMIN, [wanted("dense")], sorts=[Sort("properties.left")])
         with pytest.raises(Broad, match="more than 1000 objects"):
@@ -201,20 +204,20 @@ async def test_other_orders_and_counts_are_bounded_and_say_so() -> None:
 
 
 async def test_time_ends_a_page_too() -> None:
-    async with a_crowd(bounds=Bounds(page_max_s=0.0)) as (inventory, _):
+    async with a_crowd(bounds=SearchBounds(page_max_s=0.0)) as (inventory, _):
         page = await inventory.page(ADMIN, [wanted("left", "right")], limit=100)
         assert page.bounded and page.next_token and not page.objects
 
 
 async def test_an_answer_in_one_piece_has_an_end() -> None:
-    async with a_crowd(400, Bounds(every_max_s=0.0)) as (inventory, _):
+    async with a_crowd(400, SearchBounds(every_max_s=0.0)) as (inventory, _):
         with pytest.raises(Broad, match="ask for pages"):
             [one async for one in inventory.every(ADMIN, [wanted("dense")])]
 
 
 def test_who_reads_slowly_gets_all_of_it() -> None:
     async def main() -> None:
-        async with a_crowd(2_500, Bounds(every_max_s=5.0)) as (inventory, _):
+        async with a_crowd(2_500, SearchBounds(every_max_s=5.0)) as (inventory, _):
             found = 0
             async for _one in inventory.every(ADMIN, [wanted("dense")]):
                 found += 1
@@ -238,7 +241,7 @@ async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> No
 
 async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
     """Those who read everything, in pages, in order, counted and as a stream, and some who write."""
-    async with a_crowd(bounds=Bounds(page_max_s=600)) as (inventory, backend):
+    async with a_crowd(bounds=SearchBounds(page_max_s=600)) as (inventory, backend):
         most, looks, ended = 0, 0, asyncio.Event()
 
         def look() -> None:
@@ -278,8 +281,12 @@ async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
 async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> None:
     """Looking at an object costs what is asked of it; and there is an end to what can be asked."""
     async with a_crowd() as (inventory, backend):
-        items = tuple(Item("left", f"{n}") for n in range(2, 900))
-        heavy = [Filter((PARTITIONS[0],), (TYPE,), "blue", wanted=Wanted(require_keys=("dense",), any_items=items))] * 5
+        items = tuple(PropertyFilter("left", f"{n}") for n in range(2, 900))
+        heavy = [
+            Filter(
+                (PARTITIONS[0],), (TYPE,), "blue", wanted=PropertyConditions(require_keys=("dense",), any_items=items)
+            )
+        ] * 5
         most, ended, loop = 0, False, asyncio.get_running_loop()
 
         def look() -> None:

@@ -12,13 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.inventory.filters import Filter, Item, Sort, Wanted
-from headgate.inventory.journal import Kind
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
+from headgate.inventory.journal import JournalKind
 from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, ObjectType, Partition, Permission
 from headgate.inventory.names import Invalid
-from headgate.services.inventory.admin import Place
+from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Step, Update
-from headgate.services.inventory.errors import Denied, Exists, Expired, NotFound, Refused, Stale, Unmet
+from headgate.services.inventory.errors import (
+    AlreadyExists,
+    InventoryError,
+    MomentExpired,
+    NotFound,
+    PermissionDenied,
+    Stale,
+    Unmet,
+)
 from headgate.services.inventory.fsck import repair
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import Journal
@@ -63,7 +71,7 @@ def caller(step: Step, model: dict[str, Object]) -> Caller:
 
 async def play(world: World, script: Sequence[list[Step]], model: dict[str, Object]) -> None:
     for batch in script:
-        with suppress(Refused, Invalid):
+        with suppress(InventoryError, Invalid):
             await world.inventory.apply(caller(batch[0], model), batch)
             after = dict(model)
             for step in batch:
@@ -169,7 +177,7 @@ async def test_of_two_creations_of_one_name_one_wins() -> None:
                 for service, uuid in zip((world.inventory, other) * 3, UUIDS, strict=True)
             ]
             ends = await asyncio.gather(*tries, return_exceptions=True)
-        assert sum(isinstance(end, Exists) for end in ends) == 5
+        assert sum(isinstance(end, AlreadyExists) for end in ends) == 5
         assert await world.findings() == []
 
 
@@ -179,7 +187,7 @@ async def test_deleting_and_creating_one_name_at_once_leaves_no_orphan() -> None
         async with running(other):
             for round in range(20):
                 old, new = UUIDS[round % 2], UUIDS[(round + 1) % 2]
-                with suppress(Exists):
+                with suppress(AlreadyExists):
                     await world.inventory.apply(ALICE, [Create(an_object(uuid=old))])
                 await asyncio.gather(
                     world.inventory.apply(ALICE, [Remove(old)]),
@@ -218,7 +226,9 @@ async def test_a_search_by_two_properties_costs_five_reads_and_a_tag_one_more() 
             )
             await world.inventory.apply(ALICE, [Create(found)])
         for tags, reads in (((), 5), (("t0",), 6)):  # the moment, lists, records, the moment again
-            wanted = Wanted(require_items=(Item("a", "4"), Item("b", "4")), require_tags=tags)
+            wanted = PropertyConditions(
+                require_items=(PropertyFilter("a", "4"), PropertyFilter("b", "4")), require_tags=tags
+            )
             one = Filter(partitions=(PARTITIONS[0],), types=("runm.image",), wanted=wanted)
             await world.inventory.page(ALICE, [one])
             world.store.counts.reads = 0
@@ -240,7 +250,7 @@ async def test_creating_costs_one_commit_and_no_read_once_the_facts_are_known() 
 async def test_a_batch_is_all_or_nothing() -> None:
     async with a_world() as world:
         good, same = an_object(), an_object(uuid=UUIDS[2])
-        with pytest.raises(Exists):
+        with pytest.raises(AlreadyExists):
             await world.inventory.apply(ALICE, [Create(good), Create(same)])
         with pytest.raises(NotFound):
             await world.inventory.get(ALICE, good.uuid)
@@ -273,7 +283,7 @@ async def test_validating_writes_nothing() -> None:
         await world.inventory.apply(ALICE, [Create(an_object())], validate_only=True)
         assert await world.store.list("/") == before
         await world.inventory.apply(ALICE, [Create(an_object())])
-        with pytest.raises(Exists):
+        with pytest.raises(AlreadyExists):
             await world.inventory.apply(ALICE, [Create(an_object(uuid=UUIDS[2]))], validate_only=True)
 
 
@@ -288,7 +298,7 @@ async def test_what_is_of_another_partition_or_project_is_not_there() -> None:
                 await world.inventory.get(stranger, "1" * 32)
             with pytest.raises(NotFound):
                 await world.inventory.apply(stranger, [Remove("1" * 32)])
-        with pytest.raises(Denied):
+        with pytest.raises(PermissionDenied):
             await world.inventory.apply(ALICE, [Create(an_object(partition=PARTITIONS[1], uuid=UUIDS[2]))])
 
 
@@ -300,10 +310,10 @@ async def test_the_most_explicit_definition_applies() -> None:
     async with a_world() as world:
         admin = world.inventory.admin
         places = [
-            Place("runm.image"),
-            Place("runm.image", "", "iso"),
-            Place("runm.image", PARTITIONS[0]),
-            Place("runm.image", PARTITIONS[0], "iso"),
+            DefinitionScope("runm.image"),
+            DefinitionScope("runm.image", "", "iso"),
+            DefinitionScope("runm.image", PARTITIONS[0]),
+            DefinitionScope("runm.image", PARTITIONS[0], "iso"),
         ]
         for number, place in enumerate(places):
             await admin.set_definition(ADMIN, place, definition(UUIDS[number], f'"p{number}"'))
@@ -318,7 +328,7 @@ async def test_the_most_explicit_definition_applies() -> None:
 
 async def test_setting_a_definition_again_leaves_one() -> None:
     async with a_world() as world:
-        place = Place("runm.provider", PARTITIONS[0])
+        place = DefinitionScope("runm.provider", PARTITIONS[0])
         for uuid in UUIDS[:2]:
             await world.inventory.admin.set_definition(ADMIN, place, definition(uuid))
         kept = await world.store.list(world.places.definitions.by_uuid.path)
@@ -329,7 +339,7 @@ async def test_a_definition_set_by_another_process_holds_for_the_very_next_commi
     async with a_world() as world:
         await world.inventory.apply(ALICE, [Create(an_object())])
         other = world.another()
-        await other.admin.set_definition(ADMIN, Place("runm.image"), definition(UUIDS[0], '"missing"'))
+        await other.admin.set_definition(ADMIN, DefinitionScope("runm.image"), definition(UUIDS[0], '"missing"'))
         with pytest.raises(Invalid, match="missing"):
             await world.inventory.apply(ALICE, [Create(an_object(uuid=UUIDS[2], name="m"))])
 
@@ -338,15 +348,17 @@ async def test_what_is_hidden_is_hidden_everywhere() -> None:
     rules = (Permission(), Permission(role="admin", mask=READ | WRITE))
     async with a_world() as world:
         begin = await world.inventory.journal.now()
-        await world.inventory.admin.set_definition(ADMIN, Place("runm.image"), definition(UUIDS[0], key=rules))
+        await world.inventory.admin.set_definition(
+            ADMIN, DefinitionScope("runm.image"), definition(UUIDS[0], key=rules)
+        )
         secret = an_object(properties={"key": "s3cret", "arch": "x"})
-        with pytest.raises(Denied, match="key"):
+        with pytest.raises(PermissionDenied, match="key"):
             await world.inventory.apply(ALICE, [Create(secret)])
         await world.inventory.apply(ADMIN, [Create(secret)])
         shown = {"arch": "x"}
         assert (await world.inventory.get(ALICE, secret.uuid))[0].properties == shown
         assert (await world.inventory.history(ALICE, secret.uuid))[0].object.properties == shown
-        probe = Filter((PARTITIONS[0],), wanted=Wanted(require_keys=("key",)))
+        probe = Filter((PARTITIONS[0],), wanted=PropertyConditions(require_keys=("key",)))
         assert not (await world.inventory.page(ALICE, [probe])).objects
         assert (await world.inventory.page(ADMIN, [probe])).objects
         async for changes, _ in world.inventory.changes(ALICE, [], begin, quiet_s=1):
@@ -355,7 +367,7 @@ async def test_what_is_hidden_is_hidden_everywhere() -> None:
         after = await world.inventory.apply(ALICE, [Update(secret.uuid, set_properties={"arch": "y"})])
         assert after.objects[0][0].properties == {"arch": "y"}
         assert (await world.inventory.get(ADMIN, secret.uuid))[0].properties == {"arch": "y", "key": "s3cret"}
-        with pytest.raises(Denied, match=r"properties that alice may not remove$"):
+        with pytest.raises(PermissionDenied, match=r"properties that alice may not remove$"):
             await world.inventory.apply(ALICE, [Remove(secret.uuid)])
 
 
@@ -370,7 +382,7 @@ async def test_a_partition_or_type_with_objects_stays() -> None:
         with pytest.raises(Unmet):
             await admin.set_object_type(ADMIN, ObjectType("runm.image", "", False))
         await world.inventory.apply(ALICE, [Remove("1" * 32)])
-        await admin.set_definition(ADMIN, Place("runm.image", PARTITIONS[0]), definition(UUIDS[0]))
+        await admin.set_definition(ADMIN, DefinitionScope("runm.image", PARTITIONS[0]), definition(UUIDS[0]))
         await admin.delete_partition(ADMIN, PARTITIONS[0])
         await admin.delete_type(ADMIN, "runm.image", provider=False)
         assert await world.findings() == []
@@ -381,13 +393,13 @@ async def test_a_partition_or_type_with_objects_stays() -> None:
 async def test_a_partition_keeps_its_uuid_when_it_is_renamed() -> None:
     async with a_world() as world:
         admin = world.inventory.admin
-        with pytest.raises(Exists):
+        with pytest.raises(AlreadyExists):
             await admin.rename_partition(ADMIN, PARTITIONS[0], "part1")
         renamed, generation = await admin.rename_partition(ADMIN, PARTITIONS[0], "site")
         assert renamed == Partition(PARTITIONS[0], "site") and await world.inventory.partition("site") == PARTITIONS[0]
         with pytest.raises(Stale):
             await admin.rename_partition(ADMIN, PARTITIONS[0], "x", generation - 1)
-        with pytest.raises(Denied):
+        with pytest.raises(PermissionDenied):
             await admin.rename_partition(ALICE, PARTITIONS[0], "x")
         assert await world.findings() == []
 
@@ -398,8 +410,8 @@ async def test_history_tells_who_did_what() -> None:
         await world.inventory.apply(ADMIN, [Update("1" * 32, add_tags=("new",))])
         events = await world.inventory.history(ALICE, "1" * 32)
         assert [(e.kind, e.user, e.object.tags) for e in events] == [
-            (Kind.CREATED, "alice", ("fast",)),
-            (Kind.UPDATED, "root", ("fast", "new")),
+            (JournalKind.CREATED, "alice", ("fast",)),
+            (JournalKind.UPDATED, "root", ("fast", "new")),
         ]
 
 
@@ -414,7 +426,7 @@ async def test_the_journal_is_trimmed_and_says_so() -> None:
             await world.inventory.apply(ALICE, [Create(an_object(uuid=f"{n:032x}", name=f"n{n}"))])
             await world.inventory.journal.reach(await world.inventory.journal.now())
         assert len(await world.store.list(world.places.journal.changes.path)) <= 11
-        with pytest.raises(Expired, match="no longer kept"):
+        with pytest.raises(MomentExpired, match="no longer kept"):
             async for _ in world.inventory.changes(ALICE, [], begin, quiet_s=1):
                 pass
         assert len(await pages(world.inventory, [], 7)) == 30

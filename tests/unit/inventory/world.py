@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from headgate.inventory.model import Caller, ObjectType, Partition
 from headgate.map.inventory.places import InventoryMap
-from headgate.services.inventory.fsck import Finding, examine
+from headgate.services.inventory.fsck import InventoryFinding, examine
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -31,7 +31,7 @@ class World:
     def another(self) -> Inventory:
         return Inventory(self.store, self.places, lambda: 2_000)
 
-    async def findings(self) -> list[Finding]:
+    async def findings(self) -> list[InventoryFinding]:
         return examine(self.places, await self.store.list(self.places.path))
 
 

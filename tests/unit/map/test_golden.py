@@ -32,7 +32,16 @@ def test_no_type_that_was_written_is_forgotten() -> None:
 
 RELEASED: dict[str, str] = json.loads((FILE.parent / "release-1139183.json").read_text())
 """Bytes that a release wrote, by the name it had for their type."""
-NAMES = {"PipelineRecord": "State", "QueueRecord": "Queue", "ItemRecord": "Item", "BuildSetRecord": "BuildSet"}
+NAMES = {
+    "PipelineRecord": "State",
+    "QueueRecord": "Queue",
+    "ItemRecord": "Item",
+    "BuildSetRecord": "BuildSet",
+    "Proposed": "ProposedFiles",
+    "Standing": "ChangeState",
+    "Troubles": "RepositoryProblems",
+    "Wish": "DesiredState",
+}
 """What a release called them -> what they are called today."""
 
 

@@ -11,11 +11,11 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import RepoState
 from headgate.map.check import check
-from headgate.map.kept.forms import ITEM, PIPELINE
 from headgate.map.keys import KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
 from headgate.map.records import Finished
 from headgate.map.show import show
+from headgate.map.state.forms import ITEM, PIPELINE
 from headgate.recipes import blob
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Append, Entry, Lease, Put

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.map.check import check
 from headgate.map.tree import render
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.map.workers import ROOT, WORKER_PREFIX, Control, QueueMap, WorkerRecord
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
@@ -52,7 +52,7 @@ def test_a_store_written_by_others_is_on_the_map() -> None:
         SYNC.controls(Lane(QUEUE)).put(Control(paused=True)),
     ]
     entries += [Entry(put.path, put.value, 1, 1) for put in ours]
-    findings = check(entries, [Tree(ROOT, QueueMap)])
+    findings = check(entries, [StoreTree(ROOT, QueueMap)])
     assert findings.good, findings.text()
     assert findings.alive == findings.seeds
     assert check(entries).good, "it is one of the trees"

@@ -11,12 +11,12 @@ from headgate.gate.actions import Cancel, Land
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
-from headgate.map.kept.state import KnownItem, garbage, load, writes
 from headgate.map.places import Map
+from headgate.map.state.state import KnownItem, garbage, load, writes
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
-from headgate.services.scheduler.turn import Piece, Turn, packed
+from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
 from headgate.store.memory import MemoryBackend
 from headgate.store.model import check_commit
 from headgate.store.store import Store
@@ -45,7 +45,7 @@ def state() -> State:
 
 
 async def write(store: Store, before: State, after: State) -> None:
-    for commit in packed(Piece([op]) for op in writes(PLACE, before, after)):
+    for commit in packed(TurnPart([op]) for op in writes(PLACE, before, after)):
         await store.commit([], commit.ops)
 
 
@@ -100,7 +100,7 @@ def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
     after = replace(before, queues=(replace(before.queues[0], items=(landing, *before.queues[0].items[1:])),))
     work = LandRequest(item.buildset.id, item.buildset.state, item.change, "1" * 40, "note")
     requests = Requests(store, map.merger.places)
-    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
+    turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
     pieces = turn.pieces(before, after, [Land("request", work, 200)], [])
     record = PLACE.item("i1").buildset("b1").path
     asked = f"{map.merger.places.requests}/request"
@@ -117,7 +117,7 @@ def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(th
     moved = Queue("q2", "second", (*[three] * there, two))
     after = State(queues=(Queue("q1", "first", (one,)), moved))
     requests = Requests(store, map.merger.places)
-    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
+    turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
     kept = {op.path: op for op in writes(PLACE, State(), before)}
     for piece in turn.pieces(before, after, [], []):
         for op in piece.ops:
@@ -133,7 +133,7 @@ def test_a_pipeline_of_more_queues_than_one_entry_can_name() -> None:
     kept, before = dict[str, Entry](), State()
     for count in (45_000, 44_999, 7):
         after = State(queues=tuple(Queue(derived("queue", str(n)), "p", dynamic=True) for n in range(count)))
-        commits = packed(Piece([op]) for op in writes(PLACE, before, after))
+        commits = packed(TurnPart([op]) for op in writes(PLACE, before, after))
         for commit in commits:
             check_commit(commit.checks, commit.ops)
             for op in commit.ops:
@@ -158,7 +158,7 @@ def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
 
     builds = [f"b{number}" for number in range(3 * OPS_MAX)]
     told = {id: runs(id) for id in builds}
-    turn = Turn(map, "a/b", "gate", lambda job: requests, requests, told, Mirror(store, "/zuul"), 0)
+    turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, told, Mirror(store, "/zuul"), 0)
     asked = [Cancel(id, build=True) for id in builds]
     commits = packed(turn.pieces(State(), State(), asked, []))
     for commit in commits:

@@ -13,8 +13,8 @@ from tests.unit.map.golden import types_of_places
 
 VALUES_OF_USERS = {
     "Login.claims": "what a provider says of a person, for the rules of the tenant file",
-    "Artifact.metadata": "as the job returned it",
-    "Build.data": "what a job returned, of the shape of `gate.returned`",
+    "ReturnedArtifact.metadata": "as the job returned it",
+    "Build.data": "what a job returned, of the shape of `gate.returns`",
     "Build.given": "artifacts for the job's variables",
     "BuildOutcome.data": "as Build.data",
     "BuildPaused.data": "as Build.data",
@@ -50,7 +50,7 @@ VALUES_OF_USERS = {
     "Remains.require": "",
     "Demands.reject": "as Remains.reject",
     "Demands.require": "as Remains.reject",
-    "Posting.how": "what the pipeline says to the reporter, in the words of its driver",
+    "OutboxMessage.how": "what the pipeline says to the reporter, in the words of its driver",
     "FinishedBuild.returned": "as Build.data",
     "HandAction.details": "what was asked, as it was asked; for people",
 }

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.ports.provider import HOST_KEY_VARIABLE, Unusable
-from headgate.services.nodes.made.life import believed
+from headgate.ports.provider import HOST_KEY_VARIABLE, MachineUnusable
+from headgate.services.nodes.machines.life import believed
 
 MADE, OTHER = "ssh-ed25519 AAAAmade", "ssh-rsa AAAAother"
 
 
 def test_the_key_that_a_machine_was_made_with_is_believed_and_no_other() -> None:
     assert believed({HOST_KEY_VARIABLE: MADE}, f"{MADE}\n{OTHER}") == MADE
-    with pytest.raises(Unusable, match="does not have the key that the machine was made with"):
+    with pytest.raises(MachineUnusable, match="does not have the key that the machine was made with"):
         believed({HOST_KEY_VARIABLE: MADE}, OTHER)
 
 

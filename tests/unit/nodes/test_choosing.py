@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.made import MadeNode, NodeWait
+from headgate.map.inventory.machines import MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.cloud import Amounts
-from headgate.services.nodes.made.asked import Site
-from headgate.services.nodes.made.choosing import Choosing, Later, Never, Plan
+from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
+from headgate.services.nodes.machines.demand import NodeSurvey
 
 
 def label(name: str, **said: Any) -> FlatLabel:
@@ -43,9 +43,9 @@ def site(
     closed: Mapping[str, str] | None = None,
     most: int = -1,
     line: tuple[str, ...] = (),
-) -> Site:
+) -> NodeSurvey:
     one = {"instances": 1.0}
-    return Site(
+    return NodeSurvey(
         providers={"t": providers},
         nodes=nodes,
         uses=lambda _, label: (uses or {}).get(label.name, one),
@@ -58,12 +58,12 @@ def site(
     )
 
 
-def serve(of: Site, asked: NodeRequest, wait: NodeWait | None = None) -> Plan | Never | Later:
+def serve(of: NodeSurvey, asked: NodeRequest, wait: NodeWait | None = None) -> NodePlan | Never | Later:
     return Choosing(of).serve(asked, wait)
 
 
-def where(found: Plan | Never | Later) -> list[str]:
-    assert isinstance(found, Plan), found
+def where(found: NodePlan | Never | Later) -> list[str]:
+    assert isinstance(found, NodePlan), found
     return sorted([f"take {one.id} as {name}" for one, name in found.take] + [
         f"make {one.node} at {one.provider.name}" for one in found.make
     ])  # fmt: skip
@@ -165,7 +165,7 @@ def test_a_project_has_no_more_machines_than_its_tenant_allows() -> None:
     assert serve(site(one, used, most=1), request("r", "small")) == Later(
         "limited by max-nodes-per-project, of red: 1 of 1 machines are in use", at="a"
     )
-    assert isinstance(serve(site(one, used, most=1), request("r", "small", project="blue")), Plan)
+    assert isinstance(serve(site(one, used, most=1), request("r", "small", project="blue")), NodePlan)
     assert isinstance(serve(site(one, most=1), request("r", "small", "small")), Never)
 
 
@@ -175,7 +175,7 @@ def test_a_label_has_no_more_machines_than_it_says() -> None:
     assert serve(site(one, *used), request("r", "few")) == Later(
         "limited by max-nodes of label few: 2 of 2 machines are in use", at="a"
     )
-    assert isinstance(serve(site(one, *used), request("r", "small")), Plan)
+    assert isinstance(serve(site(one, *used), request("r", "small")), NodePlan)
 
 
 def test_what_failed_is_tried_elsewhere_and_then_given_up_with_what_was_tried() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.made import MadeNode, NodeOrder
-from headgate.services.nodes.made.fate import Fate
-from headgate.services.nodes.made.seen import Seen
-from headgate.services.nodes.standing import Standing
+from headgate.map.inventory.machines import MadeNode, NodeOrder
+from headgate.services.nodes.machines.fate import Fate
+from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.status import NodeState
 
 NOW_MS = 1_000_000
 
@@ -28,8 +28,8 @@ def fate(
 ) -> MadeNode:
     label = FlatLabel("small", node.said["label"], {}, {}, digest=digest)
     providers = {"t": [FlatProvider("p", "c", "sky", (label,))]}
-    seen = Seen(providers, {"n": node}, {}, {}, {"n": order} if order is not None else {})
-    now = Standing(frozenset(requests.split()), (), {}, (), frozenset(held.split()))
+    seen = SeenMachines(providers, {"n": node}, {}, {}, {"n": order} if order is not None else {})
+    now = NodeState(frozenset(requests.split()), (), {}, (), frozenset(held.split()))
     return Fate(seen, now, NOW_MS).of(node)
 
 

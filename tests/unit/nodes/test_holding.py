@@ -15,7 +15,7 @@ from headgate.ports.runner import Contact
 from headgate.services.autohold import Expiring, held_in_store, hold_requests
 from headgate.services.executor import Executor
 from headgate.services.membership import serve
-from headgate.services.nodes.asking import Asking
+from headgate.services.nodes.requester import NodeRequester
 from headgate.store.types import Put
 from tests.unit.nodes.test_launcher import Site, on_site
 from tests.unit.nodes.test_waiting import ask
@@ -44,7 +44,7 @@ class At:
 
     def __init__(self, site: Site, result: str = "FAILURE", held_max: int = 9) -> None:
         self.site, self.runner, self.stop = site, Failing(result), asyncio.Event()
-        asking = Asking(site.context, lambda: site.tenants)
+        asking = NodeRequester(site.context, lambda: site.tenants)
         self.executor = Executor(
             site.context, self.runner, builds_max=4, nodes=asking, keeping=self.runner, held_max=held_max
         )

@@ -16,21 +16,21 @@ from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.change import Change, Occasion
 from headgate.gate.work import BuildSpec, RepoState
-from headgate.inventory.choosing import choose
+from headgate.inventory.choice import choose
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.check import check
 from headgate.map.inventory.nodes import NodeClaim
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
 from headgate.map.trees import trees
-from headgate.ports.provider import Machine, Unusable
+from headgate.ports.provider import Machine, MachineUnusable
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import serve
-from headgate.services.nodes.asking import Asking, NoNodes
 from headgate.services.nodes.launcher import Launcher
+from headgate.services.nodes.requester import NodeRequester, NoNodes
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import Delete
@@ -64,13 +64,13 @@ class Fake:
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         self.said.append(f"prepare {machine.name}")
         if machine.name in self.down:
-            raise Unusable(f"{machine.name} is down")
+            raise MachineUnusable(f"{machine.name} is down")
         return {"ansible_host": machine.reach["address"]}
 
     async def clean(self, machine: Machine) -> None:
         self.said.append(f"clean {machine.name}")
         if machine.name in self.stuck:
-            raise Unusable(f"{machine.name} is stuck")
+            raise MachineUnusable(f"{machine.name} is stuck")
 
     async def probe(self, machine: Machine) -> None:
         self.probed.append((machine.name, asyncio.get_running_loop().time()))
@@ -79,7 +79,7 @@ class Fake:
         await asyncio.sleep(10.0 * (machine.name in self.slow))
         self.probing -= 1
         if machine.name in self.silent:
-            raise Unusable(f"{machine.name} does not answer")
+            raise MachineUnusable(f"{machine.name} does not answer")
 
 
 class Site:
@@ -102,7 +102,7 @@ class Site:
     ) -> AsyncIterator[dict[str, Any]]:
         """The hosts it has.  Raises NoNodes."""
         spec = a_build(*labels, project=project, **job)
-        asking = Asking(self.context, lambda: self.tenants, zone=zone)
+        asking = NodeRequester(self.context, lambda: self.tenants, zone=zone)
         async with self.store.session("executor") as session, asking.take(session, spec, asyncio.Event()) as ready:
             assert ready is not None
             yield ready.hosts
@@ -183,7 +183,7 @@ async def test_a_label_that_no_provider_has_any_more_is_not_the_executors_own_ma
     with pytest.raises(NoNodes, match=r"no label 'large'$"):
         async with site.build("large"):
             pass
-    asking = Asking(site.context, lambda: site.tenants, own={"large"})
+    asking = NodeRequester(site.context, lambda: site.tenants, own={"large"})
     async with (
         site.store.session("executor") as session,
         asking.take(session, a_build("large"), asyncio.Event()) as ready,
@@ -410,8 +410,8 @@ async def test_whoever_lost_the_lock_claims_nothing(site: Site) -> None:
 
 def test_an_executor_of_a_zone_has_the_labels_of_its_partition() -> None:
     context = Context(Store(MemoryBackend()), Mirror(Store(MemoryBackend()), "/zuul"), lambda: 0)
-    assert Asking(context, lambda: {"t": TENANT}, zone="west").labels() == {"west"}
-    assert Asking(context, lambda: {"t": TENANT}).labels() == set()
+    assert NodeRequester(context, lambda: {"t": TENANT}, zone="west").labels() == {"west"}
+    assert NodeRequester(context, lambda: {"t": TENANT}).labels() == set()
 
 
 @pytest.mark.parametrize(

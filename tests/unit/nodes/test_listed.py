@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.nodes.clouds.registry import Given, connect
-from headgate.config.assembly.flattening import flattened
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions, connect
+from headgate.config.assembly.inheritance import flattened
 from headgate.config.layout import Layout, build_layout
 from headgate.config.machines import STATIC, FlatProvider
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
-from headgate.map.inventory.made import MadeNode
-from headgate.ports.cloud import Failed, Made
-from headgate.services.nodes.made.accounts import wanted_of
-from headgate.services.nodes.made.choosing import Choosing, Later, Never
-from headgate.services.nodes.made.fate import Fate
-from headgate.services.nodes.made.records import host_nodes
-from headgate.services.nodes.made.seen import Seen
-from headgate.services.nodes.standing import Standing
+from headgate.map.inventory.machines import MadeNode
+from headgate.ports.cloud import LaunchFailed, Made
+from headgate.services.nodes.machines.accounts import wanted_of
+from headgate.services.nodes.machines.choice import Choosing, Later, Never
+from headgate.services.nodes.machines.fate import Fate
+from headgate.services.nodes.machines.records import host_nodes
+from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.status import NodeState
 from tests.unit.nodes.test_choosing import request, serve, site, where
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
@@ -76,7 +76,7 @@ def listed(provider: FlatProvider) -> dict[str, list[MadeNode]]:
 
 
 async def told(node: MadeNode) -> dict[str, Any]:
-    made = await connect(STATIC, Given("racks", {}, None)).advance(wanted_of(node), {})  # type: ignore[arg-type]
+    made = await connect(STATIC, CloudDriverOptions("racks", {}, None)).advance(wanted_of(node), {})  # type: ignore[arg-type]
     assert isinstance(made, Made) and made.host is not None
     return {**made.host, "about": made.about}
 
@@ -95,7 +95,7 @@ async def test_a_machine_is_reached_as_it_and_its_image_say() -> None:
 
 async def test_a_machine_that_nobody_lists_is_told() -> None:
     lost = replace(listed(lab())["h0"][0], said={"label": {}, "image": {}, "flavor": {}, "provider": {}})
-    with pytest.raises(Failed, match="does not list"):
+    with pytest.raises(LaunchFailed, match="does not list"):
         await told(lost)
 
 
@@ -159,8 +159,8 @@ def test_a_build_on_another_executor_is_told_which_zone_reaches_the_machine() ->
 
 
 def fate(node: MadeNode, provider: FlatProvider, *requests: str) -> MadeNode:
-    seen = Seen({"t": [provider]}, {node.id: node}, {}, {}, {})
-    return Fate(seen, Standing(frozenset(requests), (), {}, ()), 1_000).of(node)
+    seen = SeenMachines({"t": [provider]}, {node.id: node}, {}, {}, {})
+    return Fate(seen, NodeState(frozenset(requests), (), {}, ()), 1_000).of(node)
 
 
 def test_after_its_build_a_machine_is_looked_at_again_and_goes_once_it_is_not_listed() -> None:

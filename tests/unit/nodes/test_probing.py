@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.inventory.health import Health, interval_s
-from headgate.inventory.leases import HELD, WAITING, Lease
+from headgate.inventory.health import ObjectHealth, interval_s
+from headgate.inventory.leases import HELD, WAITING, ObjectLease
 from headgate.services.inventory.draft import Remove, Update
-from headgate.services.inventory.health import Healths
-from headgate.services.inventory.leasing import Leasing
-from headgate.services.nodes.asking import NoNodes
-from headgate.services.nodes.probing import LISTED_INTERVAL_S, PROBES_MAX
+from headgate.services.inventory.health import HealthMonitor
+from headgate.services.inventory.leases import ObjectLeasing
+from headgate.services.nodes.probes import LISTED_INTERVAL_S, PROBES_MAX
+from headgate.services.nodes.requester import NoNodes
 from tests.unit.nodes.test_launcher import ROOT, Site, _uuid, on_site
 
 INTERVAL_S = 60.0
@@ -38,7 +38,7 @@ async def once(site: Site, *labels: str) -> list[str]:
 
 async def known(site: Site, name: str) -> tuple[bool, str, bool]:
     """Return whether it is given to nobody, why, and whether probes are known to find it well."""
-    health, probed = await Healths(site.inventory).of(ROOT, _uuid(name))
+    health, probed = await HealthMonitor(site.inventory).of(ROOT, _uuid(name))
     return health.aside, health.reason, probed is not None
 
 
@@ -74,8 +74,8 @@ async def test_people_wait_for_it_as_well(site: Site) -> None:
     await site.machine("a", image="debian")
     site.provider.silent.add("a")
     await asyncio.sleep(UNHEALTHY_S)
-    leasing = Leasing(site.inventory)
-    lease = await leasing.ask(replace(ROOT, user="ann"), Lease("", "", "", "", "name=a", 600, 0))
+    leasing = ObjectLeasing(site.inventory)
+    lease = await leasing.ask(replace(ROOT, user="ann"), ObjectLease("", "", "", "", "name=a", 600, 0))
     await asyncio.sleep(INTERVAL_S)
     assert (await leasing.get(ROOT, lease.id))[0].state == WAITING
     site.provider.silent.clear()
@@ -87,20 +87,20 @@ async def test_people_wait_for_it_as_well(site: Site) -> None:
 async def test_one_answer_that_is_lost_means_nothing(site: Site) -> None:
     await site.machine("a", image="debian")
     await asyncio.sleep(1)
-    since = (await Healths(site.inventory).of(ROOT, _uuid("a")))[1]
+    since = (await HealthMonitor(site.inventory).of(ROOT, _uuid("a")))[1]
     site.provider.silent.add("a")
     await asyncio.sleep(INTERVAL_S + 15)
-    assert [one.missed for _, one in await Healths(site.inventory).unwell(ROOT)] == [2]
+    assert [one.missed for _, one in await HealthMonitor(site.inventory).unwell(ROOT)] == [2]
     site.provider.silent.clear()
     await asyncio.sleep(INTERVAL_S)
-    assert await Healths(site.inventory).unwell(ROOT) == []
-    assert (await Healths(site.inventory).of(ROOT, _uuid("a")))[1] == since, "it was well all the time"
+    assert await HealthMonitor(site.inventory).unwell(ROOT) == []
+    assert (await HealthMonitor(site.inventory).of(ROOT, _uuid("a")))[1] == since, "it was well all the time"
 
 
 @on_site
 async def test_what_could_not_be_prepared_is_not_mended_by_an_answer(site: Site) -> None:
     await site.machine("a", image="debian")
-    healths = Healths(site.inventory)
+    healths = HealthMonitor(site.inventory)
     for _ in range(3):
         await healths.report(ROOT, _uuid("a"), "its disk is full")
     await asyncio.sleep(3 * INTERVAL_S)
@@ -160,7 +160,7 @@ async def test_machines_come_and_go(site: Site) -> None:
     site.provider.silent.add("b")
     await site.inventory.apply(ROOT, [Remove(_uuid("b"))])
     await asyncio.sleep(5 * INTERVAL_S)
-    assert len(looks(site, "b")) <= 2 and await Healths(site.inventory).unwell(ROOT) == []
+    assert len(looks(site, "b")) <= 2 and await HealthMonitor(site.inventory).unwell(ROOT) == []
 
 
 @on_site
@@ -190,15 +190,15 @@ def test_intervals_that_cannot_be(said: str) -> None:
 
 
 def test_since_when_is_the_moment_it_turned() -> None:
-    def after(health: Health, *steps: tuple[str, Any, int]) -> Health:
+    def after(health: ObjectHealth, *steps: tuple[str, Any, int]) -> ObjectHealth:
         for how, why, now_ms in steps:
             health = getattr(health, how)(why, now_ms)
         return health
 
-    silent = after(Health(), *(("probed", "no answer", now_ms) for now_ms in (1, 2, 3, 4)))
+    silent = after(ObjectHealth(), *(("probed", "no answer", now_ms) for now_ms in (1, 2, 3, 4)))
     assert (silent.aside, silent.broken, silent.since_ms) == (True, False, 3)
     both = after(silent, *(("and_then", "no disk", now_ms) for now_ms in (5, 6, 7)))
     assert (both.broken, both.since_ms, both.reason) == (True, 3, "no disk")
     assert after(both, ("probed", "", 8)).since_ms == 3, "it has been given to nobody since then"
-    assert after(silent, ("probed", "", 9)) == Health(seen_ms=9)
-    assert after(both, ("and_then", "", 9)) == Health(seen_ms=9)
+    assert after(silent, ("probed", "", 9)) == ObjectHealth(seen_ms=9)
+    assert after(both, ("and_then", "", 9)) == ObjectHealth(seen_ms=9)

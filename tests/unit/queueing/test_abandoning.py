@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 from headgate.base.tasks import unless
-from headgate.services.queueing.sharing import Sharing
+from headgate.services.queueing.shares import PartitionSharing
 from headgate.testing.loop import run_virtual
 
 
@@ -32,7 +32,7 @@ def times_told(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) ->
 
     async def main() -> None:
         lost, abort, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
-        sharing = Sharing(None, None, SimpleNamespace(lost=lost), None, None, None, None, "here")
+        sharing = PartitionSharing(None, None, SimpleNamespace(lost=lost), None, None, None, None, "here")
         sharing._runners["lane"] = (Lane(), asyncio.ensure_future(job()))
         loop.call_later(signal_s, abort.set)
         loop.call_later(lost_s, lost.set)

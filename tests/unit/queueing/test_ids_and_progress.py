@@ -24,7 +24,7 @@ from headgate.queueing.ids import (
     unix_text,
 )
 from headgate.queueing.lanes import Lane, parse_lane
-from headgate.queueing.policy import Policy, Route, Routes
+from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.queueing.progress import NEW, Parked, Progress, position
 from headgate.queueing.tally import Tally, Unheard
 
@@ -215,7 +215,7 @@ def test_impossible_policies_name_the_setting(wrong: dict[str, float]) -> None:
 
 
 def test_the_first_route_that_fits_counts() -> None:
-    one, rest = Route("orders-*", print), Route("*", len)
-    assert Routes((one, rest)).of("orders-eu") is one
-    assert Routes((one, rest)).of("mail") is rest
-    assert Routes((one,)).of("mail") is None
+    one, rest = RoutingRule("orders-*", print), RoutingRule("*", len)
+    assert Routing((one, rest)).of("orders-eu") is one
+    assert Routing((one, rest)).of("mail") is rest
+    assert Routing((one,)).of("mail") is None

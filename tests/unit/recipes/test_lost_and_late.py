@@ -13,7 +13,7 @@ import headgate.recipes.requests
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.codec import decode
-from headgate.recipes.lock import Line, lock
+from headgate.recipes.lock import LockLine, lock
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, RequestPlaces, Requests
 from headgate.store.memory import MemoryBackend
@@ -318,6 +318,6 @@ def test_a_lost_answer_to_a_submission_is_one_request() -> None:
 
 
 def test_the_tests_notice_who_stays_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "_join", Line._enter)
+    monkeypatch.setattr(LockLine, "_join", LockLine._enter)
     with pytest.raises(TimeoutError):
         test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it()

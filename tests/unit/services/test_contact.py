@@ -9,10 +9,10 @@ from typing import Any
 
 from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import Map
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
-from headgate.services.contact import Contact
+from headgate.services.contact import ClaimContact
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
@@ -30,7 +30,7 @@ class Shop:
         self.context = Context(self.store, Mirror(self.store, Map().path), lambda: 0)
         self.log: list[str] = []
 
-    async def build(self, session: Session, id: str, project: str = "ours") -> Contact:
+    async def build(self, session: Session, id: str, project: str = "ours") -> ClaimContact:
         builds = self.context.builds
         await self.store.commit([], builds.submit(Request(id, meta={**META, "project": project}), b"{}"))
         await self.context.mirror.reached(f"{builds.places.requests}/{id}")
@@ -38,9 +38,9 @@ class Shop:
         assert found is not None
         claim = await builds.claim(found, session, {})
         assert claim is not None
-        return Contact(self.context, claim, asyncio.Event(), {"printer": 1}, lambda data, build: data)
+        return ClaimContact(self.context, claim, asyncio.Event(), {"printer": 1}, lambda data, build: data)
 
-    async def prints(self, contact: Contact, go: asyncio.Event, limit_s: float = 100) -> None:
+    async def prints(self, contact: ClaimContact, go: asyncio.Event, limit_s: float = 100) -> None:
         id = contact.claim.request.id
         async with contact.holding(["printer"], contact.cancel, limit_s) as held:
             self.log.append(f"{id} {'prints' if held else 'gives up'}")
@@ -85,7 +85,7 @@ def test_who_has_no_time_left_or_is_cancelled_goes_without() -> None:
     async def main() -> None:
         shop = Shop()
         task = await opened(shop)
-        other = SemaphoreRecord((Holder("check", "set", "job"),))
+        other = SemaphoreRecord((SemaphoreHolder("check", "set", "job"),))
         await shop.store.commit([], [PLACE.put(other)])
         await shop.context.mirror.reached(PLACE.path)
         async with shop.store.session("one") as session:
@@ -106,7 +106,7 @@ def test_a_build_begun_anew_has_what_it_had() -> None:
         shop, go = Shop(), asyncio.Event()
         go.set()
         task = await opened(shop)
-        await shop.store.commit([], [PLACE.put(SemaphoreRecord((Holder("gate", "set", "job", "one"),)))])
+        await shop.store.commit([], [PLACE.put(SemaphoreRecord((SemaphoreHolder("gate", "set", "job", "one"),)))])
         await shop.context.mirror.reached(PLACE.path)
         async with shop.store.session("two") as session:
             await shop.prints(await shop.build(session, "one"), go)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.gate.actions import Cancel, Merge
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.model import Item, Queue, State
 from headgate.gate.work import MergeRequest
 from headgate.map.places import Map
@@ -12,7 +12,7 @@ from headgate.recipes.requests import Open, Request
 from headgate.services.context import Context
 from headgate.services.scheduler.connection import _Known
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.turn import Piece, Turn
+from headgate.services.scheduler.turn import PipelineTurn, TurnPart
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Delete, Entry, Op, Put
@@ -28,7 +28,7 @@ def written(*asked: Cancel | Merge, there: bool = False) -> list[Op]:
         before = merges.submit(Request("m"), b"{}")[-1]
         assert isinstance(before, Put)
         told = {"m": Open(Entry(before.path, before.value, version=1, born=1), Request("m"), False, merges.places)}
-    turn = Turn(context.map, "t", "gate", lambda job: context.builds, merges, told, context.mirror, 0)
+    turn = PipelineTurn(context.map, "t", "gate", lambda job: context.builds, merges, told, context.mirror, 0)
     return [op for piece in turn.pieces(State(), State(), asked, []) for op in piece.ops]
 
 
@@ -57,10 +57,10 @@ def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
     """Who takes over in between reports it again; nobody else knows of it once it is gone."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: 0)
-    turn = Turn(context.map, "t", "gate", lambda job: context.builds, context.merges, {}, context.mirror, 0)
+    turn = PipelineTurn(context.map, "t", "gate", lambda job: context.builds, context.merges, {}, context.mirror, 0)
     item = Item("i", Change("local", "p", "master", commit="c"), "e", 0)
     before = State((Queue("q", "q", (item,), 1),))
-    ends, reported = [Piece([Delete("/event")])], [Piece([Delete("/report")])]
+    ends, reported = [TurnPart([Delete("/event")])], [TurnPart([Delete("/report")])]
     order = [
         op for piece in turn.pieces(before, State((Queue("q", "q", (), 1),)), [], ends, reported) for op in piece.ops
     ]
@@ -70,13 +70,13 @@ def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
 
 
 def test_what_was_only_looked_up_is_new_to_its_connection() -> None:
-    seen, heard = (Standing(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
+    seen, heard = (ChangeState(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
 
     class Both(Standings):
         def __init__(self) -> None:
             """Two changes, of which one was looked up."""
 
-        def now(self) -> dict[str, Standing]:
+        def now(self) -> dict[str, ChangeState]:
             return {one.change.key: one for one in (seen, heard)}
 
     known = _Known(Both())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror
@@ -41,7 +41,7 @@ class Scripted:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -57,7 +57,7 @@ def left_after(closing: Sighting, closed_max: int) -> set[str]:
     async def play() -> set[str]:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)
-        opening = Sighting((*map(Standing, map(change, "abcd")), Standing(change("e", "a"))))
+        opening = Sighting((*map(ChangeState, map(change, "abcd")), ChangeState(change("e", "a"))))
         forge = Scripted([opening, closing])
         keeping = asyncio.ensure_future(context.mirror.run())
         await context.mirror.ready()
@@ -77,7 +77,7 @@ def left_after(closing: Sighting, closed_max: int) -> set[str]:
 
 
 CLOSING = Sighting(
-    tuple(Standing(change(topic), open=False, landed=True) for topic in "abcd"), lingering={PROJECT: frozenset()}
+    tuple(ChangeState(change(topic), open=False, landed=True) for topic in "abcd"), lingering={PROJECT: frozenset()}
 )
 
 

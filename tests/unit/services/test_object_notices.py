@@ -22,7 +22,7 @@ from headgate.services.inventory.pool import MACHINE
 from headgate.services.membership import serve
 from headgate.services.notices import objects
 from headgate.services.notices.objects import ObjectPublisher, queue_of_partition
-from headgate.services.notices.posting import Posts
+from headgate.services.notices.posts import ServerPosts
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 
@@ -68,7 +68,7 @@ class Server:
 @asynccontextmanager
 async def publishing(world: World, server: Server) -> AsyncIterator[Context]:
     context, stop = Context(world.store, Mirror(world.store, Map().path), lambda: 1_000), asyncio.Event()
-    publisher = ObjectPublisher(context, world.inventory, Posts(server))
+    publisher = ObjectPublisher(context, world.inventory, ServerPosts(server))
     tasks = [
         asyncio.ensure_future(context.mirror.run()),
         asyncio.ensure_future(serve(context, "scheduler", publisher.run, stop)),

@@ -11,7 +11,7 @@ from headgate.ports.runner import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.requests import Request
 from headgate.services.executor import Executor
-from headgate.services.nodes.asking import Asking
+from headgate.services.nodes.requester import NodeRequester
 from headgate.services.pace import BEGINNING_S, LATELY_S, REST_MAX_S, Pace
 from tests.unit.nodes.test_launcher import Site, a_build, on_site
 
@@ -44,7 +44,7 @@ def serving(site: Site, runner: Runner, beginning_max: int) -> asyncio.Future[No
         site.context,
         runner,
         builds_max=9,
-        nodes=Asking(site.context, lambda: site.tenants),
+        nodes=NodeRequester(site.context, lambda: site.tenants),
         beginning_max=beginning_max,
     )
     return asyncio.ensure_future(executor.membership.serve(executor.run, site.stop))

@@ -16,7 +16,7 @@ from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import HistoryUnavailable, Passed
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.scheduler.passed import SLACK_MS, PassedBuilds
+from headgate.services.scheduler.reusable import SLACK_MS, PassedBuilds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual

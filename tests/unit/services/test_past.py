@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.gate.change import Change
-from headgate.gate.returned.shape import Artifact
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.map.places import Map
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports import history as past_of
-from headgate.ports.history import HistoryUnavailable, PastBuild, PastBuildset, PastRef, Question
+from headgate.ports.history import HistoryQuery, HistoryUnavailable, PastBuild, PastBuildset, PastRef
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.scheduler.past import Past
+from headgate.services.scheduler.verdicts import PipelinePast
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.loop import run_virtual
@@ -30,9 +30,9 @@ class Kept:
 
     result: str
     away: int = 0
-    asked: list[Question] = field(default_factory=list)
+    asked: list[HistoryQuery] = field(default_factory=list)
 
-    async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]:
+    async def buildsets(self, tenant: str, question: HistoryQuery) -> list[PastBuildset]:
         self.asked.append(question)
         if self.away:
             self.away -= 1
@@ -56,21 +56,21 @@ class Kept:
         )
 
 
-def looked(history: Kept, body: Callable[[Past, Context, list[str]], Coroutine[Any, Any, None]]) -> None:
+def looked(history: Kept, body: Callable[[PipelinePast, Context, list[str]], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)
         context.history = history  # type: ignore[assignment]  # what is asked of it here
         task, stirred = asyncio.ensure_future(context.mirror.run()), list[str]()
         await context.mirror.ready()
-        async with Past(context, "t", "check", lambda: stirred.append("now")) as past:
+        async with PipelinePast(context, "t", "check", lambda: stirred.append("now")) as past:
             await body(past, context, stirred)
         task.cancel()
 
     run_virtual(main())
 
 
-async def answer(past: Past) -> tuple[list[str], list[str | None]]:
+async def answer(past: PipelinePast) -> tuple[list[str], list[str | None]]:
     """Names of the jobs, their results; asked in turns until it is there."""
     while (found := past.of(CHANGE)) is None:
         past.look()
@@ -79,7 +79,7 @@ async def answer(past: Past) -> tuple[list[str], list[str | None]]:
 
 
 def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
-    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+    async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         assert past.of(CHANGE) is None and past.answered == 0
         past.look()
         await asyncio.sleep(1)
@@ -99,13 +99,13 @@ def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
 
 
 def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
-    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+    async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         build = FinishedBuild(
             uuid="b2",
             job_name="image",
             result="FAILURE",
             provides=("images",),
-            artifacts=(Artifact("x", "http://x"),),
+            artifacts=(ReturnedArtifact("x", "http://x"),),
             log_url="http://l",
             work="digest",
         )
@@ -127,7 +127,7 @@ def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
 
 
 def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> None:
-    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+    async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         past.of(CHANGE)
         past.look()
         await asyncio.sleep(1)
@@ -141,7 +141,7 @@ def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> N
 
 
 def test_of_what_was_never_tested_nothing_is_known() -> None:
-    async def body(past: Past, context: Context, stirred: list[str]) -> None:
+    async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         assert await answer(past) == ([], [])
 
     looked(Kept(""), body)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from headgate.config.dynamic import Asked, Judgement, Layouts
+from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 from headgate.ports.judge import Judging
-from headgate.services.judging.proposals import Proposals
+from headgate.services.judge.proposals import Proposals
 
 from ..config.places import layouts, texts
 
@@ -19,11 +19,11 @@ class Slow:
     """Answers when it is told to."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[LayoutRequest] = []
         self.may_answer = asyncio.Event()
         self.broken = False
 
-    async def judged(self, layouts: Layouts, asked: Asked) -> Judgement:
+    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
         self.asked.append(asked)
         await self.may_answer.wait()
         if self.broken:
@@ -31,10 +31,10 @@ class Slow:
         return layouts.judged(asked)
 
 
-def asked(made: Layouts, text: str, files: tuple[str, ...] = ("zuul.yaml",)) -> Asked:
+def asked(made: TenantLayouts, text: str, files: tuple[str, ...] = ("zuul.yaml",)) -> LayoutRequest:
     found = texts(made.tenant, {"app": text})
     (project,) = found
-    return Asked("b1", "check", project, "master", "", files, found)
+    return LayoutRequest("b1", "check", project, "master", "", files, found)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_what_landed_already_is_not_counted() -> None:
     made, judge = layouts({"app": OWN + "#" * 20_000}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
         assert proposals.over(made).judged(asked(made, OWN + "#" * 20_000)) is not None
-        assert proposals.over(made).judged(Asked("b", "check", "git.acme/app", "master")) is not None
+        assert proposals.over(made).judged(LayoutRequest("b", "check", "git.acme/app", "master")) is not None
 
 
 async def test_of_a_file_its_new_lines_count() -> None:
@@ -71,9 +71,11 @@ async def test_of_a_file_its_new_lines_count() -> None:
     made, judge = layouts({"app": long + "# more\n"}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
         assert proposals.over(made).judged(asked(made, long + "- job: {name: k}\n")) is not None
-        again = Asked("b2", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long + OWN * 100}))
+        again = LayoutRequest(
+            "b2", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long + OWN * 100})
+        )
         assert proposals.over(made).judged(again) is None, "lines said again are new"
-        large = Asked("b3", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long * 3}))
+        large = LayoutRequest("b3", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long * 3}))
         assert proposals.over(made).judged(large) is None
 
 

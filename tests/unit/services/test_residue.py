@@ -14,14 +14,14 @@ from headgate.gate.change import Change, EventKind, TriggerEvent
 from headgate.gate.waiter import Waiter
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.map.places import Map
-from headgate.map.records import BranchCache, Holder, SemaphoreRecord
+from headgate.map.records import BranchCache, SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.figures import told_once
 from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
-from headgate.services.scheduler.sweeping import INTERVAL_S, Sweeper
+from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry, Put
@@ -43,7 +43,7 @@ class Place:
         self.context = Context(self.store, Mirror(self.store, MAP.path), lambda: 0)
 
     @asynccontextmanager
-    async def swept(self, sweeper: Callable[[Context], Sweeper]) -> AsyncIterator[None]:
+    async def swept(self, sweeper: Callable[[Context], ResultSweeper]) -> AsyncIterator[None]:
         async with self.store.session("scheduler") as session:
             mirror = asyncio.ensure_future(self.context.mirror.run())
             await self.context.mirror.ready()
@@ -58,9 +58,9 @@ class Place:
         await self.store.commit([], [address.put(value) for address, value in puts])
 
 
-def of_connections(context: Context) -> Sweeper:
+def of_connections(context: Context) -> ResultSweeper:
     gone = Disconnected(context, {"here"})
-    return Sweeper(context, lambda: [gone], MAP.cleanup.connection.path, looks=CONNECTION_LOOKS, locks=gone.locks)
+    return ResultSweeper(context, lambda: [gone], MAP.cleanup.connection.path, looks=CONNECTION_LOOKS, locks=gone.locks)
 
 
 async def watched(place: Place, name: str) -> None:
@@ -131,7 +131,7 @@ def test_what_somebody_leads_is_not_taken_from_beneath_him() -> None:
 def test_an_answer_to_nobody_goes_and_one_that_is_waited_for_stays() -> None:
     async def main() -> None:
         place, nodes = Place(), MAP.nodes
-        async with place.swept(lambda c: Sweeper(c, lambda: [Unasked(c)], MAP.cleanup.node_request.path)):
+        async with place.swept(lambda c: ResultSweeper(c, lambda: [Unasked(c)], MAP.cleanup.node_request.path)):
             async with place.store.session("executor") as session:
                 request = NodeRequest("1", "t", "p", "b", "j", (), "host")
                 ask = Put(nodes.requests("1").record.path, msgspec.json.encode(request), session.lease)
@@ -154,8 +154,11 @@ def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone()
                 old = pipeline.item("i").buildset("old").repo_state.path  # whose builds go on
                 kept = [pipeline.record.path, pipeline.item("i").buildset("b").record.path, old]
                 await place.store.commit([], [Put(path, b"{}") for path in kept], guards=[guard])
-            here, gone = Holder("gate", "b", "j", tenant="t"), Holder("gate", "other", "j", tenant="t")
-            goes_on = Holder("gate", "old", "j", tenant="t")
+            here, gone = (
+                SemaphoreHolder("gate", "b", "j", tenant="t"),
+                SemaphoreHolder("gate", "other", "j", tenant="t"),
+            )
+            goes_on = SemaphoreHolder("gate", "old", "j", tenant="t")
             waits, left = Waiter(1, "t", "gate", "p"), Waiter(2, "t", "nobody's", "p")
             shared, own = MAP.global_semaphores.semaphore("s").record, MAP.semaphores("t").semaphore("s").record
             await place.put(
@@ -169,9 +172,9 @@ def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone()
     run_virtual(main())
 
 
-def of_semaphores(context: Context) -> Sweeper:
+def of_semaphores(context: Context) -> ResultSweeper:
     forsaken = Forsaken(context)
-    return Sweeper(context, lambda: [forsaken], MAP.cleanup.sempahores.path, mended=forsaken.mended)
+    return ResultSweeper(context, lambda: [forsaken], MAP.cleanup.sempahores.path, mended=forsaken.mended)
 
 
 def test_a_semaphore_that_cannot_be_read_is_left_to_the_turns_which_make_it_anew() -> None:

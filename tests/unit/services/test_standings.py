@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.map.places import Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import decode
@@ -42,7 +42,7 @@ def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
         standings = Standings(map, mirror, ("local",))
         for number, (topic, needs, looked) in enumerate(steps):
             if needs is not None:
-                check, ops = remember(map, mirror, Standing(_change(topic, needs)), f"id{number}")
+                check, ops = remember(map, mirror, ChangeState(_change(topic, needs)), f"id{number}")
                 await store.commit([check], ops)
             else:
                 place, key = map.cache.connection("local"), _change(topic, frozenset()).key

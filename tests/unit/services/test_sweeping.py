@@ -15,7 +15,7 @@ from headgate.recipes import blob
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Claim, Request
 from headgate.services.context import Context
-from headgate.services.scheduler.sweeping import INTERVAL_S, Sweeper
+from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import Put
@@ -43,7 +43,9 @@ class Place:
             tasks = [asyncio.ensure_future(self.context.mirror.run())]
             await self.context.mirror.ready()
             tasks.append(
-                asyncio.ensure_future(Sweeper(self.context, self.context.zones, lock, lambda: self.named).run(session))
+                asyncio.ensure_future(
+                    ResultSweeper(self.context, self.context.zones, lock, lambda: self.named).run(session)
+                )
             )
             yield
             await asyncio.sleep(4 * INTERVAL_S)

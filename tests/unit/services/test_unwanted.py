@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from headgate.map.places import Map
-from headgate.map.records import ComponentRecord, ManagementResult, Wish
+from headgate.map.records import ComponentRecord, DesiredState, ManagementResult
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import want
-from headgate.services.scheduler.sweeping import Unwanted
+from headgate.services.scheduler.sweeper import Unwanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Delete, Put
@@ -33,7 +33,7 @@ async def test_answers_and_wishes_that_nobody_wants_are_found() -> None:
     assert not await want(context, "executor/nobody0000000001", "paused")
     wish = f"{map.wishes.path}/executor.host0000000001"
     found = await store.get(wish)
-    assert found is not None and map.wishes.decode(found.value) == Wish("paused")
+    assert found is not None and map.wishes.decode(found.value) == DesiredState("paused")
     task = asyncio.ensure_future(context.mirror.run())
     await context.mirror.ready()
     assert set(Unwanted(context).left(context.mirror)) == {f"{results.path}/left"}

@@ -9,21 +9,21 @@ from msgspec.structs import replace
 
 from headgate.config.model import TriggerFilter
 from headgate.inventory.model import Definition, Object, Permission
-from headgate.map.telling import Answered, Posting, QueueReport
-from headgate.ports.occasions import Away, Lane, Seen
+from headgate.map.outbox import Answered, OutboxMessage, QueueReport
+from headgate.ports.occasions import NextOccasion, OccasionLane, SourceUnavailable
 from headgate.ports.reporter import ReportRefused
-from headgate.services.inventory.admin import Place
+from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound
 from headgate.services.inventory.pool import MACHINE
-from headgate.services.reporting.objects import ObjectReporter
+from headgate.services.reports.objects import ObjectReporter
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
 from headgate.services.scheduler.occasions.objects import WatchedObjects
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 
 EVENTS = ("object-created", "object-updated", "object-deleted")
-LANE = Lane(MACHINE)
+LANE = OccasionLane(MACHINE)
 
 
 def trigger(filter: str = "", events: tuple[str, ...] = EVENTS) -> TriggerFilter:
@@ -38,7 +38,7 @@ def watched(world: World) -> WatchedObjects:
     return WatchedObjects("lab", world.inventory, "part0", "blue")
 
 
-def told(found: list[Seen]) -> list[tuple[str, str]]:
+def told(found: list[NextOccasion]) -> list[tuple[str, str]]:
     return [(seen.kind.value, seen.occasion.name) for seen in found if seen.occasion is not None]
 
 
@@ -117,7 +117,7 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
     async with a_world() as world:
         rules = {"bmc": (Permission(mask=0), Permission(role="admin", mask=3))}
         definition = Definition("d" * 32, '{"type": "object"}', rules)
-        await world.inventory.admin.set_definition(ADMIN, Place(MACHINE, PARTITIONS[0]), definition)
+        await world.inventory.admin.set_definition(ADMIN, DefinitionScope(MACHINE, PARTITIONS[0]), definition)
         lab, of = watched(world), trigger()
         position = await lab.start(of, LANE)
         await world.inventory.apply(ADMIN, [Create(machine(1, bmc="secret", rack="r1"))])
@@ -132,17 +132,17 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
 async def test_a_filter_that_is_none_or_a_partition_there_is_not_is_said() -> None:
     async with a_world() as world:
         lab = watched(world)
-        with pytest.raises(Away, match="close the quotes"):
+        with pytest.raises(SourceUnavailable, match="close the quotes"):
             await lab.after(trigger('"'), LANE, await lab.start(trigger(), LANE), 9)
-        with pytest.raises(Away, match="nowhere"):
+        with pytest.raises(SourceUnavailable, match="nowhere"):
             await WatchedObjects("lab", world.inventory, "nowhere", "blue").after(trigger(), LANE, "1.1", 9)
 
 
-def report(uuid: str, connection: str = "lab", **wanted: object) -> Posting:
+def report(uuid: str, connection: str = "lab", **wanted: object) -> OutboxMessage:
     about = {"kind": "report", "tenant": "t", "pipeline": "p", "project": "p", "branch": "b", "report": "success"}
     answers = Answered(connection, MACHINE, uuid, "1.1")
     more = {"v": 1, "id": "i", "at_ms": 1, "change": "c", "commit": "", "item": "x"}
-    return Posting("", QueueReport(**about, **more, answers=answers), None, {"wanted": json.dumps(wanted)})
+    return OutboxMessage("", QueueReport(**about, **more, answers=answers), None, {"wanted": json.dumps(wanted)})
 
 
 async def test_a_report_marks_the_object_and_told_again_it_is_the_same() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from headgate.web.peers.door import CLOSE_MAX_S, HEAD_MAX_S, Door, peer_of
+from headgate.web.peers.door import CLOSE_MAX_S, HEAD_MAX_S, ConnectionAdmission, peer_of
 
 
 class Line:
@@ -30,7 +30,7 @@ def gone(transports: list[asyncio.Transport]) -> list[bool]:
 
 
 def test_one_peer_has_half_of_the_places_and_gives_way_to_itself() -> None:
-    door = Door(lambda: 0.0, connections_max=8)
+    door = ConnectionAdmission(lambda: 0.0, connections_max=8)
     mine = [line() for _ in range(6)]
     for one in mine:
         door.enter(one, "10.0.0.1").busy = True
@@ -38,7 +38,7 @@ def test_one_peer_has_half_of_the_places_and_gives_way_to_itself() -> None:
 
 
 def test_who_does_nothing_gives_way_before_who_is_answered() -> None:
-    door = Door(lambda: 0.0, connections_max=4)
+    door = ConnectionAdmission(lambda: 0.0, connections_max=4)
     busy, idle, more = line(), line(), line()
     door.enter(busy, "10.0.0.1").busy = True
     door.enter(idle, "10.0.0.1")
@@ -47,7 +47,7 @@ def test_who_does_nothing_gives_way_before_who_is_answered() -> None:
 
 
 def test_when_all_places_are_taken_who_has_most_gives_way() -> None:
-    door = Door(lambda: 0.0, connections_max=4)
+    door = ConnectionAdmission(lambda: 0.0, connections_max=4)
     many, one, last = [line(), line()], line(), [line(), line()]
     for transport in many:
         door.enter(transport, "10.0.0.1")
@@ -59,7 +59,7 @@ def test_when_all_places_are_taken_who_has_most_gives_way() -> None:
 
 def test_what_gets_nowhere_is_ended() -> None:
     now = [0.0]
-    door = Door(lambda: now[0])
+    door = ConnectionAdmission(lambda: now[0])
     waiting, closing = line(), line()
     door.enter(waiting, "::1")
     door.enter(closing, "::1").until_s = 1e9

@@ -14,7 +14,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
 from headgate.testing.loop import run_virtual
-from headgate.web.waiting import awaited
+from headgate.web.waits import awaited
 
 
 def test_an_executor_then_nodes_then_nothing() -> None:

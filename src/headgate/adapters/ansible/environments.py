@@ -29,7 +29,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _DIGEST_SIZE = 8
 
 
-class NotInstalled(Exception):
+class AnsibleNotInstalled(Exception):
     """The version that a job asks for is not on this machine; the text says what to do."""
 
     def __init__(self, version: str) -> None:
@@ -39,7 +39,7 @@ class NotInstalled(Exception):
         )
 
 
-class Mark(msgspec.Struct, frozen=True):
+class EnvironmentMark(msgspec.Struct, frozen=True):
     """Holds what an environment says of itself."""
 
     version: str
@@ -54,7 +54,7 @@ class Environment:
     """One that is whole."""
 
     place: Path
-    mark: Mark
+    mark: EnvironmentMark
     current: bool
     """Whether it is made of what this Headgate names; an earlier one may name older packages."""
 
@@ -106,12 +106,12 @@ class Environments:
 
     def choose(self, version: str, *, asked: bool) -> Environment | None:
         """Return what runs the playbooks of a job; None: what is installed beside Headgate, if anything is.  Whether
-        the job or its tenant `asked` for the version, or it is that of who says nothing.  Raise NotInstalled."""
+        the job or its tenant `asked` for the version, or it is that of who says nothing.  Raise AnsibleNotInstalled."""
         found = self.find(version)
         if found is not None:
             return found
         if asked:
-            raise NotInstalled(version)
+            raise AnsibleNotInstalled(version)
         if beside() is not None:
             return None
         return next(filter(None, map(self.find, reversed(ANSIBLE_VERSIONS))), None)
@@ -142,8 +142,8 @@ def used(environment: Environment) -> Iterator[bool]:
         os.close(fd)
 
 
-def _mark(place: Path) -> Mark | None:
+def _mark(place: Path) -> EnvironmentMark | None:
     try:
-        return msgspec.json.decode((place / MARK).read_bytes(), type=Mark)
+        return msgspec.json.decode((place / MARK).read_bytes(), type=EnvironmentMark)
     except (OSError, ValueError):
         return None

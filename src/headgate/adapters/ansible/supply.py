@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE
 
-from headgate.adapters.ansible.environments import Environment, Environments, NotInstalled, beside, used
-from headgate.adapters.ansible.installing import CannotInstall, Say, install
+from headgate.adapters.ansible.environments import AnsibleNotInstalled, Environment, Environments, beside, used
+from headgate.adapters.ansible.install import CannotInstall, Say, install
 from headgate.base.tasks import end
 
 _SAID_MAX_BYTES = 4_000
@@ -20,7 +20,7 @@ REMOVED_S = 0.2
 """Between two looks at one that is being removed."""
 
 
-class Supply:
+class AnsibleSupply:
     """`manages`: whether what a job asks for is installed when it is not there."""
 
     def __init__(self, environments: Environments | None, *, manages: bool) -> None:
@@ -30,7 +30,7 @@ class Supply:
     @asynccontextmanager
     async def taken(self, version: str, *, asked: bool, say: Say) -> AsyncIterator[Environment | None]:
         """Hold what runs the playbooks of a job; None: what is beside Headgate, if anything is.  `asked`: see
-        `Environments.choose`.  Raise NotInstalled, CannotInstall."""
+        `Environments.choose`.  Raise AnsibleNotInstalled, CannotInstall."""
         while True:
             found = await self._chosen(version, asked, say)
             if found is None:
@@ -47,7 +47,7 @@ class Supply:
             return None
         try:
             return self._environments.choose(version, asked=asked or (self._manages and beside() is None))
-        except NotInstalled:
+        except AnsibleNotInstalled:
             if not self._manages:
                 raise
         say(f"Ansible {version} is not installed here; it is being installed, which takes a minute or so")

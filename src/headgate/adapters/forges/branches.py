@@ -8,14 +8,14 @@ import pygit2
 
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.looking.names import HEADS
+from headgate.adapters.git.poll.names import HEADS
 from headgate.ports.reporter import ReporterAway
 
 MERGES_MAX = 200
 """Commits of a branch among which a merge is looked for."""
 
 
-class Branches:
+class BranchReader:
     """Reads branches of one connection."""
 
     def __init__(self, engine: Callable[[], GitEngine], connection: str) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.ports.limits import NO_LIMIT, Quiet
+from headgate.ports.limits import NO_LIMIT, QuietUntil
 
 RESERVE = 0.1
 """The part of a budget that is kept for what somebody waits for: what is only looked after stops before."""
@@ -20,7 +20,7 @@ _SECONDARY = ("secondary rate limit", "abuse detection")
 
 
 @dataclass(slots=True)
-class Budget:
+class CallBudget:
     """Counts the calls of one account and kind.  The forge counts those of all processes, and tells each with its
     answers; what a process learns that the others have to know before they ask is `quiet`."""
 
@@ -35,7 +35,7 @@ class Budget:
     had: Counter[str] = field(default_factory=Counter)
     """Project -> what it was answered here since the budget was last reset."""
 
-    def wait_s(self, now_s: float, *, urgent: bool = True, project: str = "", others: Quiet = NO_LIMIT) -> float:
+    def wait_s(self, now_s: float, *, urgent: bool = True, project: str = "", others: QuietUntil = NO_LIMIT) -> float:
         """Return how long to wait before asking about a project; 0: it may be asked.  `others`: what other processes
         have learned."""
         until_s = max(self.quiet_s, others.all_s, 0 if urgent else others.spare_s)
@@ -60,12 +60,12 @@ class Budget:
         if project:
             self.had[project] += 1
 
-    def quiet(self, now_s: float) -> Quiet:
+    def quiet(self, now_s: float) -> QuietUntil:
         """Return what other processes have to know."""
         spent = self.limit > 0 and self.reset_s > now_s
         all_s = max(self.quiet_s, self.reset_s + 1 if spent and not self.remaining else 0)
         scarce = spent and self.remaining <= int(self.limit * RESERVE)
-        return Quiet(all_s if all_s > now_s else 0.0, self.reset_s + 1 if scarce else 0.0)
+        return QuietUntil(all_s if all_s > now_s else 0.0, self.reset_s + 1 if scarce else 0.0)
 
     def learn(self, headers: Mapping[str, str], now_s: float) -> None:
         """Take in what an answer says.  Answers overtake one another: of one hour the least is believed."""

@@ -8,26 +8,26 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from headgate.adapters.forges.accounts import OnTheWeb
-from headgate.adapters.forges.rest import Broken, Denied, NotThere, Rejected, Rest
-from headgate.adapters.forges.watching import Watching
+from headgate.adapters.forges.rest import ForgeDenied, ForgeServerError, NotThere, Rejected, Rest
+from headgate.adapters.forges.watch import Watching
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Standing, numbered
+from headgate.gate.change import ChangeState, numbered
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.telling import Posting
-from headgate.ports.forge import Abilities, Hint, Landed, NotLanded, Sighting
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import Abilities, Hint, MergeLanded, NotLanded, Sighting
 from headgate.ports.reporter import ReportPutOff
 
 
 class Tells(Protocol):
     """Tells of changes."""
 
-    async def tell(self, posting: Posting) -> None: ...
+    async def tell(self, posting: OutboxMessage) -> None: ...
 
 
 class Lands(Protocol):
     """Merges changes."""
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded: ...
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded: ...
 
 
 class RestDriver(ABC):
@@ -48,7 +48,7 @@ class RestDriver(ABC):
 
     def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -64,35 +64,35 @@ class RestDriver(ABC):
         found = self.page.fullmatch(self._at.below(url))
         return numbered(self._at.canonical(found[1]), str(int(found[2]))) if found is not None else ""
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         """See `ports.forge.Forge`."""
         project, _, number = key.rpartition("#")
         if not number.isdecimal() or self._at.short(project) == project:
             return None
         try:
             return await self.now(project, int(number))
-        except (NotThere, Denied):
+        except (NotThere, ForgeDenied):
             return None
         except Rejected as error:
             raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
 
     @abstractmethod
-    async def now(self, project: str, number: int) -> Standing:
-        """Return what a change of a project (canonical name) is now.  Raise NotThere, Denied, Rejected,
+    async def now(self, project: str, number: int) -> ChangeState:
+        """Return what a change of a project (canonical name) is now.  Raise NotThere, ForgeDenied, Rejected,
         ReporterAway."""
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
         try:
             await self._teller.tell(posting)
-        except Broken as error:
+        except ForgeServerError as error:
             raise ReportPutOff(str(error)) from error
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         """See `ports.forge.Forge`."""
         try:
             return await self._lander.land(work, part)
-        except Broken as error:
+        except ForgeServerError as error:
             raise ReportPutOff(str(error)) from error
 
     async def close(self) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate.adapters.forges.pulls import AnyPull, Report, cut, ms
+from headgate.adapters.forges.pulls import AnyPull, ProgramReport, cut, ms
 from headgate.base.ids import derived
-from headgate.config.forges.facts import Account, Details, Happening, Vote
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 
 OLD_MS = 3_600_000
 """Of what is seen for the first time ever, older comments are not told."""
@@ -45,7 +45,7 @@ USUAL = Spoken()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReportMark:
     """How far it was told."""
 
     updated: str = ""
@@ -58,7 +58,7 @@ class Mark:
     """Up to here what was said is of former commits, where the forge does not say that itself."""
 
     @classmethod
-    def of(cls, text: str) -> Mark:
+    def of(cls, text: str) -> ReportMark:
         """Return what a mark says; one of another form says nothing."""
         parts = text.split("|")
         if len(parts) not in (4, 5) or not all(part.isdecimal() for part in (*parts[1:3], *parts[4:])):
@@ -77,7 +77,7 @@ class Mark:
         return f"{said}|{self.floor}" if self.floor else said
 
 
-def told_apart(updated: str, before: Mark, now_s: float) -> str:
+def told_apart(updated: str, before: ReportMark, now_s: float) -> str:
     """Return a moment of whole seconds such that what happens within one of them is told apart: with a number while it
     is young, so that no list shows it like this and it is looked at once more."""
     if now_s - ms(updated) / 1000 > YOUNG_S:
@@ -86,12 +86,12 @@ def told_apart(updated: str, before: Mark, now_s: float) -> str:
     return f"{updated}~{int(number) + 1 if known == updated and number else 0}"
 
 
-def marked(pull: AnyPull, before: Mark) -> Mark:
+def marked(pull: AnyPull, before: ReportMark) -> ReportMark:
     """Return the mark once everything is told."""
     remark = max((one.id for one in pull.remarks), default=0)
     review = max((one.id for one in pull.reviews), default=0)
     asked = _asked_again(pull)
-    return Mark(pull.updated, max(remark, before.remark), max(review, before.review), asked)
+    return ReportMark(pull.updated, max(remark, before.remark), max(review, before.review), asked)
 
 
 def _asked_again(pull: AnyPull) -> str:
@@ -99,8 +99,8 @@ def _asked_again(pull: AnyPull) -> str:
 
 
 def events(
-    now: Standing,
-    was: Standing | None,
+    now: ChangeState,
+    was: ChangeState | None,
     pull: AnyPull,
     us: frozenset[str],
     at_ms: int,
@@ -112,31 +112,31 @@ def events(
     at its project."""
     change, key = now.change, now.change.key
     before = was.details or _NOTHING if was is not None else _NOTHING
-    mark = Mark.of(before.mark)
+    mark = ReportMark.of(before.mark)
 
-    def tell(kind: EventKind, happening: Happening, *what: object, fresh: bool = False) -> TriggerEvent:
+    def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
         id = derived(key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
     if was is not None and was.untold:
-        yield tell(EventKind.MERGED, Happening(spoken.pull, spoken.merged), "landed", change.commit)
+        yield tell(EventKind.MERGED, ForgeEvent(spoken.pull, spoken.merged), "landed", change.commit)
         return
     if not now.open:
         if was is not None and was.open:
             kind, action = (EventKind.MERGED, spoken.merged) if now.landed else (EventKind.ABANDONED, "closed")
-            yield tell(kind, Happening(spoken.pull, action, pull.doer("closed")), pull.updated)
+            yield tell(kind, ForgeEvent(spoken.pull, action, pull.doer("closed")), pull.updated)
         return
     if was is None or not was.open:
         action = "opened" if was is None else spoken.reopened
         who = pull.author if was is None else pull.doer("reopened")
-        yield tell(EventKind.PROPOSED, Happening(spoken.pull, action, who), pull.updated, fresh=True)
+        yield tell(EventKind.PROPOSED, ForgeEvent(spoken.pull, action, who), pull.updated, fresh=True)
     elif was.change.commit != change.commit:
-        yield tell(EventKind.PROPOSED, Happening(spoken.pull, "changed"), was.change.commit, change.commit)
+        yield tell(EventKind.PROPOSED, ForgeEvent(spoken.pull, "changed"), was.change.commit, change.commit)
     elif _edited(was.change, change):
-        yield tell(EventKind.STIRRED, Happening(spoken.pull, spoken.edited), pull.updated)
+        yield tell(EventKind.STIRRED, ForgeEvent(spoken.pull, spoken.edited), pull.updated)
     if was is not None and before.draft is not None and before.draft != pull.draft:
         action = "converted_to_draft" if pull.draft else "ready_for_review"
-        yield tell(EventKind.STIRRED, Happening(spoken.pull, action, pull.doer(action)), pull.updated)
+        yield tell(EventKind.STIRRED, ForgeEvent(spoken.pull, action, pull.doer(action)), pull.updated)
     for happening, what in _said(pull, before, mark, us, since_ms=at_ms - OLD_MS if first else 0, spoken=spoken):
         yield tell(EventKind.STIRRED, happening, *what)
 
@@ -146,37 +146,39 @@ def _edited(was: Change, now: Change) -> bool:
 
 
 def _said(
-    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str], since_ms: int, spoken: Spoken
-) -> Iterator[tuple[Happening, tuple[object, ...]]]:
+    pull: AnyPull, before: Details, mark: ReportMark, us: frozenset[str], since_ms: int, spoken: Spoken
+) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
     """Yield what people and programs said, each with what makes it this very thing."""
     for name in pull.labels:
         if name not in (before.labels or ()):
             yield (
-                Happening(spoken.pull, spoken.labeled, pull.doer("labeled", name), added=(name,)),
+                ForgeEvent(spoken.pull, spoken.labeled, pull.doer("labeled", name), added=(name,)),
                 (name, pull.updated),
             )
     for name in before.labels or () if spoken.unlabeled else ():
         if name not in pull.labels:
             who = pull.doer("unlabeled", name)
-            yield Happening(spoken.pull, spoken.unlabeled, who, removed=(name,)), (name, pull.updated)
+            yield ForgeEvent(spoken.pull, spoken.unlabeled, who, removed=(name,)), (name, pull.updated)
     for remark in pull.remarks:
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
-            yield Happening(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)
+            yield ForgeEvent(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)
     yield from _reviewed(pull, before, mark, us, spoken)
     told = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:
         own = report.status.who in us
         if not own or (before.statuses is not None and report.status.state not in UNDER_WAY):
-            yield from _reported(report, told, Account(report.status.who, permission="write" if own else ""), spoken)
+            yield from _reported(
+                report, told, ForgeAccount(report.status.who, permission="write" if own else ""), spoken
+            )
     asked = _asked_again(pull)
     if asked and asked != mark.again:
         again = tuple(one.status for one in pull.reports if one.asked_again)
-        yield Happening(spoken.check, "rerequested", statuses=again), (asked,)
+        yield ForgeEvent(spoken.check, "rerequested", statuses=again), (asked,)
 
 
 def _reviewed(
-    pull: AnyPull, before: Details, mark: Mark, us: frozenset[str], spoken: Spoken
-) -> Iterator[tuple[Happening, tuple[object, ...]]]:
+    pull: AnyPull, before: Details, mark: ReportMark, us: frozenset[str], spoken: Spoken
+) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
     votes = {vote.who.name: vote for vote in before.votes or ()}
     for one in pull.reviews:
         if one.who.name in us:
@@ -185,22 +187,22 @@ def _reviewed(
         known = votes.get(one.who.name)
         if one.state == "dismissed":
             if known is not None and known.value != "dismissed" and known.since_ms == one.at_ms:
-                said = Happening(spoken.review, "dismissed", votes=(vote,), state="dismissed")
+                said = ForgeEvent(spoken.review, "dismissed", votes=(vote,), state="dismissed")
                 yield said, (one.id, "dismissed")
         elif one.id > mark.review:
             action, state = (spoken.submitted, one.state) if spoken.submitted else (one.state, "")
-            yield Happening(spoken.review, action, one.who, votes=(vote,), state=state), (one.id,)
+            yield ForgeEvent(spoken.review, action, one.who, votes=(vote,), state=state), (one.id,)
 
 
 def _reported(
-    report: Report, told: dict[tuple[str, str, bool], str], who: Account, spoken: Spoken
-) -> Iterator[tuple[Happening, tuple[object, ...]]]:
+    report: ProgramReport, told: dict[tuple[str, str, bool], str], who: ForgeAccount, spoken: Spoken
+) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
     one = report.status
     if told.get((one.who, one.name, one.check)) == one.state:
         return
     if not one.check:
         state = one.state if spoken.flags else ""
-        said = Happening(spoken.pull, "status", who, statuses=(one,), state=state)
+        said = ForgeEvent(spoken.pull, "status", who, statuses=(one,), state=state)
         yield said, (one.who, one.name, one.state, report.at_ms)
     elif report.at_ms:  # it has ended
-        yield Happening(spoken.check, "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)
+        yield ForgeEvent(spoken.check, "completed", statuses=(one,)), (one.who, one.name, one.state, report.at_ms)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 KEPT_MAX = 1_000
 
 
-class Patience:
+class ForgePatience:
     """Remembers since when something is waited for."""
 
     def __init__(self, seconds: float, now_s: Callable[[], float]) -> None:

@@ -9,17 +9,17 @@ from datetime import datetime
 
 import msgspec
 
-from headgate.config.forges.facts import Account, Status, Vote
+from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Of a longer message the middle is left out."""
 
 
-class Remark(msgspec.Struct, frozen=True):
+class PullRemark(msgspec.Struct, frozen=True):
     """A comment on the whole of it."""
 
     id: int
-    who: Account
+    who: ForgeAccount
     text: str
     at_ms: int
 
@@ -28,7 +28,7 @@ class Reviewed(msgspec.Struct, frozen=True):
     """A review."""
 
     id: int
-    who: Account
+    who: ForgeAccount
     state: str
     """approved | changes_requested | commented | dismissed | pending"""
     at_ms: int
@@ -36,21 +36,21 @@ class Reviewed(msgspec.Struct, frozen=True):
     """Its author may push."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class ProgramReport(msgspec.Struct, frozen=True):
     """What a program says of the head."""
 
-    status: Status
+    status: ProgramStatus
     at_ms: int
     asked_again: bool = False
     """Somebody wants the check to run once more."""
 
 
-class Deed(msgspec.Struct, frozen=True):
+class PullAction(msgspec.Struct, frozen=True):
     """What somebody did to it, of which only the outcome stands in its state."""
 
     action: str
     """As triggers of GitHub name it: labeled, closed, converted_to_draft."""
-    who: Account
+    who: ForgeAccount
     what: str = ""
     """The label."""
 
@@ -73,15 +73,15 @@ class AnyPull(ABC):
     head: str
     base: str
     base_commit: str
-    author: Account
+    author: ForgeAccount
     mergeable: bool | None
     merge_commit: str
     labels: tuple[str, ...]
     reviews: tuple[Reviewed, ...]
     """The newest ones, which strangers can make old ones of."""
-    remarks: tuple[Remark, ...]
-    reports: tuple[Report, ...]
-    deeds: tuple[Deed, ...] = field(default=(), kw_only=True)
+    remarks: tuple[PullRemark, ...]
+    reports: tuple[ProgramReport, ...]
+    deeds: tuple[PullAction, ...] = field(default=(), kw_only=True)
     """The newest ones, oldest first, where the forge tells of them."""
 
     @property
@@ -94,7 +94,7 @@ class AnyPull(ABC):
     def approved(self) -> bool:
         """Say whether the forge takes it as approved."""
 
-    def doer(self, action: str, what: str = "") -> Account | None:
+    def doer(self, action: str, what: str = "") -> ForgeAccount | None:
         """Return who did something to it, the last one; None: the forge does not tell."""
         found = (one.who for one in reversed(self.deeds) if (one.action, one.what) == (action, what))
         return next(found, None)

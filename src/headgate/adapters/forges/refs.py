@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.looking.heads import as_it_was, moved_heads
-from headgate.adapters.git.looking.misfits import Misfits
-from headgate.adapters.git.looking.others import moved as moved_refs
-from headgate.adapters.git.looking.others import watched
+from headgate.adapters.git.poll.heads import as_it_was, moved_heads
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.adapters.git.poll.others import moved as moved_refs
+from headgate.adapters.git.poll.others import watched
 from headgate.base.ids import derived
 from headgate.gate.change import HEADS, TAGS, Change, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting

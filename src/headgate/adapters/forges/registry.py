@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from headgate.ports.limits import Alone, Limits
+from headgate.ports.limits import Alone, ForgeLimits
 
 if TYPE_CHECKING:  # commands that only name drivers load none of it
     from headgate.adapters.git.connection import GitConnection
@@ -19,7 +19,7 @@ NO_EFFECT = "taken, and of no effect: "
 """How the `doc` of a setting begins that the reference has and that does nothing here."""
 
 
-class Setting(NamedTuple):
+class ConnectionOption(NamedTuple):
     """An option of the section of a connection."""
 
     kind: str
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     doc: str
 
 
-class Given(NamedTuple):
+class DriverOptions(NamedTuple):
     """What a driver is given of one connection."""
 
     name: str
@@ -39,7 +39,7 @@ class Given(NamedTuple):
     engine: Callable[[], GitEngine]
     """For who looks into repositories; not to be asked for while connecting."""
     now_ms: Callable[[], int]
-    limits: Limits = Alone()
+    limits: ForgeLimits = Alone()
     """What its processes tell one another of how much it may be asked."""
 
 
@@ -56,118 +56,144 @@ class Connected(NamedTuple):
     close: Callable[[], Awaitable[None]] = _nothing
 
 
-class Row(NamedTuple):
+class ForgeDriver(NamedTuple):
     """One driver."""
 
     module: str
     """That has `connect(given: Given) -> Connected`, which raises UserError; loaded once a connection names it."""
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, ConnectionOption]
     """Beside those that every connection has."""
     needed: tuple[str, str] = ("", "")
     """An option without which there is no connection, and what it is."""
 
 
 class _Package(Protocol):
-    def connect(self, given: Given) -> Connected: ...
+    def connect(self, given: DriverOptions) -> Connected: ...
 
 
-_LAND = Setting(
+_LAND = ConnectionOption(
     "choice:merge,push",
     "merge",
     "how changes land: `merge` has the forge make the merge, whose tree is compared with the tested one; `push` pushes "
     "the tested commit itself.",
 )
 _GERRIT = {
-    "server": Setting("text", "", "the host of Gerrit."),
-    "user": Setting("text", "", "the account that Headgate has there, for REST, ssh and git."),
-    "password": Setting("text", "", "its HTTP password."),
-    "auth_type": Setting("text", "basic", "how it is sent: `basic` or `digest`."),
-    "verify_ssl": Setting("flag", "true", "whether certificates are checked."),
-    "ssh_server": Setting("text", "", "the host of ssh, where it is another one than `server`."),
-    "port": Setting("integer:1,65535", "", "the port of ssh. Default: 29418."),
-    "sshkey": Setting("path", "", "the private key of the account. Default: those of who runs Headgate."),
-    "known_hosts": Setting("path", "", "the host keys it trusts; none is learned. Default: `~/.ssh/known_hosts`."),
-    "keepalive": Setting("seconds", "60", "between signs of life on ssh, three of which may fail to come."),
-    "git_over_ssh": Setting("flag", "false", "whether git goes over ssh, too."),
-    "stream_events": Setting("flag", "true", "whether the stream of events is listened to, or it is polled alone."),
-    "replication_delay": Setting("seconds", "0", "how long what the stream tells is held back."),
+    "server": ConnectionOption("text", "", "the host of Gerrit."),
+    "user": ConnectionOption("text", "", "the account that Headgate has there, for REST, ssh and git."),
+    "password": ConnectionOption("text", "", "its HTTP password."),
+    "auth_type": ConnectionOption("text", "basic", "how it is sent: `basic` or `digest`."),
+    "verify_ssl": ConnectionOption("flag", "true", "whether certificates are checked."),
+    "ssh_server": ConnectionOption("text", "", "the host of ssh, where it is another one than `server`."),
+    "port": ConnectionOption("integer:1,65535", "", "the port of ssh. Default: 29418."),
+    "sshkey": ConnectionOption("path", "", "the private key of the account. Default: those of who runs Headgate."),
+    "known_hosts": ConnectionOption(
+        "path", "", "the host keys it trusts; none is learned. Default: `~/.ssh/known_hosts`."
+    ),
+    "keepalive": ConnectionOption("seconds", "60", "between signs of life on ssh, three of which may fail to come."),
+    "git_over_ssh": ConnectionOption("flag", "false", "whether git goes over ssh, too."),
+    "stream_events": ConnectionOption(
+        "flag", "true", "whether the stream of events is listened to, or it is polled alone."
+    ),
+    "replication_delay": ConnectionOption("seconds", "0", "how long what the stream tells is held back."),
 }
 _GITHUB = {
-    "server": Setting("text", "github.com", "its host; an Enterprise Server by its name."),
-    "app_id": Setting("text", "", "the id of the app that Headgate is there; with app_key."),
-    "app_key": Setting("path", "", "the app's private key, PEM."),
-    "api_token": Setting(
+    "server": ConnectionOption("text", "github.com", "its host; an Enterprise Server by its name."),
+    "app_id": ConnectionOption("text", "", "the id of the app that Headgate is there; with app_key."),
+    "app_key": ConnectionOption("path", "", "the app's private key, PEM."),
+    "api_token": ConnectionOption(
         "text", "", "a personal token, where there is no app: without check runs, and with a person's limits."
     ),
-    "webhook_token": Setting(
+    "webhook_token": ConnectionOption(
         "text",
         "",
         "the secret of the webhook. Without it no delivery is taken, and changes are seen every five minutes.",
     ),
-    "sshkey": Setting("path", "", "a key for git, which then uses ssh."),
-    "verify_ssl": Setting("flag", "true", "whether the certificate of an Enterprise Server is checked."),
-    "rate_limit_logging": Setting("flag", "true", "taken, and of no effect: limits are logged when they bite."),
-    "max_threads_per_installation": Setting("integer", "1", "taken, and of no effect: there are no threads."),
-    "repo_cache": Setting("text", "", "taken, and of no effect: repositories are cloned from the server."),
-    "repo_retry_timeout": Setting("integer", "600", "taken, and of no effect: what is missing is fetched again."),
+    "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
+    "verify_ssl": ConnectionOption("flag", "true", "whether the certificate of an Enterprise Server is checked."),
+    "rate_limit_logging": ConnectionOption(
+        "flag", "true", "taken, and of no effect: limits are logged when they bite."
+    ),
+    "max_threads_per_installation": ConnectionOption("integer", "1", "taken, and of no effect: there are no threads."),
+    "repo_cache": ConnectionOption("text", "", "taken, and of no effect: repositories are cloned from the server."),
+    "repo_retry_timeout": ConnectionOption(
+        "integer", "600", "taken, and of no effect: what is missing is fetched again."
+    ),
     "land": _LAND,
 }
 _GITLAB = {
-    "server": Setting("text", "gitlab.com", "its host."),
-    "baseurl": Setting("text", "", "its address, where it has a path. Default: https://SERVER."),
-    "cloneurl": Setting("text", "", "where git clones from, as ssh://git@gitlab.example.com. Default: baseurl."),
-    "api_token": Setting("text", "", "a token of the account that Headgate has there, with the scope api."),
-    "api_token_name": Setting("text", "headgate", "what git logs in as, beside the token; GitLab takes any name."),
-    "webhook_token": Setting(
+    "server": ConnectionOption("text", "gitlab.com", "its host."),
+    "baseurl": ConnectionOption("text", "", "its address, where it has a path. Default: https://SERVER."),
+    "cloneurl": ConnectionOption(
+        "text", "", "where git clones from, as ssh://git@gitlab.example.com. Default: baseurl."
+    ),
+    "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there, with the scope api."),
+    "api_token_name": ConnectionOption(
+        "text", "headgate", "what git logs in as, beside the token; GitLab takes any name."
+    ),
+    "webhook_token": ConnectionOption(
         "text",
         "",
         "the secret token of the webhooks. Without it, and without webhook_signing_token, no delivery is taken, and "
         "changes are seen every five minutes.",
     ),
-    "webhook_signing_token": Setting("text", "", "the signing token of the webhooks; what is not signed is refused."),
-    "sshkey": Setting("path", "", "a key for git, where cloneurl is one of ssh."),
-    "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
-    "keepalive": Setting("seconds", "60", f"{NO_EFFECT}connections are kept while they are used."),
-    "disable_connection_pool": Setting("flag", "false", f"{NO_EFFECT}connections are shared."),
+    "webhook_signing_token": ConnectionOption(
+        "text", "", "the signing token of the webhooks; what is not signed is refused."
+    ),
+    "sshkey": ConnectionOption("path", "", "a key for git, where cloneurl is one of ssh."),
+    "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
+    "keepalive": ConnectionOption("seconds", "60", f"{NO_EFFECT}connections are kept while they are used."),
+    "disable_connection_pool": ConnectionOption("flag", "false", f"{NO_EFFECT}connections are shared."),
     "land": _LAND,
 }
 _GITEA = {
-    "server": Setting("text", "", "the host; without `baseurl` it is spoken to with https."),
-    "baseurl": Setting("text", "", "root of its pages, with the path that it has below another site."),
-    "cloneurl": Setting("text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."),
-    "api_token": Setting("text", "", "a token of the account that Headgate has there."),
-    "user": Setting("text", "", "the name of that account. Default: it is asked for."),
-    "webhook_token": Setting(
+    "server": ConnectionOption("text", "", "the host; without `baseurl` it is spoken to with https."),
+    "baseurl": ConnectionOption("text", "", "root of its pages, with the path that it has below another site."),
+    "cloneurl": ConnectionOption(
+        "text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."
+    ),
+    "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there."),
+    "user": ConnectionOption("text", "", "the name of that account. Default: it is asked for."),
+    "webhook_token": ConnectionOption(
         "text",
         "",
         "the secret of the webhook. Without it no delivery is taken, and changes are seen every five minutes.",
     ),
-    "sshkey": Setting("path", "", "a key for git, which then uses ssh."),
-    "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
+    "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
+    "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
     "land": _LAND,
 }
 _PAGURE = {
-    "server": Setting("text", "pagure.io", "its host."),
-    "baseurl": Setting("text", "", "its address, where it has a path. Default: https://SERVER."),
-    "cloneurl": Setting("text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."),
-    "api_token": Setting("text", "", "a token of the account that Headgate has there, of all projects."),
-    "app_name": Setting("text", "Zuul", "what stands before its flags."),
-    "webhook_token": Setting(
+    "server": ConnectionOption("text", "pagure.io", "its host."),
+    "baseurl": ConnectionOption("text", "", "its address, where it has a path. Default: https://SERVER."),
+    "cloneurl": ConnectionOption(
+        "text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."
+    ),
+    "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there, of all projects."),
+    "app_name": ConnectionOption("text", "Zuul", "what stands before its flags."),
+    "webhook_token": ConnectionOption(
         "text",
         "",
         "the token of the webhooks: one, or `PROJECT=TOKEN` with commas between. Default: Pagure is asked for that of "
         "each project.",
     ),
-    "sshkey": Setting("path", "", "a key for git, which then uses ssh; without it git reads what is public."),
-    "verify_ssl": Setting("flag", "true", "whether the certificate is checked."),
-    "source_whitelist": Setting("text", "", f"{NO_EFFECT}deliveries are signed, and an address proves nothing."),
+    "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh; without it git reads what is public."),
+    "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
+    "source_whitelist": ConnectionOption(
+        "text", "", f"{NO_EFFECT}deliveries are signed, and an address proves nothing."
+    ),
 }
-FORGES: dict[str, Row] = {
-    "gerrit": Row("headgate.adapters.forges.gerrit.connecting", _GERRIT, ("server", "the host of Gerrit")),
-    "github": Row("headgate.adapters.forges.github.connecting", _GITHUB),
-    "gitlab": Row("headgate.adapters.forges.gitlab.connecting", _GITLAB, ("api_token", "of an account with scope api")),
-    "gitea": Row("headgate.adapters.forges.gitea.connecting", _GITEA, ("api_token", "a token of its account there")),
-    "pagure": Row("headgate.adapters.forges.pagure.connecting", _PAGURE, ("api_token", "a token of its account there")),
+FORGES: dict[str, ForgeDriver] = {
+    "gerrit": ForgeDriver("headgate.adapters.forges.gerrit.settings", _GERRIT, ("server", "the host of Gerrit")),
+    "github": ForgeDriver("headgate.adapters.forges.github.settings", _GITHUB),
+    "gitlab": ForgeDriver(
+        "headgate.adapters.forges.gitlab.settings", _GITLAB, ("api_token", "of an account with scope api")
+    ),
+    "gitea": ForgeDriver(
+        "headgate.adapters.forges.gitea.settings", _GITEA, ("api_token", "a token of its account there")
+    ),
+    "pagure": ForgeDriver(
+        "headgate.adapters.forges.pagure.settings", _PAGURE, ("api_token", "a token of its account there")
+    ),
 }
 """Name of the driver, as settings and `config.forges.table` have it -> its row."""
 
@@ -179,6 +205,6 @@ def without_effect(driver: str) -> dict[str, str]:
     return {name: text for name, text in why.items() if text != settings[name].doc.rstrip(".")}
 
 
-def connect(driver: str, given: Given) -> Connected:
+def connect(driver: str, given: DriverOptions) -> Connected:
     """Raise UserError for what is wrong with the section."""
     return cast(_Package, importlib.import_module(FORGES[driver].module)).connect(given)

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from headgate.adapters.forges.budget import Budget
-from headgate.ports.limits import NO_LIMIT, Alone, Limits, Quiet
+from headgate.adapters.forges.budget import CallBudget
+from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
 
 TIMEOUT_S = 60.0
@@ -44,7 +44,7 @@ Query = Mapping[str, str | int]
 NO_QUERY: Query = MappingProxyType({})
 
 
-class TooLong(Exception):
+class ListTooLong(Exception):
     """A list has more pages than are asked for, or the next one is elsewhere."""
 
 
@@ -52,7 +52,7 @@ class NotThere(Exception):
     """There is no such thing, or it is hidden from us."""
 
 
-class Denied(Exception):
+class ForgeDenied(Exception):
     """We may not."""
 
 
@@ -68,15 +68,15 @@ class Rejected(Exception):
         self.status, self.message = status, message
 
 
-class TooMuch(Rejected):
+class ResponseTooLarge(Rejected):
     """It answers more than is read."""
 
 
-class Broken(ReporterAway):
+class ForgeServerError(ReporterAway):
     """It failed inside at one request; others may be answered."""
 
 
-class Answer(NamedTuple):
+class ForgeResponse(NamedTuple):
     status: int
     said: Any
     """JSON; None: there was none."""
@@ -84,7 +84,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ForgeKey:
     """Who asks: whose budget it is, and the token that says so."""
 
     who: str
@@ -109,18 +109,18 @@ class Rest(ABC):
     ) -> None:
         """`host`: for people; `api`: where REST is; `http`: as `forge_http` makes it; made when it is needed first."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
-        self.limits: Limits = Alone()
+        self.limits: ForgeLimits = Alone()
         """What other processes have learned, and hear of."""
-        self._told: dict[str, Quiet] = {}
+        self._told: dict[str, QuietUntil] = {}
         self._http: httpx.AsyncClient | None = None
-        self.budgets: dict[tuple[str, str], Budget] = {}
+        self.budgets: dict[tuple[str, str], CallBudget] = {}
         self.calls: Counter[str] = Counter()
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._known_bytes = 0
         self._writing: dict[str, asyncio.Lock] = {}
 
     @abstractmethod
-    def headers(self, key: Key) -> Mapping[str, str]:
+    def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """Return what every request has: who asks, and in which form the answer is to be."""
 
     def encoded(self, said: Any) -> bytes:
@@ -133,20 +133,20 @@ class Rest(ABC):
             await self._http.aclose()
             self._http = None
 
-    def budget(self, key: Key, kind: str = "core") -> Budget:
+    def budget(self, key: ForgeKey, kind: str = "core") -> CallBudget:
         """Return what is known of a budget."""
-        return self.budgets.setdefault((key.who, kind), Budget())
+        return self.budgets.setdefault((key.who, kind), CallBudget())
 
-    async def get(self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> Answer:
+    async def get(self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
         """Return what is there now; asked again, the forge only says whether it changed.
 
-        Raise NotThere, Denied, Rejected, ReporterAway."""
+        Raise NotThere, ForgeDenied, Rejected, ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
     async def pages(
-        self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
+        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
     ) -> AsyncIterator[Any]:
-        """Yield the pages of a list.  Raise as `get`; if it is to be the `whole` one, TooLong."""
+        """Yield the pages of a list.  Raise as `get`; if it is to be the `whole` one, ListTooLong."""
         url: str | None = _with(path, {**self.page_size, **query})
         for _ in range(PAGES_MAX):
             if url is None:
@@ -156,18 +156,18 @@ class Rest(ABC):
             link = answer.headers.get("link", "")
             url = _next(link, self._api)
             if whole and url is None and _NEXT in link:
-                raise TooLong
+                raise ListTooLong
         if whole and url is not None:
-            raise TooLong
+            raise ListTooLong
 
-    async def write(self, method: str, key: Key, path: str, said: Any = None) -> Answer:
+    async def write(self, method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
         """Do something, one after the other for each account.  Raise as `get`."""
         lock = self._writing.setdefault(key.who, asyncio.Lock())
         async with lock:
             self.calls["rest"] += 1
             return await self._rest(method, key, path, said, {}, urgent=True)
 
-    async def _get(self, key: Key, url: str, urgent: bool) -> Answer:
+    async def _get(self, key: ForgeKey, url: str, urgent: bool) -> ForgeResponse:
         known = self._known.get((key.who, url))
         headers = {"If-None-Match": known.tag} if known is not None else {}
         self.calls["rest"] += 1
@@ -175,12 +175,12 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
-            return Answer(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
+            return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
 
     async def _rest(
-        self, method: str, key: Key, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
-    ) -> Answer:
+        self, method: str, key: ForgeKey, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
+    ) -> ForgeResponse:
         budget, project = self.budget(key), self.about(url)
         self.may(budget, key, urgent, project)
         body = None if said is None else self.encoded(said)
@@ -192,7 +192,7 @@ class Rest(ABC):
             place = self._elsewhere(answer)
         if method == "GET" and answer.status == 200 and (tag := answer.headers.get("etag", "")):
             self._remember(key, url, _Known(tag, answer.body, answer.headers.get("link", "")))
-        return Answer(answer.status, self.learned(answer, budget, key, project), answer.headers)
+        return ForgeResponse(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
     def _elsewhere(self, answer: Heard) -> str:
         """Return where something renamed is now."""
@@ -211,14 +211,14 @@ class Rest(ABC):
         found = _ABOUT.match(url.removeprefix(self._api))
         return found[1] or found[2] if found is not None else ""
 
-    def may(self, budget: Budget, key: Key, urgent: bool, project: str = "", kind: str = "core") -> None:
+    def may(self, budget: CallBudget, key: ForgeKey, urgent: bool, project: str = "", kind: str = "core") -> None:
         """Raise ReporterAway."""
         others = self.limits.known(f"{key.who} {kind}")
         wait_s = budget.wait_s(self._now_s(), urgent=urgent, project=project, others=others)
         if wait_s:
             raise ReporterAway(f"the limit of requests of {key.who} at {self._host} is reached", wait_s, alone=True)
 
-    def learned(self, answer: Heard, budget: Budget, key: Key, project: str, kind: str = "core") -> Any:
+    def learned(self, answer: Heard, budget: CallBudget, key: ForgeKey, project: str, kind: str = "core") -> Any:
         """Return what was said, and tell other processes what they have to know.  Raise what it means."""
         try:
             return self.taken(answer, budget)
@@ -227,7 +227,7 @@ class Rest(ABC):
             if answer.status != 304:
                 budget.counted(project)
 
-    def heed(self, budget: Budget, key: Key, kind: str) -> None:
+    def heed(self, budget: CallBudget, key: ForgeKey, kind: str) -> None:
         """Tell other processes of limits that are new."""
         account, now = f"{key.who} {kind}", budget.quiet(self._now_s())
         told = self._told.get(account, NO_LIMIT)
@@ -235,7 +235,7 @@ class Rest(ABC):
             self._told[account] = now
             self.limits.learned(account, now)
 
-    async def sent(self, method: str, url: str, key: Key, headers: Mapping[str, str], body: bytes | None) -> Heard:
+    async def sent(self, method: str, url: str, key: ForgeKey, headers: Mapping[str, str], body: bytes | None) -> Heard:
         """Return what is answered.  Raise ReporterAway, Rejected."""
         said = {"User-Agent": "headgate", **self.headers(key), **headers}
         if self._http is None:
@@ -249,14 +249,14 @@ class Rest(ABC):
                 async for chunk in answer.aiter_bytes():
                     found += chunk
                     if len(found) > ANSWER_MAX_BYTES:
-                        raise TooMuch(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
+                        raise ResponseTooLarge(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
                 return Heard(answer.status_code, answer.headers, bytes(found))
         except TimeoutError as error:
             raise ReporterAway(f"{self._host} has not answered within {ANSWER_MAX_S:.0f} s", AGAIN_S) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ReporterAway(f"{self._host}: {error or type(error).__name__}", AGAIN_S) from error
 
-    def taken(self, answer: Heard, budget: Budget) -> Any:
+    def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """Return what was said.  Raise what it means."""
         now_s = self._now_s()
         budget.learn(answer.headers, now_s)
@@ -280,10 +280,10 @@ class Rest(ABC):
         if answer.status in (404, 410, 451):
             raise NotThere(message)
         if answer.status in (401, 403):
-            raise Denied(message)
+            raise ForgeDenied(message)
         raise Rejected(answer.status, message)
 
-    def _remember(self, key: Key, url: str, known: _Known) -> None:
+    def _remember(self, key: ForgeKey, url: str, known: _Known) -> None:
         old = self._known.pop((key.who, url), None)
         self._known_bytes -= len(old.body) if old is not None else 0
         self._known[key.who, url] = known

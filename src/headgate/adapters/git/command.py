@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.base.errors import UserError
-from headgate.base.pipes import TooMuch, ends, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, ends, put_down, spoken
 
 GRACE_S = 5.0
 """How long a command that is no longer wanted may take to remove its lock files."""
@@ -92,7 +92,7 @@ class GitError(Exception):
         self.code, self.said, self.printed = code, said, printed
 
 
-class Impossible(GitError):
+class GitImpossible(GitError):
     """Say that what was asked cannot be done with these refs and commits, however often it is tried."""
 
 
@@ -104,7 +104,7 @@ class OverTime(RemoteError):
     """It did not answer in time."""
 
 
-class TooLong(GitError):
+class GitTimeout(GitError):
     """Work on what is here takes longer than it may."""
 
 
@@ -170,7 +170,7 @@ def check_git() -> None:
         raise UserError(f"this is {found[0]}, but git {needed} or newer is needed; {mend}")
 
 
-class Limits(NamedTuple):
+class GitLimits(NamedTuple):
     """Hold the limits of one command."""
 
     timeout_s: float = 300.0
@@ -182,7 +182,7 @@ class Limits(NamedTuple):
     """Of each process, without the files that it maps."""
 
 
-_LIMITS = Limits()
+_LIMITS = GitLimits()
 
 
 async def git(
@@ -191,12 +191,13 @@ async def git(
     stdin: str = "",
     ok: tuple[int, ...] = (0,),
     remote: bool = False,
-    limits: Limits = _LIMITS,
+    limits: GitLimits = _LIMITS,
     config: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str]:
     """Run git and return its exit status and standard output.
 
-    Raise GitError for a status not in `ok`, TooLong beyond the limits.  `remote`: another repository is talked to, as
+    Raise GitError for a status not in `ok`, GitTimeout beyond the limits.  `remote`: another repository is talked to,
+    as
     the user would; raise RemoteError when that fails, OverTime if it takes too long.  `config`: settings of git for
     this command alone, which may be secret.
     """
@@ -214,7 +215,7 @@ async def git(
         env=with_config(environment(remote), config),
         start_new_session=True,
     )
-    failure, overdue = (RemoteError, OverTime) if remote else (GitError, TooLong)
+    failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)
     try:
         async with asyncio.timeout(limits.timeout_s):
             out, err = await spoken(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
@@ -222,7 +223,7 @@ async def git(
         await _end(process)
         if isinstance(error, TimeoutError):
             raise overdue(args, -1, f"git {args[0]} did not end within {limits.timeout_s:.0f} s") from error
-        if isinstance(error, TooMuch):
+        if isinstance(error, OutputTooLarge):
             raise overdue(args, -1, f"git {args[0]} said more than {limits.out_max_bytes} bytes") from error
         raise
     code = process.returncode or 0

@@ -13,17 +13,17 @@ from urllib.parse import quote
 
 import pygit2
 
-from headgate.adapters.git.command import GitError, Impossible, RemoteError
+from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
+from headgate.adapters.git.commits import known, trees_of
 from headgate.adapters.git.connection import GitConnection
-from headgate.adapters.git.known import known, trees_of
-from headgate.adapters.git.landing import Refused, Shut, land, report, tried
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
-from headgate.adapters.git.objects.merging import Conflict
-from headgate.adapters.git.objects.opened import bound_packs
+from headgate.adapters.git.objects.library import bound_packs
+from headgate.adapters.git.objects.merge import MergeConflict
+from headgate.adapters.git.push import PushRefused, Shut, land, report, tried
 from headgate.adapters.git.refstate import noted, peeled, ref_state
 from headgate.adapters.git.remote.refs import HEADS, Remote
-from headgate.adapters.git.replay import Lost, expected, replay
+from headgate.adapters.git.replay import LostCommit, expected, replay
 from headgate.adapters.git.review.reviewer import Reviewer
 from headgate.adapters.git.worktree import work_tree
 from headgate.config.branches import content_of
@@ -132,7 +132,7 @@ class GitEngine:
             try:
                 mirror = self.mirror(at.project, at.connection)
                 heads[at.project], branches = await ref_state(mirror, at, heads[at.project])
-            except Impossible as error:
+            except GitImpossible as error:
                 return MergeAnswer(work.buildset, False, at.item, error.said)
             except _FAILURES as error:
                 answer = MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
@@ -193,9 +193,9 @@ class GitEngine:
         await _had(mirror, head, item)
         try:
             here[item.branch] = await mirror.merge(head, item)
-        except Conflict as conflict:
+        except MergeConflict as conflict:
             return f"{item.ref} of {item.project} does not merge into {item.branch}; conflicts in: {conflict}"
-        except Impossible as error:
+        except GitImpossible as error:
             return _unmerged(item, error)
         return ""
 
@@ -242,10 +242,10 @@ class GitEngine:
             return LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
             answer = LandAnswer(work.buildset, False, error=_of(project, error, work), project=own)
-            if work.rest and isinstance(error, Refused):
+            if work.rest and isinstance(error, PushRefused):
                 what = f"refuses what goes together with changes that have landed: {error}"
                 raise Unreachable(project, what, answer, max_s=REST_MAX_S) from error
-            if isinstance(error, Impossible):
+            if isinstance(error, GitImpossible):
                 return answer
             raise _later(project, error, answer) from error
 
@@ -278,7 +278,7 @@ class GitEngine:
                 told = await asyncio.to_thread(noted, mirror, told)
             await report(mirror, work, told, section(work.pipeline, change))
         except _FAILURES as error:
-            if isinstance(error, Impossible):
+            if isinstance(error, GitImpossible):
                 return ReportAnswer(False, str(error), refused=True)
             raise _later(change.project, error, ReportAnswer(False, str(error))) from error
         return ReportAnswer(True)
@@ -313,9 +313,9 @@ class GitEngine:
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
             refs = await self._refs(state, project, speculative)
             shared = await work_tree(mirror, refs, branch, commit, dest, files=files)
-        except Conflict as conflict:
+        except MergeConflict as conflict:
             raise CheckoutError(f"{project} {branch}: conflicts in {conflict}", conflict=True) from conflict
-        except (GitError, Lost) as error:
+        except (GitError, LostCommit) as error:
             raise CheckoutError(f"{project} {branch}: {error}") from error
         return CheckedOut(commit, (shared,))
 
@@ -363,7 +363,7 @@ def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
 def _of(project: str, error: Exception, work: LandRequest) -> str:
     """Say what is wrong, and where, if that is another repository."""
     told = str(error) if project == work.change.project else f"{project}: {error}"
-    return f"{told}\n{PUSHED}" if work.change.number and isinstance(error, Refused) else told
+    return f"{told}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else told
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:

@@ -13,20 +13,20 @@ from pathlib import Path
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError, Impossible
+from headgate.adapters.git.command import GitError, GitImpossible
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.landing import remove, report
-from headgate.adapters.git.looking.doubt import DOUBTED_S, Doubt, as_before
-from headgate.adapters.git.looking.hinted import Hinted
-from headgate.adapters.git.looking.look import Look
-from headgate.adapters.git.looking.names import APPROVED, FOR, RECHECK, Names
-from headgate.adapters.git.looking.orphans import APPROVES_NOTHING
-from headgate.adapters.git.looking.places import Places
-from headgate.adapters.git.looking.watching import watch
+from headgate.adapters.git.poll.doubt import DOUBTED_S, Doubt, as_before
+from headgate.adapters.git.poll.hints import Hinted
+from headgate.adapters.git.poll.look import Look
+from headgate.adapters.git.poll.names import APPROVED, FOR, RECHECK, Names
+from headgate.adapters.git.poll.orphans import APPROVES_NOTHING
+from headgate.adapters.git.poll.places import RefPlaces
+from headgate.adapters.git.poll.watch import watch
+from headgate.adapters.git.push import remove, report
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.work import ReportRequest
 from headgate.ports.forge import Hint, Sighting, of_project
 
@@ -62,7 +62,7 @@ class GitForge:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -168,13 +168,13 @@ class _Looking:
         connection: GitConnection,
         engine: GitEngine,
         names: Names,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         others: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._connection, self._engine, self._names = connection, engine, names
         self._known, self._heads, self._others = known, heads, others
-        self._looks = Places(LOOKS_MAX)
+        self._looks = RefPlaces(LOOKS_MAX)
         self.followed: Mapping[str, _Followed] = {}
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""
@@ -247,7 +247,7 @@ class _Looking:
                 if not await mirror.bring({ref: commit}):
                     about = Change(self._connection.name, one.project, "", commit=commit, ref=ref)
                     await report(mirror, ReportRequest(about, "approval", text), commit, "approval")
-            except Impossible as error:
+            except GitImpossible as error:
                 log.warning("%s: nobody is told that %s approves nothing: %s", one.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
                 del one.told[ref]

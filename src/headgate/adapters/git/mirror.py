@@ -15,13 +15,13 @@ import msgspec
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.command import GitError, Impossible, git, is_damage
+from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
 from headgate.adapters.git.exclusive import Exclusive
 from headgate.adapters.git.objects.commits import IDENTITY, Original, Parts, parts, signature
 from headgate.adapters.git.objects.commits import commit as commit_bytes
-from headgate.adapters.git.objects.merging import merge
-from headgate.adapters.git.objects.opened import Opened
-from headgate.adapters.git.remote.fetching import fetch
+from headgate.adapters.git.objects.library import Opened
+from headgate.adapters.git.objects.merge import merge
+from headgate.adapters.git.remote.fetch import fetch
 from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.remote.refusals import Refusals
 from headgate.adapters.git.texts import texts
@@ -139,10 +139,10 @@ class MirrorRepository:
         return await asyncio.to_thread(lambda: {c for c in unsure if not self.has(c)}) if unsure else set()
 
     def parts(self, commit: str) -> Parts:
-        """Raises Impossible."""
+        """Raises GitImpossible."""
 
-        def impossible(why: str) -> Impossible:
-            return Impossible(("cat-file",), 1, f"commit {commit} {why}")
+        def impossible(why: str) -> GitImpossible:
+            return GitImpossible(("cat-file",), 1, f"commit {commit} {why}")
 
         try:
             kind, size = self.repository.odb.read_header(commit)
@@ -155,24 +155,24 @@ class MirrorRepository:
             raise impossible(f"cannot be read: {error}") from error
         if kind == pygit2.enums.ObjectType.COMMIT:
             raise impossible(f"has {size} bytes; it may have {COMMIT_MAX_BYTES}")
-        raise Impossible(("cat-file",), 1, f"{commit} is a {kind.name.lower()}, not a commit; push a commit")
+        raise GitImpossible(("cat-file",), 1, f"{commit} is a {kind.name.lower()}, not a commit; push a commit")
 
     def parents(self, commit: str) -> tuple[str, ...]:
         """Of one that cannot be read, none."""
         try:
             return self.parts(commit).parents
-        except Impossible:
+        except GitImpossible:
             return ()
 
     def tree(self, commit: str) -> pygit2.Tree:
-        """Raises Impossible."""
+        """Raises GitImpossible."""
         tree = self.parts(commit).tree
         try:
             found = self.repository[tree]
         except (KeyError, pygit2.GitError, ValueError) as error:
-            raise Impossible(("cat-file",), 1, f"the files of commit {commit} cannot be read: {error}") from error
+            raise GitImpossible(("cat-file",), 1, f"the files of commit {commit} cannot be read: {error}") from error
         if not isinstance(found, pygit2.Tree):
-            raise Impossible(("cat-file",), 1, f"what commit {commit} calls its files is none")
+            raise GitImpossible(("cat-file",), 1, f"what commit {commit} calls its files is none")
         return found
 
     async def contains(self, head: str, commit: str) -> bool:

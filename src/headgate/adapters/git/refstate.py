@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import pygit2
 
-from headgate.adapters.git.command import GitError, Impossible, Limits, RemoteError, git, is_damage
+from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, RemoteError, git, is_damage
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.gate.change import HEADS, TAGS, ZEROS
 from headgate.gate.work import RefAt
 
 NESTED_MAX = 50
 """Tags that name a tag, one after the other."""
-CONTAINING_LIMITS = Limits(timeout_s=60.0, out_max_bytes=64 * 2**20)
+CONTAINING_LIMITS = GitLimits(timeout_s=60.0, out_max_bytes=64 * 2**20)
 
 
 async def ref_state(
@@ -22,8 +22,8 @@ async def ref_state(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the refs of the project for the jobs of `at`, and the branches that contain a tag.
 
-    `heads`: its branches, which are here.  Raises Impossible for what names no commit or is not so any more, GitError,
-    OSError."""
+    `heads`: its branches, which are here.  Raises GitImpossible for what names no commit or is not so any more,
+    GitError, OSError."""
     others = {ref: commit for ref, commit in heads.items() if ref != at.ref}
     if at.commit == ZEROS:
         there = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
@@ -42,7 +42,7 @@ async def _bring(mirror: MirrorRepository, at: RefAt) -> None:
     if at.commit not in await mirror.bring({at.ref: at.commit}):
         return
     if why := mirror.refusals.why(at.commit):
-        error = Impossible if mirror.refusals.is_sure(at.commit) else RemoteError
+        error = GitImpossible if mirror.refusals.is_sure(at.commit) else RemoteError
         raise error(("fetch",), 1, f"{at.ref} cannot be had: {why}")
     raise _impossible(
         f"{at.ref} does not name {at.commit} any more, and {mirror.remote.url} does not have it elsewhere"
@@ -50,7 +50,7 @@ async def _bring(mirror: MirrorRepository, at: RefAt) -> None:
 
 
 async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -> None:
-    """Raises Impossible for what the ref neither names nor, as a branch, has."""
+    """Raises GitImpossible for what the ref neither names nor, as a branch, has."""
     if at.ref.startswith(HEADS):
         head = heads.get(at.ref, "")
         if head and not await mirror.missing([at.commit]) and await mirror.contains(head, at.commit):
@@ -63,12 +63,12 @@ async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -
     )
 
 
-def _impossible(why: str) -> Impossible:
-    return Impossible(("fetch",), 1, why)
+def _impossible(why: str) -> GitImpossible:
+    return GitImpossible(("fetch",), 1, why)
 
 
 def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
-    """Return the commit that an object is or, as a tag, names.  Raises Impossible."""
+    """Return the commit that an object is or, as a tag, names.  Raises GitImpossible."""
     repository, at = mirror.repository, object
     for _ in range(NESTED_MAX):
         try:
@@ -89,7 +89,7 @@ def noted(mirror: MirrorRepository, object: str) -> str:
     """Return what people are told of where a ref names `object`: the commit or, where there is none, the object."""
     try:
         return peeled(mirror, object)
-    except Impossible:
+    except GitImpossible:
         return object
 
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from headgate.adapters.git.command import Impossible
+from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
-from headgate.adapters.git.objects.merging import Conflict
+from headgate.adapters.git.objects.merge import MergeConflict
 from headgate.gate.work import MergeItem, RepoState
 
 
-class Lost(Exception):
+class LostCommit(Exception):
     """A commit of the chain is not in the repository any more, and nothing says what became of it."""
 
 
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
     """Return the commit before the item that the chain ends with, if that is of this project and branch, else before
-    the last one that is; and after it.  Raises Lost, Conflict, GitError."""
+    the last one that is; and after it.  Raises LostCommit, MergeConflict, GitError."""
     head = state.heads[project].get(f"refs/heads/{branch}")
     if head is None:
-        raise Impossible(("merge",), 1, f"{project} has no branch {branch}")
+        raise GitImpossible(("merge",), 1, f"{project} has no branch {branch}")
     items = [item for item in state.chain if item.project == project and item.branch == branch]
     gone = await mirror.bring({f"refs/heads/{branch}": head, **{item.ref: item.commit for item in items}})
     if head in gone:
-        raise Lost(f"commit {head} is no longer in {mirror.remote.url}")
+        raise LostCommit(f"commit {head} is no longer in {mirror.remote.url}")
     before, of = head, ""
     for item in items:
         before, of = (before if item.item == of else head), item.item
@@ -36,20 +36,20 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
     notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
     landed = landed_as(notes.get(item.commit, ""), item.branch)
     if not landed or not mirror.has(landed):
-        raise Lost(f"commit {item.commit} is no longer in {mirror.remote.url}")
+        raise LostCommit(f"commit {item.commit} is no longer in {mirror.remote.url}")
     return landed
 
 
 async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
     """Return where the branch `ref`, now at `head`, must be for `commit` to be landed: the commit it was tested on.
 
-    Empty: it is not where it was.  Raises Impossible when `commit` cannot be had.
+    Empty: it is not where it was.  Raises GitImpossible when `commit` cannot be had.
     """
     branch = ref.removeprefix("refs/heads/")
     there = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
     own = [item for item in there if item.item == there[-1].item]
     if gone := [item for item in own if not mirror.has(item.commit)]:
-        raise Impossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
+        raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
     try:
         made = head
         for item in own if head else ():
@@ -57,8 +57,8 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         if head and made == commit:
             return head
         before, made = await replay(mirror, state, project, branch)
-    except (Conflict, Lost):
+    except (MergeConflict, LostCommit):
         return ""
     if made != commit:
-        raise Impossible(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
+        raise GitImpossible(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
     return before

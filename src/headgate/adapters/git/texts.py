@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pygit2
 
 from headgate.config.budgets import BRANCH_MAX_BYTES, FILE_MAX_BYTES, FILES_MAX, sized
-from headgate.config.reading.source import unread
+from headgate.config.files.source import unread
 
 ENTRIES_MAX = 100_000
 """Entries of trees that are looked at for one branch."""
@@ -16,7 +16,7 @@ ENTRIES_MAX = 100_000
 def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
     """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text.
 
-    In place of what is too large stands why it was not read (`config.reading.source.unread`).
+    In place of what is too large stands why it was not read (`config.files.source.unread`).
     """
     found: dict[str, str] = {}
     reading = _Reading(repository.odb)

@@ -48,7 +48,7 @@ class NotBelieved(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ProviderMetadata:
     """What a provider says of itself."""
 
     authorization: str
@@ -61,7 +61,7 @@ class Published:
 
 
 @dataclass(slots=True)
-class Provider:
+class IdentityProvider:
     """One issuer.  What it publishes is asked for in a thread of its own: nobody waits who does not want to."""
 
     issuer: str
@@ -72,7 +72,7 @@ class Provider:
     trust: ssl.SSLContext | bool = True
     now_s: Callable[[], float] = time.monotonic
     patience_s: float = ASKING_MAX_S
-    _published: Published | None = None
+    _published: ProviderMetadata | None = None
     _asked_s: float = -AGAIN_S
     _known_s: float = 0.0
     _why: str = "it has not been asked yet"
@@ -103,7 +103,7 @@ class Provider:
             threading.Thread(target=self._ask, args=(self._asking,), daemon=True, name="openid").start()
             return self._asking if lacking else None
 
-    async def published(self, key: str | None = None) -> Published:
+    async def published(self, key: str | None = None) -> ProviderMetadata:
         """Return what it publishes, which is waited for if need be.  Raise ProviderAway."""
         if (waiting := self.asked(key)) is not None:
             with suppress(TimeoutError):
@@ -123,7 +123,7 @@ class Provider:
         finally:
             over.set_result(None)
 
-    async def _read(self) -> Published:
+    async def _read(self) -> ProviderMetadata:
         """Raise ProviderAway, ValueError."""
         said = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
         if said.get("issuer") != self.issuer:
@@ -135,7 +135,7 @@ class Provider:
         if not isinstance(found, list):
             raise ValueError(f"{keys_url} is no set of keys")
         ways = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-        return Published(
+        return ProviderMetadata(
             self._place(said, "authorization_endpoint"),
             self._place(said, "token_endpoint"),
             self._place(said, "userinfo_endpoint") if said.get("userinfo_endpoint") else "",
@@ -150,12 +150,12 @@ class Provider:
             raise ValueError(f"its {name} is {str(url)[:100]!r}, which is no https address")
         return url
 
-    def login(self, published: Published, asked: Mapping[str, str]) -> str:
+    def login(self, published: ProviderMetadata, asked: Mapping[str, str]) -> str:
         """Return the address where a person logs in, and comes back from with a code."""
         said = {"response_type": "code", "client_id": self.client_id, **asked, "code_challenge_method": "S256"}
         return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(said)}"
 
-    async def exchanged(self, published: Published, code: str, verifier: str, redirect: str) -> tuple[str, str]:
+    async def exchanged(self, published: ProviderMetadata, code: str, verifier: str, redirect: str) -> tuple[str, str]:
         """Return the identity token and the access token that the code stands for.  Raise ProviderAway, NotBelieved."""
         body = {
             "grant_type": "authorization_code",
@@ -174,7 +174,7 @@ class Provider:
             raise NotBelieved(f"{self.issuer} does not take the code: {str(why)[:200]}")
         return token, access if isinstance(access, str) else ""
 
-    async def userinfo(self, published: Published, access: str) -> Json:
+    async def userinfo(self, published: ProviderMetadata, access: str) -> Json:
         """Return what more it tells of a person.  Raise ProviderAway."""
         headers = {"Authorization": f"Bearer {access}"}
         status, said = await self._asked("GET", published.userinfo, headers=headers)

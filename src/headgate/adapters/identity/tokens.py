@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import jwt
 
-from headgate.adapters.identity.provider import Provider, safe
+from headgate.adapters.identity.provider import IdentityProvider, safe
 from headgate.base.errors import UserError
 
 SECRET_SIZE_MIN_BYTES = 32
@@ -59,7 +59,7 @@ class Authenticator:
     skew_s: float = 0.0
     driver: str = "HS256"
     """HS256 | RS256 | OpenIDConnect: keys of a set, and an issuer that a page can be sent to."""
-    provider: Provider | None = None
+    provider: IdentityProvider | None = None
     """Where people log in; None: its tokens are made elsewhere."""
     scope: str = SCOPE
     """What is asked of it: what the claims of a person are to be about."""
@@ -157,14 +157,16 @@ def authenticator(name: str, said: Mapping[str, str], file: Path, trust: ssl.SSL
     )
 
 
-def _provider(said: Mapping[str, str], wrong: Callable[[str], UserError], trust: ssl.SSLContext | None) -> Provider:
+def _provider(
+    said: Mapping[str, str], wrong: Callable[[str], UserError], trust: ssl.SSLContext | None
+) -> IdentityProvider:
     """Raise UserError."""
     for option in ("issuer_id", "keys_url"):
         if said.get(option) and not safe(said[option]):
             raise wrong(f"{option} of driver {OPENID} is an https address (http only of this machine)")
     if "openid" not in (said.get("scope") or SCOPE).split():
         raise wrong("scope must have the word openid in it")
-    return Provider(
+    return IdentityProvider(
         said["issuer_id"], said["client_id"], said.get("client_secret", ""), said.get("keys_url", ""), trust or True
     )
 

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.config.keys.job import RESERVED_VARS
 from headgate.config.model import Playbook
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildSpec
 from headgate.ports.secrets import SecretError, Secrets
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.rsa import Unopenable
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 
 NONCE_SIZE_BYTES = 12
 

@@ -11,7 +11,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from headgate.ports.logstore import LogStoreError, NotStored, Stored, checked_key
+from headgate.ports.logstore import LogStoreError, NotStored, StoredLog, checked_key
 
 PART_SIZE_BYTES = 8_000_000
 """What is larger goes there in several requests; memory is taken for two of them."""
@@ -98,21 +98,21 @@ class LogBucket:
             async for piece in answer.stream(min_chunk_size=CHUNK_SIZE_BYTES):
                 yield bytes(piece)
 
-    async def look(self, key: str) -> Stored | None:
+    async def look(self, key: str) -> StoredLog | None:
         """See the port."""
         try:
             with _said(key):
                 found = await obstore.head_async(self._store, checked_key(key))
         except NotStored:
             return None
-        return Stored(key, found["size"], int(found["last_modified"].timestamp() * 1000))
+        return StoredLog(key, found["size"], int(found["last_modified"].timestamp() * 1000))
 
-    async def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+    async def keys(self, prefix: str = "") -> AsyncIterator[StoredLog]:
         """See the port."""
         with _said(prefix):
             async for some in obstore.list(self._store, prefix=checked_key(prefix) if prefix else None):
                 for one in some:
-                    yield Stored(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000))
+                    yield StoredLog(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000))
 
     async def delete(self, keys: Collection[str]) -> None:
         """See the port."""

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from headgate.adapters.work.directory import Directory, Strange
-from headgate.ports.logstore import LogStoreError, NotStored, Stored, checked_key
+from headgate.ports.logstore import LogStoreError, NotStored, StoredLog, checked_key
 
 CHUNK_SIZE_BYTES = 262_144
 LISTED_AT_A_TIME = 1_000
@@ -91,7 +91,7 @@ class LogDirectory:
         with Directory.at(self.root) as root, root.below(*above) as place, place.reading(name) as file:
             return os.dup(file.fileno())
 
-    async def look(self, key: str) -> Stored | None:
+    async def look(self, key: str) -> StoredLog | None:
         """See the port."""
         *above, name = checked_key(key).split("/")
 
@@ -107,7 +107,7 @@ class LogDirectory:
             raise LogStoreError(f"{key} cannot be looked at: {error.strerror}") from error
         return _stored(key, found) if found is not None else None
 
-    async def keys(self, prefix: str = "") -> AsyncIterator[Stored]:
+    async def keys(self, prefix: str = "") -> AsyncIterator[StoredLog]:
         """See the port."""
         found = self._walked(checked_key(prefix) if prefix else "")
         while True:
@@ -118,7 +118,7 @@ class LogDirectory:
             if not some:
                 return
 
-    def _walked(self, prefix: str) -> Iterator[Stored]:
+    def _walked(self, prefix: str) -> Iterator[StoredLog]:
         waiting = [self.root / prefix]
         while waiting:
             with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
@@ -128,7 +128,7 @@ class LogDirectory:
                     elif (found := self._listed(entry)) is not None:
                         yield found
 
-    def _listed(self, entry: os.DirEntry[str]) -> Stored | None:
+    def _listed(self, entry: os.DirEntry[str]) -> StoredLog | None:
         """Raise OSError."""
         try:
             found = entry.stat(follow_symlinks=False)
@@ -161,8 +161,8 @@ class LogDirectory:
                 os.rmdir(self.root.joinpath(*above[:depth]))
 
 
-def _stored(key: str, found: os.stat_result) -> Stored:
-    return Stored(key, found.st_size, found.st_mtime_ns // 1_000_000)
+def _stored(key: str, found: os.stat_result) -> StoredLog:
+    return StoredLog(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
 def _settle(file: int) -> None:

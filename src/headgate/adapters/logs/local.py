@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, kind_of
 from headgate.adapters.logs.manifest import FILES_MAX, MEMBER_SIZE_BYTES, OUTPUT
-from headgate.adapters.work import held
+from headgate.adapters.work import ownership
 from headgate.adapters.work.directory import Directory, Strange, kind, remove, shown
 from headgate.ports.logstore import checked_key
 
@@ -21,7 +21,7 @@ LOST_MAX = 100
 """Lines about what cannot be kept."""
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file of the build.  The text is for people."""
 
 
@@ -39,7 +39,7 @@ class LocalLogs:
         with ExitStack() as stack, suppress(OSError):
             if new:
                 (self._root / build).mkdir(parents=True, exist_ok=True)
-            if stack.enter_context(held.left(self._root / build)):
+            if stack.enter_context(ownership.left(self._root / build)):
                 self._holds[build] = stack.pop_all()
                 return True
         return False
@@ -77,7 +77,7 @@ class LocalLogs:
         return sorted(found, key=lambda path: (not path.startswith("job-output."), path)), lost[:LOST_MAX] + more
 
     def kind(self, build: str, path: str) -> tuple[int, str]:
-        """Return size and media type.  Raise Unreadable."""
+        """Return size and media type.  Raise UnreadableFile."""
         file = self._opened(build, path)
         try:
             return os.fstat(file).st_size, kind_of(path, os.pread(file, HEAD_SIZE_BYTES, 0))
@@ -85,7 +85,7 @@ class LocalLogs:
             os.close(file)
 
     async def pieces(self, build: str, path: str) -> AsyncGenerator[bytes, None]:
-        """Yield the content of a file in pieces of MEMBER_SIZE_BYTES.  Raise Unreadable."""
+        """Yield the content of a file in pieces of MEMBER_SIZE_BYTES.  Raise UnreadableFile."""
         file = await asyncio.to_thread(self._opened, build, path)
         try:
             while piece := await asyncio.to_thread(_full, file):
@@ -97,7 +97,7 @@ class LocalLogs:
         """Return the whole lines of its output from `offset` on that are there."""
         try:
             file = self._opened(build, OUTPUT)
-        except Unreadable:
+        except UnreadableFile:
             return b""
         try:
             found = os.pread(file, size_max_bytes, offset)
@@ -115,18 +115,18 @@ class LocalLogs:
             ):
                 return os.dup(file.fileno())
         except (OSError, Strange) as error:
-            raise Unreadable(str(error.strerror if isinstance(error, OSError) else error)) from error
+            raise UnreadableFile(str(error.strerror if isinstance(error, OSError) else error)) from error
 
 
 def _full(file: int) -> bytes:
-    """Return as much as a piece may have, unless the file ends.  Raise Unreadable."""
+    """Return as much as a piece may have, unless the file ends.  Raise UnreadableFile."""
     pieces, left = list[bytes](), MEMBER_SIZE_BYTES
     try:
         while left and (piece := os.read(file, left)):
             pieces.append(piece)
             left -= len(piece)
     except OSError as error:
-        raise Unreadable(error.strerror) from error
+        raise UnreadableFile(error.strerror) from error
     return b"".join(pieces)
 
 

@@ -34,7 +34,7 @@ class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
     stored as it is."""
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class OutputPart(msgspec.Struct, frozen=True, array_like=True):
     """A piece of the output, stored compressed."""
 
     size_bytes: int
@@ -49,7 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     complete: bool = False
     """Whether everything is there that is ever going to be."""
     files: tuple[KeptFile, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[OutputPart, ...] = ()
     """Of the output, while it is not complete."""
     lost: tuple[str, ...] = ()
     """What is not kept, for people, a line each."""

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 from headgate.adapters.messages import later, queues, schedules
 from headgate.adapters.messages.bell import Bell
-from headgate.adapters.messages.bounds import UNLIMITED, Account, Limits, usage
+from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
 from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
-from headgate.adapters.messages.leased import Moment
-from headgate.adapters.messages.line import Line, Overloaded, Write
-from headgate.adapters.messages.posting import Post, digest_of, post_group
-from headgate.adapters.messages.reading import read, read_ids
-from headgate.adapters.messages.records import Draft, Posted, Queue, Stored
-from headgate.adapters.messages.writing import Put, delete_ids, overdue, purge, purge_overdue, put_ids
+from headgate.adapters.messages.holders import LeaseMoment
+from headgate.adapters.messages.line import GroupLine, Overloaded, Write
+from headgate.adapters.messages.pages import read, read_ids
+from headgate.adapters.messages.posts import MessagePost, digest_of, post_group
+from headgate.adapters.messages.records import MessageDraft, Posted, QueueRecord, StoredMessage
+from headgate.adapters.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
 from headgate.base.tasks import run_until
 from headgate.queueing.ids import Position
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
@@ -48,21 +48,21 @@ class MessageBoard:
         reader: Database,
         writer: Database,
         threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
-        limits: Limits,
+        limits: ApplicationLimits,
     ) -> None:
         self._url = url
         self._reader, self._writer, self._threads = reader, writer, threads
         self._chance = random.Random()
         self._node = self._chance.getrandbits(48) | 1 << 40
-        self._waiting = Line()
+        self._waiting = GroupLine()
         self._writing: asyncio.Task[None] | None = None
         self._later = asyncio.Event()
         self.bell = Bell()
         self.now_ns: Callable[[], int] = time.time_ns
-        self._account = Account(limits, lambda: self.now_ns() / 1e9)
+        self._account = ApplicationUsage(limits, lambda: self.now_ns() / 1e9)
 
     @classmethod
-    async def open(cls, url: str, limits: Limits = UNLIMITED) -> MessageBoard:
+    async def open(cls, url: str, limits: ApplicationLimits = UNLIMITED) -> MessageBoard:
         """Raises UserError."""
         make: Open = opener(url)
         threads = ThreadPoolExecutor(1, "messages-read"), ThreadPoolExecutor(1, "messages-write")
@@ -87,7 +87,7 @@ class MessageBoard:
 
     # --- queues
 
-    async def create(self, app: str, wanted: Queue) -> None:
+    async def create(self, app: str, wanted: QueueRecord) -> None:
         """Or updates one of this name, whose partitions only grow (Refused)."""
         await self._write(lambda database: queues.create(database, app, wanted), app)
         self.bell.ring(app, None)
@@ -97,16 +97,18 @@ class MessageBoard:
         await self._write(lambda database: queues.remove(database, app, name), app)
         self.bell.ring(app, None)
 
-    async def queue(self, app: str, name: str) -> Queue:
+    async def queue(self, app: str, name: str) -> QueueRecord:
         return await self._read(lambda database: queues.find(database, app, name))
 
-    async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[Queue]:
+    async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[QueueRecord]:
         """By name, from `offset` on."""
         return await self._read(lambda database: queues.every(database, app, limit, offset))
 
     # --- messages
 
-    async def post(self, app: str, queue: str, drafts: Sequence[Draft], *, key: str = "") -> tuple[list[Posted], bool]:
+    async def post(
+        self, app: str, queue: str, drafts: Sequence[MessageDraft], *, key: str = ""
+    ) -> tuple[list[Posted], bool]:
         """Durable when it returns.  True: this was posted before under the same key.  Raises KeyReused, Refused,
         QueueFull."""
         digest = ""
@@ -117,7 +119,7 @@ class MessageBoard:
             self._account.saw(app, *await self._read(lambda database: usage(database, app)))
         counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
         with counted:
-            posted, replayed = await self._write(Post(app, queue, tuple(drafts), key, digest), app)
+            posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
         for lane in {Lane(queue, one.partition) for one in posted if not one.deliver_at}:
             self.bell.ring(app, lane)
         if any(one.deliver_at for one in posted):
@@ -126,7 +128,7 @@ class MessageBoard:
 
     async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
         """Writes the body to each (partition, id), which is made if need be.  Raises Refused."""
-        put = Put(app, queue, tuple(ids), body, ttl_s, self.now_ns())
+        put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
         await self._write(lambda database: put_ids(database, put), app)
         for partition, _ in ids:
             self.bell.ring(app, Lane(queue, partition))
@@ -135,8 +137,8 @@ class MessageBoard:
         await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
 
     async def read(
-        self, queue: Queue, partition: int, since: Position, *, limit: int, descending: bool = False
-    ) -> list[Stored]:
+        self, queue: QueueRecord, partition: int, since: Position, *, limit: int, descending: bool = False
+    ) -> list[StoredMessage]:
         """From `since` on, itself included; downwards when descending."""
         now_ms = self._now_ms()
         return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
@@ -145,7 +147,7 @@ class MessageBoard:
         """One of the functions that read, with the time in milliseconds since 1970.  Raises what that raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
-    async def change(self, app: str, work: Callable[[Database, Moment], T], *, soon: bool = False) -> T:
+    async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
         """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises.
 
         `soon`: afterwards something may be due sooner than was known.
@@ -155,7 +157,7 @@ class MessageBoard:
             self._later.set()
         return answer
 
-    async def get(self, queue: Queue, ids: Sequence[tuple[int, str]]) -> list[Stored]:
+    async def get(self, queue: QueueRecord, ids: Sequence[tuple[int, str]]) -> list[StoredMessage]:
         """Those of (partition, id) that are there."""
         return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
 
@@ -215,12 +217,12 @@ class MessageBoard:
         for app, lane in await self._write(work, alone=True):
             self.bell.ring(app, lane)
 
-    def _moment(self) -> Moment:
-        return Moment(self.now_ns(), self._node, self._chance)
+    def _moment(self) -> LeaseMoment:
+        return LeaseMoment(self.now_ns(), self._node, self._chance)
 
     async def _keep_listening(self) -> None:
         if self._url.startswith("postgres"):
-            from headgate.adapters.messages.hearing import hear
+            from headgate.adapters.messages.listener import hear
 
             await hear(self._url, self.bell)
 
@@ -231,7 +233,7 @@ class MessageBoard:
         return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
 
     async def _write(
-        self, work: Post | Callable[[Database], Any], app: str = "", *, alone: bool = False
+        self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False
     ) -> Any:  # what it answers
         """Raises Overloaded, QueueFull."""
         write = Write(work, asyncio.get_running_loop().create_future(), alone)
@@ -258,13 +260,13 @@ class MessageBoard:
                 else:
                     write.done.set_result(answer)
 
-    def _together(self, works: Sequence[Post | Callable[[Database], Any]]) -> list[Any]:  # answers, or why not
+    def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # answers, or why not
         """In order.  What is refused is refused before it has written anything, so the others count."""
         answers: list[Any] = [None] * len(works)
-        posts = {n: work for n, work in enumerate(works) if isinstance(work, Post)}
+        posts = {n: work for n, work in enumerate(works) if isinstance(work, MessagePost)}
         with self._writer.transaction():
             for n, work in enumerate(works):
-                if not isinstance(work, Post):
+                if not isinstance(work, MessagePost):
                     answers[n] = _tried(work, self._writer)
             if posts:
                 answered = post_group(self._writer, list(posts.values()), self.now_ns(), self._node, self._chance)

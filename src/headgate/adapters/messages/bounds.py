@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headgate.adapters.messages.database import Database
-from headgate.adapters.messages.records import Draft, Queue, QueueFull
+from headgate.adapters.messages.records import MessageDraft, PartitionFull, QueueRecord
 
 DROP_MAX = 20_000
 """Messages dropped from one partition in one transaction."""
@@ -20,7 +20,7 @@ _PLACE = "queue = ? and partition = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ApplicationLimits:
     """Of each application; 0: none."""
 
     messages_max: int = 0
@@ -29,20 +29,22 @@ class Limits:
     """Messages posted in a second."""
 
 
-UNLIMITED = Limits()
+UNLIMITED = ApplicationLimits()
 
 
-class Room:
+class PartitionRoom:
     """In the partitions that one transaction posts to, whose rows it has locked."""
 
-    def __init__(self, database: Database, lanes: Mapping[tuple[int, int], Queue]) -> None:
+    def __init__(self, database: Database, lanes: Mapping[tuple[int, int], QueueRecord]) -> None:
         self._bounded = {lane: queue for lane, queue in lanes.items() if queue.messages_max or queue.bytes_max}
         self._kept: dict[tuple[int, int], tuple[int, int]] = {}
         for lane in self._bounded:
             found = database.execute(f"select messages, bytes from kept where {_PLACE}", lane)
             self._kept[lane] = found[0] if found else (0, 0)
 
-    def take(self, queue: Queue, partitions: Sequence[int], drafts: Sequence[Draft]) -> QueueFull | None:
+    def take(
+        self, queue: QueueRecord, partitions: Sequence[int], drafts: Sequence[MessageDraft]
+    ) -> PartitionFull | None:
         """Make room for messages; or why there is none for all of them."""
         then = dict[tuple[int, int], tuple[int, int]]()
         for partition, draft in zip(partitions, drafts, strict=True):
@@ -54,7 +56,7 @@ class Room:
             over = queue.messages_max and messages > queue.messages_max, queue.bytes_max and size > queue.bytes_max
             if any(over) and queue.full == "refuse":
                 what = f"{queue.messages_max} messages" if over[0] else f"{queue.bytes_max} bytes"
-                return QueueFull(f"partition {partition} of {queue.name} holds {what}, no more", FULL_AGAIN_S)
+                return PartitionFull(f"partition {partition} of {queue.name} holds {what}, no more", FULL_AGAIN_S)
         self._kept |= then
         return None
 
@@ -85,10 +87,10 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Account:
+class ApplicationUsage:
     """What applications keep and post, as one server knows it: with several, a little more may come in."""
 
-    limits: Limits
+    limits: ApplicationLimits
     now_s: Callable[[], float]
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _pending: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -108,8 +110,8 @@ class Account:
         self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
 
     @contextmanager
-    def taken(self, app: str, drafts: Sequence[Draft]) -> Iterator[None]:
-        """They are written inside.  Raise QueueFull when they are too many, too large or too fast."""
+    def taken(self, app: str, drafts: Sequence[MessageDraft]) -> Iterator[None]:
+        """They are written inside.  Raise PartitionFull when they are too many, too large or too fast."""
         self._take(app, drafts)
         size = sum(draft.size_bytes for draft in drafts)
         self._pend(app, len(drafts), size)
@@ -123,13 +125,13 @@ class Account:
         if (now := (before[0] + messages, before[1] + size_bytes)) != (0, 0):
             self._pending[app] = now
 
-    def _take(self, app: str, drafts: Sequence[Draft]) -> None:
+    def _take(self, app: str, drafts: Sequence[MessageDraft]) -> None:
         size = sum(draft.size_bytes for draft in drafts)
         if (seen := self._seen.get(app)) is not None:
             if self.limits.messages_max and seen.messages + len(drafts) > self.limits.messages_max:
-                raise QueueFull(f"application {app} has {self.limits.messages_max} messages, no more", FULL_AGAIN_S)
+                raise PartitionFull(f"application {app} has {self.limits.messages_max} messages, no more", FULL_AGAIN_S)
             if self.limits.bytes_max and seen.size_bytes + size > self.limits.bytes_max:
-                raise QueueFull(f"application {app} has {self.limits.bytes_max} bytes, no more", FULL_AGAIN_S)
+                raise PartitionFull(f"application {app} has {self.limits.bytes_max} bytes, no more", FULL_AGAIN_S)
         if self.limits.rate_max:
             self._pace(app, len(drafts))
         if seen is not None:
@@ -143,7 +145,7 @@ class Account:
         wanted = min(count, rate)
         if left < wanted:
             again_s = math.ceil(((wanted - left) / rate) * 1000) / 1000
-            raise QueueFull(f"application {app} posts at most {rate} messages a second", again_s)
+            raise PartitionFull(f"application {app} posts at most {rate} messages a second", again_s)
         self._rates[app] = left - count, now_s
 
 

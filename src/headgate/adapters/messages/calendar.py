@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.adapters.messages.client import MessageClient
 from headgate.adapters.messages.later import Delayed
-from headgate.adapters.messages.schedules import Schedule
+from headgate.adapters.messages.schedules import MessageSchedule
 from headgate.ports.messages import SourceDown
 from headgate.queueing.lanes import Lane
 
@@ -40,7 +40,7 @@ class Calendar:
         path = f"/{quote(queue)}/schedules/{quote(name)}"
         return (await self._client.ask("PUT", path, data=data, headers=headers)).next_at
 
-    async def schedules(self, queue: str) -> tuple[Schedule, ...]:
+    async def schedules(self, queue: str) -> tuple[MessageSchedule, ...]:
         return (await self._client.ask("GET", f"/{quote(queue)}/schedules")).schedules
 
     async def unschedule(self, queue: str, name: str) -> bool:

@@ -12,13 +12,13 @@ import aiohttp
 import msgspec
 
 from headgate.adapters.messages.records import COUNT_MAX, READ_MAX
-from headgate.adapters.messages.schedules import Schedule
+from headgate.adapters.messages.schedules import MessageSchedule
 from headgate.base.errors import UserError
 from headgate.ports.messages import (
-    Backlog,
-    Happening,
+    LaneBacklog,
     LeaseGone,
     Letter,
+    MessageNews,
     NoStream,
     PostedAlready,
     PostRefused,
@@ -38,7 +38,7 @@ CONNECTIONS_MAX = 100
 LOCAL = ("localhost", "127.", "::1")
 
 
-class Answer(msgspec.Struct):
+class QueueResponse(msgspec.Struct):
     """What any request may be answered with."""
 
     messages: msgspec.Raw = msgspec.Raw(b"[]")
@@ -50,7 +50,7 @@ class Answer(msgspec.Struct):
     oldest_waiting: str = ""
     delayed: int = 0
     withdrawn: int = 0
-    schedules: tuple[Schedule, ...] = ()
+    schedules: tuple[MessageSchedule, ...] = ()
     removed: int = 0
     next_at: str = ""
     lease: msgspec.Raw = msgspec.Raw(b"null")
@@ -172,7 +172,7 @@ class MessageClient:
         """Change what the form says of the queue.  Raise as `ask` does."""
         await self.ask("PUT", f"/{quote(queue)}", data=dict(form))
 
-    async def backlog(self, lane: Lane, after: Position) -> Backlog:
+    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog:
         query = {"partition": str(lane.partition)}
         if after != START:
             query["after"] = _since(after)
@@ -181,10 +181,10 @@ class MessageClient:
         except PostRefused:  # another server, which does not count
             left = await self.read(lane, after, READ_MAX - 1)
             newest = left[-1].message_id if left else ""
-            return Backlog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
-        return Backlog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
+            return LaneBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
+        return LaneBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
 
-    async def happenings(self) -> AsyncIterator[Happening]:
+    async def happenings(self) -> AsyncIterator[MessageNews]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
         headers = {"Accept": "text/event-stream"}
         try:
@@ -195,9 +195,9 @@ class MessageClient:
                     raise NoStream
                 async for event, data in _events(answer.content):
                     if event in ("ready", "queues"):
-                        yield Happening(None)
+                        yield MessageNews(None)
                     elif event == "posted":
-                        yield Happening(frozenset(parse_lane(text) for text in data.split()))
+                        yield MessageNews(frozenset(parse_lane(text) for text in data.split()))
         except (aiohttp.ClientError, TimeoutError) as error:
             raise SourceDown(f"{self._urls[0]}: {_said(error)}") from error
         raise SourceDown(f"{self._urls[0]} ended its stream")
@@ -208,7 +208,7 @@ class MessageClient:
         path: str,
         query: Mapping[str, str] | None = None,
         **more: Any,  # aiohttp's own arguments
-    ) -> Answer:
+    ) -> QueueResponse:
         """What the API answers to a request below its application.  Raises SourceDown, QueueGone, PostRefused."""
         for url in (*self._urls,):
             try:
@@ -223,9 +223,9 @@ class MessageClient:
         raise down
 
 
-def _checked(url: str, status: int, body: bytes, again: str) -> Answer:
+def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     try:
-        answer = msgspec.json.decode(body, type=Answer)
+        answer = msgspec.json.decode(body, type=QueueResponse)
     except (msgspec.DecodeError, ValueError) as error:
         raise SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
     if status < 300:
@@ -244,7 +244,7 @@ def _checked(url: str, status: int, body: bytes, again: str) -> Answer:
     raise SourceDown(f"{url} answers {status}: {said}")
 
 
-def _messages(answer: Answer) -> list[Message]:
+def _messages(answer: QueueResponse) -> list[Message]:
     try:
         return msgspec.json.decode(answer.messages, type=list[Message])
     except ValueError as error:

@@ -67,7 +67,7 @@ insert into kept (queue, partition, messages, bytes) select queue, partition, co
 """
 
 
-class Kept:
+class PartitionGrowth:
     """How much a transaction adds to what each partition keeps; counted at its end, in the order of partitions."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Database(Protocol):
     """Values are marked `?`.  Every method raises DatabaseDown."""
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> PartitionGrowth:
         """What the transaction adds to what is kept."""
         ...
 
@@ -146,7 +146,7 @@ class SqliteDatabase:
     """One connection to the file, which is made if need be."""
 
     def __init__(self, path: Path) -> None:
-        self.kept = Kept()
+        self.kept = PartitionGrowth()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             private_file(path)

@@ -14,7 +14,7 @@ import msgspec
 from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
 from headgate.adapters.messages.queues import reserve
-from headgate.adapters.messages.records import Draft, Queue
+from headgate.adapters.messages.records import MessageDraft, QueueRecord
 from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.lanes import Lane
 
@@ -48,7 +48,7 @@ def seconds(ms: int) -> str:
 
 
 @dataclass(slots=True)
-class Waiting:
+class HeldBack:
     """What one transaction keeps aside."""
 
     now_ms: int
@@ -58,7 +58,7 @@ class Waiting:
     look: dict[tuple[int, int], int] = field(default_factory=dict)
     """Lane -> when the first of `rows` is due."""
 
-    def take(self, lane: tuple[int, int], ticks: int, id: str, draft: Draft) -> int:
+    def take(self, lane: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
         """When the message is due, having kept it aside; 0: now, and it is not kept."""
         due_ms, held_ms = draft.due_ms(self.now_ms), self.held.get(lane, 0)
         behind = bool(held_ms) and due_ms <= max(held_ms, self.now_ms)
@@ -85,14 +85,14 @@ class Waiting:
             )
 
 
-def waiting(database: Database, lanes: Iterable[tuple[int, int]], now_ms: int) -> Waiting:
+def waiting(database: Database, lanes: Iterable[tuple[int, int]], now_ms: int) -> HeldBack:
     """As these lanes stand, whose rows the transaction has locked."""
     held: dict[tuple[int, int], int] = {}
     if database.execute("select 1 from awaited limit 1"):
         for lane in lanes:
             for (held_ms,) in database.execute(f"select held_ms from awaited where {_PLACE}", lane):
                 held[lane] = held_ms
-    return Waiting(now_ms, held)
+    return HeldBack(now_ms, held)
 
 
 def next_ms(database: Database) -> int | None:
@@ -122,7 +122,7 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Lane]
     return delivered
 
 
-def _deliver_lane(database: Database, of: Queue, partition: int, now_ns: int, node: int, most_chars: int) -> int:
+def _deliver_lane(database: Database, of: QueueRecord, partition: int, now_ns: int, node: int, most_chars: int) -> int:
     """How many characters."""
     lane = of.id, partition
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000

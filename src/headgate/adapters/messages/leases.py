@@ -14,32 +14,33 @@ from dataclasses import dataclass, replace
 
 from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
-from headgate.adapters.messages.leased import (
+from headgate.adapters.messages.holders import (
     PLACE,
     Handed,
-    Held,
-    Lease,
+    HeldLease,
     LeaseLost,
-    Moment,
+    LeaseMoment,
+    LeaseRequest,
+    MessageLease,
     Outcome,
-    Wish,
     behind,
     until,
     write,
 )
-from headgate.adapters.messages.reading import read_ids
-from headgate.adapters.messages.records import Refused, Stored
-from headgate.adapters.messages.tried import alone, as_handed, due_one, fail, forget
+from headgate.adapters.messages.pages import read_ids
+from headgate.adapters.messages.records import InvalidPost, StoredMessage
+from headgate.adapters.messages.retries import alone, as_handed, due_one, fail, forget
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.lanes import Lane
 from headgate.queueing.priorities import comes_next, head_of
 
 
-def take(database: Database, wish: Wish, moment: Moment) -> Lease | None:
-    """Return a partition, or a strand, that nobody holds and where something is to be done.  Raise NoQueue, Refused."""
+def take(database: Database, wish: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:
+    """Return a partition, or a strand, that nobody holds and where something is to be done.  Raise NoQueue,
+    InvalidPost."""
     queue = queues.find(database, wish.app, wish.queue)
     if wish.partition is not None and not 1 <= wish.partition <= queue.partitions:
-        raise Refused({"partition": f"the queue has partitions 1 to {queue.partitions}"})
+        raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
     heads: Sequence[int] = range(1, queue.partitions + 1, queue.priorities)
     if wish.partition is not None:
         heads = (head_of(Lane(queue.name, wish.partition), queue.priorities).partition,)
@@ -60,7 +61,7 @@ def take(database: Database, wish: Wish, moment: Moment) -> Lease | None:
         if database.execute(f"{taken} where {PLACE} and epoch = ? returning 1", (*whose, token, *places[0][0], epoch)):
             for place, _ in places[1:]:
                 database.execute(f"{taken} where {PLACE}", (*whose, "", *place))
-            return Lease(token, head, epoch + 1, wish.ttl_s, id, queue.priorities)
+            return MessageLease(token, head, epoch + 1, wish.ttl_s, id, queue.priorities)
         # another server was quicker
     return None
 
@@ -81,7 +82,7 @@ def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
 class _Strand:
     """Of the holder of a lease; where the queue has no priorities, one partition."""
 
-    lanes: tuple[Held, ...]
+    lanes: tuple[HeldLease, ...]
     """The highest priority first."""
     handed: int = 0
     """The partition of the message that was handed out last."""
@@ -120,13 +121,13 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
         between = f"{sql} and crew = ? and partition between ? and ? order by partition"
         rows = database.execute(between, (queue.id, crew, head, head + queue.priorities - 1))
     lanes = tuple(
-        Held(queue, crew, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
+        HeldLease(queue, crew, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
         for crew, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
     )
     return _Strand(lanes, *turn[0]) if turn else _Strand(lanes)
 
 
-def release(database: Database, app: str, queue: str, token: str, moment: Moment) -> None:
+def release(database: Database, app: str, queue: str, token: str, moment: LeaseMoment) -> None:
     """What was fetched and is not done was not begun, says who gives a lease back.  Raises LeaseLost, NoQueue."""
     strand = _held(database, app, queue, token, moment.now_ms)
     for lane in strand.lanes:
@@ -137,7 +138,7 @@ def release(database: Database, app: str, queue: str, token: str, moment: Moment
     strand.write(database, "token = '', expires_ms = 0")
 
 
-def fetch(database: Database, app: str, queue: str, token: str, limit: int, moment: Moment) -> list[Handed]:
+def fetch(database: Database, app: str, queue: str, token: str, limit: int, moment: LeaseMoment) -> list[Handed]:
     """Return the next messages; asked again, the same, unless one of a higher priority has come.  One whose last try
     failed, or was never heard of, comes alone; so does each, where the queue has priorities.  Raise LeaseLost, NoQueue.
     """
@@ -156,7 +157,7 @@ def fetch(database: Database, app: str, queue: str, token: str, limit: int, mome
         strand = _held(database, app, queue, token, moment.now_ms)  # what waited there was given up, or had expired
 
 
-def _since_ms(database: Database, held: Held, now_ms: int) -> int | None:
+def _since_ms(database: Database, held: HeldLease, now_ms: int) -> int | None:
     """Return when the next message of a partition was posted."""
     due = f"select id from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
     ids = [id for (id,) in database.execute(due, (*held.place, now_ms))]
@@ -164,7 +165,7 @@ def _since_ms(database: Database, held: Held, now_ms: int) -> int | None:
     return unix_ms_of(found[0]) if found else None
 
 
-def _fetch(database: Database, held: Held, limit: int, moment: Moment) -> list[Handed]:
+def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment) -> list[Handed]:
     """Of one partition."""
     while (due := due_one(database, held, moment)) is not None:
         if due.body:
@@ -187,10 +188,10 @@ def _fetch(database: Database, held: Held, limit: int, moment: Moment) -> list[H
     return [as_handed(one, 1) for one in page]
 
 
-def commit(database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: Moment) -> Lease:
+def commit(database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment) -> MessageLease:
     """Everything up to the last message named is done, or waits for its next try; the lease holds on.
 
-    Raises LeaseLost, NoQueue, Refused.
+    Raises LeaseLost, NoQueue, InvalidPost.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
     told = [_checked(database, lane, said, moment) for lane, said in _by_lane(database, strand, outcome)]
@@ -201,10 +202,10 @@ def commit(database: Database, app: str, queue: str, token: str, outcome: Outcom
     strand.write(database, "expires_ms = ?", until(moment, outcome.ttl))
     head = strand.lanes[0]
     processed = next((one.last.id for one in told if one.held is head), head.at.id)
-    return Lease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.lanes))
+    return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.lanes))
 
 
-def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[Held, Outcome]]:
+def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:
     """Tell apart what is said of each partition.  An id may be in several: that handed out last is meant."""
     if not outcome.done and not outcome.failed:
         return []
@@ -213,12 +214,12 @@ def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tupl
         return [(lanes[0], outcome)]
     waiting = [_waiting(database, lane) for lane in lanes]
 
-    def of(id: str) -> Held:
+    def of(id: str) -> HeldLease:
         at = position_of(id)
         known = zip(lanes, waiting, strict=True)
         return next((lane for lane, ids in known if lane.at < at <= lane.ahead or id in ids), lanes[0])
 
-    found: dict[int, tuple[Held, Outcome]] = {}
+    found: dict[int, tuple[HeldLease, Outcome]] = {}
     for lane in lanes:
         done = tuple(id for id in outcome.done if of(id) is lane)
         failed = tuple(one for one in outcome.failed if of(one.message_id) is lane)
@@ -231,25 +232,25 @@ def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tupl
 class _Told:
     """What was said of one partition, and can be recorded."""
 
-    held: Held
+    held: HeldLease
     outcome: Outcome
     last: Position
 
 
-def _waiting(database: Database, held: Held) -> set[str]:
+def _waiting(database: Database, held: HeldLease) -> set[str]:
     """Return the ids of messages that wait for another try."""
     return {id for (id,) in database.execute(f"select id from tried where {PLACE} and due_ms > 0", held.place)}
 
 
-def _checked(database: Database, held: Held, outcome: Outcome, moment: Moment) -> _Told:
-    """Write nothing.  Raise Refused."""
+def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> _Told:
+    """Write nothing.  Raise InvalidPost."""
     named = {*outcome.done, *(one.message_id for one in outcome.failed)}
     ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
     _check(database, held, named, ahead, _waiting(database, held), moment)
     return _Told(held, outcome, ahead[-1] if ahead else held.at)
 
 
-def _record(database: Database, told: _Told, moment: Moment) -> None:
+def _record(database: Database, told: _Told, moment: LeaseMoment) -> None:
     held, outcome = told.held, told.outcome
     known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {PLACE}", held.place))
     found = {one.message_id: one for one in _read_failed(database, held, outcome, moment)}
@@ -265,23 +266,25 @@ def _record(database: Database, told: _Told, moment: Moment) -> None:
     write(database, held, "ticks = ?, id = ?", told.last.ticks, told.last.id)
 
 
-def _read_failed(database: Database, held: Held, outcome: Outcome, moment: Moment) -> Sequence[Stored]:
+def _read_failed(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> Sequence[StoredMessage]:
     ids = [(held.partition, one.message_id) for one in outcome.failed]
     return read_ids(database, held.queue.id, ids, moment.now_ms)
 
 
 def _check(
-    database: Database, held: Held, named: set[str], ahead: list[Position], waiting: set[str], moment: Moment
+    database: Database, held: HeldLease, named: set[str], ahead: list[Position], waiting: set[str], moment: LeaseMoment
 ) -> None:
-    """Nothing is skipped, and nothing is named that was not fetched.  Raises Refused."""
+    """Nothing is skipped, and nothing is named that was not fetched.  Raises InvalidPost."""
     past = {id for id in named if position_of(id) <= held.at} - waiting
     if past:
-        raise Refused({"done": f"{min(past)} is done already, and waits for no other try"})
+        raise InvalidPost({"done": f"{min(past)} is done already, and waits for no other try"})
     if not ahead:
         return
     if ahead[-1] > held.ahead:
-        raise Refused({"done": f"{ahead[-1].id} was not fetched"})
+        raise InvalidPost({"done": f"{ahead[-1].id} was not fetched"})
     between = behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
     for one in between:
         if position_of(one.message_id) < ahead[-1] and one.message_id not in named:
-            raise Refused({"done": f"{one.message_id} comes before the last one named, and is neither done nor failed"})
+            raise InvalidPost(
+                {"done": f"{one.message_id} comes before the last one named, and is neither done nor failed"}
+            )

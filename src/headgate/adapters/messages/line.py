@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.adapters.messages.database import Database
-from headgate.adapters.messages.posting import Post
-from headgate.adapters.messages.records import QueueFull
+from headgate.adapters.messages.posts import MessagePost
+from headgate.adapters.messages.records import PartitionFull
 
 WAITING_MAX = 10_000
 """Writes in all."""
@@ -33,7 +33,7 @@ class Overloaded(OSError):
 class Write:
     """What is to be done, and who waits for it."""
 
-    work: Post | Callable[[Database], Any]  # answers whatever its caller wants
+    work: MessagePost | Callable[[Database], Any]  # answers whatever its caller wants
     done: asyncio.Future[Any]
     alone: bool = False
     """In a transaction of its own."""
@@ -41,15 +41,15 @@ class Write:
     @property
     def messages(self) -> int:
         """How many are posted."""
-        return len(self.work.drafts) if isinstance(self.work, Post) else 1
+        return len(self.work.drafts) if isinstance(self.work, MessagePost) else 1
 
     @property
     def chars(self) -> int:
         """Of their bodies."""
-        return sum(len(draft.body) for draft in self.work.drafts) if isinstance(self.work, Post) else 0
+        return sum(len(draft.body) for draft in self.work.drafts) if isinstance(self.work, MessagePost) else 0
 
 
-class Line:
+class GroupLine:
     """No application waits for more than one group of what others want."""
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class Line:
         return bool(self._of)
 
     def put(self, app: str, write: Write) -> None:
-        """At the end of what the application wants.  Raise Overloaded, QueueFull when it wants too much at once."""
+        """At the end of what the application wants.  Raise Overloaded, PartitionFull when it wants too much at once."""
         if self._count >= WAITING_MAX:
             raise Overloaded(f"{WAITING_MAX} writes wait already")
         waiting, chars = self._of.get(app, ()), self._chars.get(app, 0)
         if app and (len(waiting) >= EACH_MAX or (waiting and chars + write.chars > EACH_MAX_CHARS)):
-            raise QueueFull(f"{len(waiting)} requests of application {app} wait already", AGAIN_S)
+            raise PartitionFull(f"{len(waiting)} requests of application {app} wait already", AGAIN_S)
         self._of.setdefault(app, deque()).append(write)
         self._chars[app] = chars + write.chars
         self._count += 1

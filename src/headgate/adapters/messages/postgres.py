@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from headgate.adapters.messages.database import SCHEMA, DatabaseDown, Kept, Row, shown
+from headgate.adapters.messages.database import SCHEMA, DatabaseDown, PartitionGrowth, Row, shown
 from headgate.base.errors import UserError
 
 CHANNEL = "headgate_messages"
@@ -21,7 +21,7 @@ _LZ4 = "select 1 from pg_settings where name = 'default_toast_compression' and '
 
 class PostgresDatabase:
     def __init__(self, url: str) -> None:
-        self._url, self.kept = url, Kept()
+        self._url, self.kept = url, PartitionGrowth()
         self._connection: psycopg.Connection[Row] | None = None
         try:
             connection = self._connected()

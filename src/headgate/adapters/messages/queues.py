@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.adapters.messages.database import Database, Row
-from headgate.adapters.messages.records import COUNT_MAX, NoQueue, Queue, Refused
+from headgate.adapters.messages.records import COUNT_MAX, InvalidPost, NoQueue, QueueRecord
 
 _COLUMNS = (
     "id, name, partitions, kind, consistency, principles, created_ms, coalesce(messages_max, 0),"
@@ -21,36 +21,36 @@ _PARTS = (
 """Tables of which nothing is left of a queue that was removed."""
 
 
-def find(database: Database, app: str, name: str) -> Queue:
+def find(database: Database, app: str, name: str) -> QueueRecord:
     """Raises NoQueue."""
     rows = database.execute(f"select {_COLUMNS} from {_FROM} where app = ? and name = ?", (app, name))
     if not rows:
         raise NoQueue(name)
-    return Queue(*rows[0])
+    return QueueRecord(*rows[0])
 
 
-def named(database: Database, id: int) -> tuple[str, Queue] | None:
+def named(database: Database, id: int) -> tuple[str, QueueRecord] | None:
     """Return the application and the queue of this number, where it is still there."""
     rows = database.execute(f"select app, {_COLUMNS} from {_FROM} where id = ?", (id,))
-    return (rows[0][0], Queue(*rows[0][1:])) if rows else None
+    return (rows[0][0], QueueRecord(*rows[0][1:])) if rows else None
 
 
-def every(database: Database, app: str, limit: int | None, offset: str) -> list[Queue]:
+def every(database: Database, app: str, limit: int | None, offset: str) -> list[QueueRecord]:
     sql = f"select {_COLUMNS} from {_FROM} where app = ? and name >= ? order by name"
     values: Row = (app, offset)
     if limit is not None:
         sql, values = f"{sql} limit ?", (*values, limit)
-    return [Queue(*row) for row in database.execute(sql, values)]
+    return [QueueRecord(*row) for row in database.execute(sql, values)]
 
 
-def count(database: Database, queue: Queue, now_ms: int) -> int:
+def count(database: Database, queue: QueueRecord, now_ms: int) -> int:
     """To COUNT_MAX."""
     sql = "select count(*) from (select 1 from message where queue = ? and expires_ms > ? limit ?) as found"
     return int(database.execute(sql, (queue.id, now_ms, COUNT_MAX))[0][0])
 
 
-def create(database: Database, app: str, wanted: Queue) -> None:
-    """Raises Refused."""
+def create(database: Database, app: str, wanted: QueueRecord) -> None:
+    """Raises InvalidPost."""
     try:
         known = find(database, app, wanted.name)
     except NoQueue:
@@ -77,11 +77,13 @@ def create(database: Database, app: str, wanted: Queue) -> None:
     database.notify(app)
 
 
-def _update(database: Database, app: str, known: Queue, wanted: Queue) -> None:
+def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecord) -> None:
     if wanted.partitions < known.partitions:
-        raise Refused({"partitions": f"a queue keeps its partitions: it has {known.partitions}"})
+        raise InvalidPost({"partitions": f"a queue keeps its partitions: it has {known.partitions}"})
     if wanted.priorities != known.priorities:
-        raise Refused({"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"})
+        raise InvalidPost(
+            {"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"}
+        )
     database.execute(
         "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",
         (wanted.partitions, wanted.kind, wanted.consistency, wanted.principles, known.id),
@@ -91,7 +93,7 @@ def _update(database: Database, app: str, known: Queue, wanted: Queue) -> None:
         _add_lanes(database, app, known.id, known.name, range(known.partitions + 1, wanted.partitions + 1))
 
 
-def _bound(database: Database, queue: int, wanted: Queue) -> None:
+def _bound(database: Database, queue: int, wanted: QueueRecord) -> None:
     database.execute("delete from bounded where queue = ?", (queue,))
     if wanted.messages_max or wanted.bytes_max:
         values = (queue, wanted.messages_max, wanted.bytes_max, wanted.full)

@@ -34,7 +34,7 @@ class KeyReused(ValueError):
     """The Idempotency-Key was used for another request."""
 
 
-class QueueFull(ValueError):
+class PartitionFull(ValueError):
     """There is no room for it now, or it comes too fast."""
 
     def __init__(self, why: str, again_s: float) -> None:
@@ -42,7 +42,7 @@ class QueueFull(ValueError):
         self.again_s = again_s
 
 
-class Refused(ValueError):
+class InvalidPost(ValueError):
     """`fields` says what is wrong, by the name of the field."""
 
     def __init__(self, fields: dict[str, str]) -> None:
@@ -50,7 +50,7 @@ class Refused(ValueError):
         self.fields = fields
 
 
-class Draft(msgspec.Struct, frozen=True):
+class MessageDraft(msgspec.Struct, frozen=True):
     body: str
     ttl_s: int = TTL_DEFAULT_S
     partition: int | None = None
@@ -86,7 +86,7 @@ class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it is due, in seconds since 1970; it is not there before, and then has another id.  Empty: it is there."""
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredMessage(msgspec.Struct, frozen=True):
     """How a message is shown."""
 
     message_id: str
@@ -95,7 +95,7 @@ class Stored(msgspec.Struct, frozen=True):
     partition: int
 
 
-class Queue(msgspec.Struct, frozen=True):
+class QueueRecord(msgspec.Struct, frozen=True):
     id: int
     name: str
     partitions: int
@@ -124,7 +124,7 @@ class Queue(msgspec.Struct, frozen=True):
         return make_id(ticks, partition if self.priorities > 1 else 0, node)
 
 
-class Backlog(msgspec.Struct, frozen=True):
+class PartitionBacklog(msgspec.Struct, frozen=True):
     """Of one partition, behind a position."""
 
     waiting: int

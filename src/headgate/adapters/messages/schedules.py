@@ -13,11 +13,11 @@ import msgspec
 
 from headgate.adapters.messages import queues
 from headgate.adapters.messages.database import Database, Row
+from headgate.adapters.messages.holders import LeaseMoment
 from headgate.adapters.messages.later import seconds
-from headgate.adapters.messages.leased import Moment
-from headgate.adapters.messages.posting import Post, post_group
-from headgate.adapters.messages.records import TTL_DEFAULT_S, Draft, Refused
-from headgate.config.timing import BadTime, next_in, schedule
+from headgate.adapters.messages.posts import MessagePost, post_group
+from headgate.adapters.messages.records import TTL_DEFAULT_S, InvalidPost, MessageDraft
+from headgate.config.cron import BadTime, next_in, schedule
 from headgate.queueing.lanes import Lane
 from headgate.queueing.priorities import priority_named
 
@@ -44,7 +44,7 @@ _PRIORITY = (
 )
 
 
-class Schedule(msgspec.Struct, frozen=True):
+class MessageSchedule(msgspec.Struct, frozen=True):
     """As it is wanted, and shown."""
 
     name: str
@@ -65,22 +65,22 @@ class Schedule(msgspec.Struct, frozen=True):
     """Of its messages; empty: the usual one, or that of the partition."""
 
 
-def put(database: Database, app: str, name: str, wanted: Schedule, now_ms: int) -> Schedule:
-    """Make or change it; one that keeps its times keeps the next.  Raises NoQueue, Refused."""
+def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms: int) -> MessageSchedule:
+    """Make or change it; one that keeps its times keeps the next.  Raises NoQueue, InvalidPost."""
     queue = queues.find(database, app, name)
     if wanted.partition is not None and wanted.partition > queue.partitions:
-        raise Refused({"partition": f"the queue has partitions 1 to {queue.partitions}"})
+        raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
     try:
         priority_named(wanted.priority, queue.priorities)
     except ValueError as error:
-        raise Refused({"priority": str(error)}) from error
+        raise InvalidPost({"priority": str(error)}) from error
     known = database.execute(
         "select cron, zone, next_ms from schedule where queue = ? and name = ?", (queue.id, wanted.name)
     )
     if not known:
         (count,) = database.execute("select count(*) from schedule where queue = ?", (queue.id,))[0]
         if count >= SCHEDULES_MAX:
-            raise Refused({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
+            raise InvalidPost({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
     first_ms = _next_ms(wanted.cron, wanted.zone, now_ms)
     if known and known[0][:2] == (wanted.cron, wanted.zone):
         first_ms = known[0][2]
@@ -106,11 +106,13 @@ def _forget(database: Database, queue: int, name: str) -> int:
     return len(database.execute(f"delete from schedule {place} returning 1", (queue, name)))
 
 
-def every(database: Database, queue: int) -> list[Schedule]:
+def every(database: Database, queue: int) -> list[MessageSchedule]:
     """By name."""
     rows = database.execute(f"select {_COLUMNS}, {_PRIORITY} from schedule where queue = ? order by name", (queue,))
     return [
-        Schedule(name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble, priority)
+        MessageSchedule(
+            name, cron, body, zone, missed, partition or None, key, ttl_s, seconds(next_ms), trouble, priority
+        )
         for name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble, priority in rows
     ]
 
@@ -121,26 +123,26 @@ def next_ms(database: Database) -> int | None:
     return found
 
 
-def post_due(database: Database, moment: Moment) -> list[tuple[str, Lane]]:
+def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, Lane]]:
     """Post what is due, a bounded part of it; answer applications and lanes.  In a transaction of its own."""
     due = database.execute(
         f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
         (moment.now_ms, TOGETHER_MAX),
     )
-    posts, of = list[Post](), list[tuple[int, str]]()
+    posts, of = list[MessagePost](), list[tuple[int, str]]()
     for row in due:
         queue, name, cron, zone, missed, *_, before_ms, _, _ = row
         try:
             moments, then_ms = _passed(cron, zone, missed, before_ms, moment.now_ms)
             trouble = ""
-        except Refused as refused:
+        except InvalidPost as refused:
             moments, then_ms, trouble = [], moment.now_ms + AGAIN_S * 1000, str(refused)
         sql = "update schedule set next_ms = ?, trouble = ? where queue = ? and name = ? and next_ms = ? returning 1"
         if not database.execute(sql, (then_ms, trouble, queue, name, before_ms)):
             continue  # another server was quicker
         (app, queue_name) = database.execute("select app, name from queue where id = ?", (queue,))[0]
         for at_ms in moments:
-            posts.append(Post(app, queue_name, (_draft(row, at_ms),)))
+            posts.append(MessagePost(app, queue_name, (_draft(row, at_ms),)))
             of.append((queue, name))
     told = list[tuple[str, Lane]]()
     answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
@@ -153,14 +155,14 @@ def post_due(database: Database, moment: Moment) -> list[tuple[str, Lane]]:
     return told
 
 
-def _draft(row: Row, at_ms: int) -> Draft:
+def _draft(row: Row, at_ms: int) -> MessageDraft:
     *_, partition, key, ttl_s, body, _, _, priority = row
     at = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
-    return Draft(body.replace(MOMENT, at), ttl_s, partition or None, key, priority=priority)
+    return MessageDraft(body.replace(MOMENT, at), ttl_s, partition or None, key, priority=priority)
 
 
 def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tuple[list[int], int]:
-    """Moments to post messages for, of those from `from_ms` on; and the next one.  Raises Refused."""
+    """Moments to post messages for, of those from `from_ms` on; and the next one.  Raises InvalidPost."""
     known_ms = {"once": from_ms, "skip": now_ms - LATE_S * 1000, "all": now_ms - MISSED_MAX_S * 1000}[missed]
     at_ms = from_ms if from_ms >= known_ms else _next_ms(cron, zone, known_ms)
     if missed != "all":
@@ -173,18 +175,18 @@ def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tup
 
 
 def _next_ms(cron: str, zone: str, after_ms: int) -> int:
-    """Raises Refused when it is no schedule, or names no time."""
+    """Raises InvalidPost when it is no schedule, or names no time."""
     fields = cron.split()
     if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
-        raise Refused({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
+        raise InvalidPost({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
     if any(character.isdigit() for character in fields[4].partition("/")[0]):
-        raise Refused({"cron": "weekdays are written mon to sun: their numbers mean other days to other programs"})
+        raise InvalidPost({"cron": "weekdays are written mon to sun: their numbers mean other days to other programs"})
     try:
         found = next_in(schedule(cron), datetime.fromtimestamp(after_ms / 1000, UTC), ZoneInfo(zone))
     except BadTime as bad:
-        raise Refused({"cron": str(bad)}) from bad
+        raise InvalidPost({"cron": str(bad)}) from bad
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise Refused({"zone": f"{zone[:60]!r} is no time zone, such as UTC or Europe/Berlin"}) from error
+        raise InvalidPost({"zone": f"{zone[:60]!r} is no time zone, such as UTC or Europe/Berlin"}) from error
     if found is None:
-        raise Refused({"cron": f"{cron!r} names no time in the next {timedelta(days=3_000).days // 365} years"})
+        raise InvalidPost({"cron": f"{cron!r} names no time in the next {timedelta(days=3_000).days // 365} years"})
     return int(found.timestamp() * 1000)

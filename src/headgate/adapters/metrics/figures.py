@@ -12,11 +12,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate import __version__
-from headgate.map.kept.layouts import layout_at
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord, Finished, Quarantined
+from headgate.map.state.layouts import layout_at
 from headgate.map.tree import locate, unescape
-from headgate.ports.observer import Done
+from headgate.ports.observer import WorkDone
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Request
@@ -27,7 +27,7 @@ _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 
 
-class Figures:
+class ProcessMetrics:
     """Of one process; see `ports.observer.Observer`.  `text` is what a scraper is answered."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Figures:
         self._turns.labels(tenant, pipeline).observe(took_s)
         self._events.labels(tenant, pipeline).inc(events)
 
-    def done(self, work: Done) -> None:
+    def done(self, work: WorkDone) -> None:
         took_s = max(0, work.end_ms - work.start_ms) / 1000
         if work.kind == "build":
             self._builds.labels(work.tenant, work.pipeline, work.job, work.result).observe(took_s)

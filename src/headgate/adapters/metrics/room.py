@@ -19,7 +19,7 @@ WORDS = "No space left on device"
 """As programs say it."""
 
 
-class Room:
+class MetricRoom:
     def __init__(self, places: Callable[[], Sequence[Path]], *, now_s: Callable[[], float] = time.monotonic) -> None:
         """`places`: directories on those disks; some may not be there yet."""
         self._places, self._now_s = places, now_s

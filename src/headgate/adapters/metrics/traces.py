@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from headgate import __version__
 from headgate.map.records import Finished
-from headgate.ports.observer import Done
+from headgate.ports.observer import WorkDone
 
 
 class _Named(IdGenerator):
@@ -51,7 +51,7 @@ class Traces:
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
         """Of no item in particular."""
 
-    def done(self, work: Done) -> None:
+    def done(self, work: WorkDone) -> None:
         if not work.item:
             return
         names = ("tenant", "pipeline", "item", "buildset", "change", "job", "id", "result")

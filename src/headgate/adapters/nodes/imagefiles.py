@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import zstandard
 
-from headgate.adapters.nodes.clouds.asking import said
+from headgate.adapters.nodes.clouds.http import said
 from headgate.ports.images import NoFile
 
 STALL_MAX_S = 60.0

@@ -36,14 +36,14 @@ class NoNode(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ListedMachine:
     name: str
     labels: tuple[str, ...]
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Of Ansible: `ansible_host`, `ansible_user`, `ansible_port`…  JSON."""
 
 
-class Taken(NamedTuple):
+class TakenMachines(NamedTuple):
     nodeset: Nodeset
     hosts: dict[str, dict[str, Any]]
     """Node name -> variables of Ansible.  JSON."""
@@ -51,10 +51,10 @@ class Taken(NamedTuple):
     """Their names."""
 
 
-class Machines:
+class ListedMachines:
     """Without any, every node of a nodeset is this machine itself."""
 
-    def __init__(self, machines: tuple[Machine, ...] = ()) -> None:
+    def __init__(self, machines: tuple[ListedMachine, ...] = ()) -> None:
         self._all = machines
         self._free = list(machines)
         self._kept: frozenset[str] = frozenset()
@@ -68,12 +68,12 @@ class Machines:
             self._moved.notify_all()
 
     @asynccontextmanager
-    async def take(self, *nodesets: Nodeset) -> AsyncIterator[Taken]:
+    async def take(self, *nodesets: Nodeset) -> AsyncIterator[TakenMachines]:
         """Provide the first of the nodesets that the machines can serve at all; all its nodes or none.  Waits for them.
         Raises NoNode."""
         if not self._all:
             names = [name for name, _ in _wanted(nodesets[0])]
-            yield Taken(nodesets[0], {name: {"ansible_connection": "local"} for name in names})
+            yield TakenMachines(nodesets[0], {name: {"ansible_connection": "local"} for name in names})
             return
         nodeset = next((one for one in nodesets if _assigned(_wanted(one), self._all) is not None), None)
         if nodeset is None:
@@ -87,7 +87,7 @@ class Machines:
                 self._free.remove(machine)
         try:
             hosts = {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
-            yield Taken(nodeset, hosts, tuple(m.name for m in found.values()))
+            yield TakenMachines(nodeset, hosts, tuple(m.name for m in found.values()))
         finally:
             self._free += found.values()
             async with self._moved:
@@ -99,9 +99,9 @@ def _wanted(nodeset: Nodeset) -> list[tuple[str, str]]:
     return [(name, node.label) for node in nodeset.nodes for name in node.name]
 
 
-def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, Machine] | None:
+def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, ListedMachine] | None:
     """The first machine with the label for each node; None when they do not suffice."""
-    left, found = list(machines), dict[str, Machine]()
+    left, found = list(machines), dict[str, ListedMachine]()
     for name, label in wanted:
         machine = next((m for m in left if label in m.labels), None)
         if machine is None:
@@ -111,7 +111,7 @@ def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, Machine
     return found
 
 
-def read_machines(path: Path) -> tuple[Machine, ...]:
+def read_machines(path: Path) -> tuple[ListedMachine, ...]:
     """`- name: HOST`, `labels: [LABEL…]`, variables of Ansible, and others under `vars`.  Raises UserError."""
     found = read_yaml(path)
     if not isinstance(found, list):
@@ -124,7 +124,7 @@ def read_machines(path: Path) -> tuple[Machine, ...]:
         if not isinstance(labels, list) or not labels:
             raise UserError(f"{path}: machine {entry['name']} needs a list of labels")
         variables = _variables(f"{path}: machine {entry['name']}", entry)
-        machines.append(Machine(entry["name"], tuple(str(label) for label in labels), variables))
+        machines.append(ListedMachine(entry["name"], tuple(str(label) for label in labels), variables))
     return tuple(machines)
 
 

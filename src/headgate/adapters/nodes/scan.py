@@ -8,9 +8,9 @@ from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.base.pipes import TooMuch, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, put_down, spoken
 from headgate.base.texts import line
-from headgate.ports.provider import Unusable
+from headgate.ports.provider import MachineUnusable
 
 SCAN_MAX_S = 20.0
 ANSWER_S = 10
@@ -28,10 +28,10 @@ class Scanner:
         self._program, self._places = program, asyncio.Semaphore(scans_max)
 
     async def __call__(self, host: Mapping[str, Any]) -> str:
-        """Return the keys, one a line; none of Windows, which only has to answer.  Raise Unusable."""
+        """Return the keys, one a line; none of Windows, which only has to answer.  Raise MachineUnusable."""
         where, port = str(host.get("ansible_host", "")), str(host.get("ansible_port") or 22)
         if not where or where.startswith("-") or not port.isdecimal():
-            raise Unusable(f"{where!r} port {port} cannot be asked for its keys")
+            raise MachineUnusable(f"{where!r} port {port} cannot be asked for its keys")
         if host.get("ansible_connection") == "winrm":
             async with self._places:
                 return await _connected(where, int(port))
@@ -40,37 +40,37 @@ class Scanner:
         found = [text.partition(" ")[2].strip() for text in said.splitlines() if not text.startswith("#")]
         keys = sorted({key for key in found if _KEY.fullmatch(key)})[:KEYS_MAX]
         if not keys:
-            raise Unusable(f"{where} port {port}: nothing there says what its ssh keys are")
+            raise MachineUnusable(f"{where} port {port}: nothing there says what its ssh keys are")
         return "\n".join(keys)
 
     async def _run(self, *words: str) -> str:
-        """Return what it said.  Raise Unusable."""
+        """Return what it said.  Raise MachineUnusable."""
         try:
             process = await asyncio.create_subprocess_exec(self._program, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
-            raise Unusable(
+            raise MachineUnusable(
                 f"{self._program} cannot be run: {line(error.strerror or '')}; install openssh-client"
             ) from error
         try:
             async with asyncio.timeout(SCAN_MAX_S):
                 said, _ = await spoken(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
-            raise Unusable(f"{words[-1]} did not answer in {SCAN_MAX_S:.0f} s") from error
-        except TooMuch as error:
-            raise Unusable(f"{words[-1]} said more than {OUTPUT_MAX_BYTES} bytes") from error
+            raise MachineUnusable(f"{words[-1]} did not answer in {SCAN_MAX_S:.0f} s") from error
+        except OutputTooLarge as error:
+            raise MachineUnusable(f"{words[-1]} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
             await put_down(process)
         return said.decode(errors="replace")
 
 
 async def _connected(where: str, port: int) -> str:
-    """Return nothing once somebody takes the connection.  Raise Unusable."""
+    """Return nothing once somebody takes the connection.  Raise MachineUnusable."""
     try:
         async with asyncio.timeout(ANSWER_S):
             _, writer = await asyncio.open_connection(where, port)
     except TimeoutError as error:
-        raise Unusable(f"{where} port {port} did not answer in {ANSWER_S} s") from error
+        raise MachineUnusable(f"{where} port {port} did not answer in {ANSWER_S} s") from error
     except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
-        raise Unusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
+        raise MachineUnusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
     writer.transport.abort()
     return ""

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headgate.base.pipes import TooMuch, put_down, spoken
+from headgate.base.pipes import OutputTooLarge, put_down, spoken
 from headgate.base.texts import line
 from headgate.inventory.health import PROBE, SSH
 from headgate.inventory.model import HOST_KEY
-from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Unusable
+from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, MachineUnusable
 
 COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
@@ -51,7 +51,7 @@ class SshProvider:
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         """Make a directory for the build, run the command `prepare` in it, and return the variables by which Ansible
-        reaches the machine; its properties `ansible_…` override what is found here.  Raise Unusable."""
+        reaches the machine; its properties `ansible_…` override what is found here.  Raise MachineUnusable."""
         own = f"{DIRECTORY}/{machine.request}"
         with self._known(machine) as known:
             said = await self._run(
@@ -60,7 +60,7 @@ class SshProvider:
             keys = [line.partition(" ")[2] for line in known.read_text().splitlines()]
         where = [line for line in said.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
         if not where:
-            raise Unusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
+            raise MachineUnusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
         reach = {key: value for key, value in machine.reach.items() if key.startswith("ansible_")}
         return {
             "ansible_connection": "ssh",
@@ -87,43 +87,48 @@ class SshProvider:
 
     @contextmanager
     def _known(self, machine: Machine) -> Iterator[Path]:
-        """Provide a file with the keys of the machine, empty where they are to be learned.  Raise Unusable if it has
+        """Provide a file with the keys of the machine, empty where they are to be learned.  Raise MachineUnusable if
+        it has
         none and they are not to be learned."""
         keys = machine.reach.get(HOST_KEY, "").split("\n")
         lines = [f"{_ALIAS} {key.strip()}\n" for key in keys if key.strip()]
         if not lines and not self._learns:
-            raise Unusable(f"{machine.name} has no property {HOST_KEY}, and machines that nobody knows are not used")
+            raise MachineUnusable(
+                f"{machine.name} has no property {HOST_KEY}, and machines that nobody knows are not used"
+            )
         with tempfile.TemporaryDirectory(prefix="headgate-ssh-") as name:
             known = Path(name) / "known_hosts"
             known.write_text("".join(lines))
             yield known
 
     async def _run(self, machine: Machine, command: str, known: Path, limit_s: float = 0.0) -> str:
-        """Return what it said, within `limit_s` or COMMAND_MAX_S.  Raise Unusable."""
+        """Return what it said, within `limit_s` or COMMAND_MAX_S.  Raise MachineUnusable."""
         limit_s = limit_s or COMMAND_MAX_S
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._arguments(machine, known), command, stdin=PIPE, stdout=PIPE, stderr=PIPE
             )
         except OSError as error:
-            raise Unusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
+            raise MachineUnusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
         try:
             async with asyncio.timeout(limit_s):
                 said, wrong = await spoken(process, b"", OUTPUT_MAX_BYTES)
         except TimeoutError as error:
-            raise Unusable(f"{machine.name} did not answer in {limit_s:.0f} s") from error
-        except TooMuch as error:
-            raise Unusable(f"{machine.name} said more than {OUTPUT_MAX_BYTES} bytes") from error
+            raise MachineUnusable(f"{machine.name} did not answer in {limit_s:.0f} s") from error
+        except OutputTooLarge as error:
+            raise MachineUnusable(f"{machine.name} said more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
             await put_down(process)
         if process.returncode:
             why = wrong.decode(errors="replace").strip()
             if _UNKNOWN in why:
-                raise Unusable(
+                raise MachineUnusable(
                     f"{machine.name}: what answers there does not have its key; if the machine was made anew, "
                     f"take its property {HOST_KEY} away"
                 )
-            raise Unusable(f"{machine.name}: ssh ended with {process.returncode}: {line(why[-ERROR_SIZE_MAX_CHARS:])}")
+            raise MachineUnusable(
+                f"{machine.name}: ssh ended with {process.returncode}: {line(why[-ERROR_SIZE_MAX_CHARS:])}"
+            )
         return said.decode(errors="replace")
 
     def _arguments(self, machine: Machine, known: Path) -> list[str]:
@@ -151,22 +156,22 @@ def _host(machine: Machine) -> str:
 
 
 async def _greeted(machine: Machine) -> None:
-    """Return once something says that it speaks ssh there.  Raise Unusable."""
+    """Return once something says that it speaks ssh there.  Raise MachineUnusable."""
     said = machine.reach.get("ansible_port") or str(PORT)
     where = f"{machine.name}: {_host(machine)} port {said}"
     if not said.isdecimal() or not 0 < int(said) < 65_536:
-        raise Unusable(f"{machine.name}: ansible_port is {said!r}, which is no port")
+        raise MachineUnusable(f"{machine.name}: ansible_port is {said!r}, which is no port")
     try:
         async with asyncio.timeout(BANNER_MAX_S):
             if await _speaks_ssh(_host(machine), int(said)):
                 return
     except TimeoutError as error:
-        raise Unusable(f"{where} did not answer in {BANNER_MAX_S:.0f} s") from error
+        raise MachineUnusable(f"{where} did not answer in {BANNER_MAX_S:.0f} s") from error
     except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
-        raise Unusable(f"{where}: {line(getattr(error, 'strerror', '') or str(error))}") from error
+        raise MachineUnusable(f"{where}: {line(getattr(error, 'strerror', '') or str(error))}") from error
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise Unusable(f"{where}: what answers there does not speak ssh") from error
-    raise Unusable(f"{where}: what answers there does not speak ssh")
+        raise MachineUnusable(f"{where}: what answers there does not speak ssh") from error
+    raise MachineUnusable(f"{where}: what answers there does not speak ssh")
 
 
 async def _speaks_ssh(host: str, port: int) -> bool:

@@ -12,8 +12,8 @@ import msgspec
 from headgate.adapters.ansible.environments import Environment, beside
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process.containers.node import CONNECTION
-from headgate.adapters.process.context.facts import Facts
-from headgate.adapters.process.context.places import Context
+from headgate.adapters.process.context.facts import FactCache
+from headgate.adapters.process.context.places import PlaybookContext
 from headgate.adapters.process.context.values import (
     EVALUATED_SIZE_MAX_BYTES,
     LOCALHOST,
@@ -28,9 +28,9 @@ from headgate.adapters.process.context.values import (
     plain,
     templates,
 )
-from headgate.adapters.process.inventory import Hosts, Inventory, known_host
+from headgate.adapters.process.inventory import AnsibleInventory, Hosts, known_host
 from headgate.adapters.process.joboutput import EVENTS, EVENTS_VARIABLE
-from headgate.adapters.process.workspace import Stage, Unusable, Workspace
+from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.adapters.process.zygotes.playbook import NOWHERE
 from headgate.adapters.work.directory import Directory, Strange
 from headgate.config.model import Playbook
@@ -62,18 +62,19 @@ class Playbooks:
     """The playbooks of one build."""
 
     def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
-        """Take `user` as `Inventory` does; without an `environment` the Ansible beside Headgate runs the playbooks."""
+        """Take `user` as `AnsibleInventory` does; without an `environment` the Ansible beside Headgate runs the
+        playbooks."""
         self._workspace, self._user, self._environment = workspace, user, environment
         self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
         self._values: Values | None = None
         here = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
-        self._facts = Facts((*here, LOCALHOST))
+        self._facts = FactCache((*here, LOCALHOST))
         workspace.contexts.known_hosts = self._known_hosts
 
     @property
-    def _inventory(self) -> Inventory:
-        return Inventory(self._workspace.spec.job, self._hosts, self._user)
+    def _inventory(self) -> AnsibleInventory:
+        return AnsibleInventory(self._workspace.spec.job, self._hosts, self._user)
 
     @property
     def _said(self) -> JobVariables:
@@ -99,27 +100,29 @@ class Playbooks:
         return careful and self._values is None and templates(self._said.harmless(self._hosts))
 
     def evaluation(self, stage: Stage) -> Command:
-        """Return the command by which `stage`, which has no rights, evaluates the job's variables.  Raise Unusable."""
+        """Return the command by which `stage`, which has no rights, evaluates the job's variables.  Raise
+        BadPlaybook."""
         said = plain(self._said.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in said.items()})
         wanted = asked(said, str(stage.said))
         return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
-        """Keep the values of the job's variables that the evaluation in `stage` found.  Raise Unusable."""
+        """Keep the values of the job's variables that the evaluation in `stage` found.  Raise BadPlaybook."""
         wanted = self._said.harmless(self._hosts)
         files = asked(wanted, str(stage.said))["files"]
         try:
             with Directory.at(stage.said) as said:
                 self._values = {h: evaluated(_read(said, Path(files[h])), names) for h, names in wanted.items()}
         except (OSError, ValueError, Strange) as error:
-            raise Unusable(f"the variables of the job cannot be evaluated: {error}") from error
+            raise BadPlaybook(f"the variables of the job cannot be evaluated: {error}") from error
 
     def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
         """Return the command that runs a playbook.
 
         The secrets, `clear` and `handed`, are in files until `stage` forgets them.  What other jobs hand on (`handed`)
-        is an inventory of its own before the one that others may read: everything else overrides it.  Raise Unusable.
+        is an inventory of its own before the one that others may read: everything else overrides it.  Raise
+        BadPlaybook.
         """
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
@@ -169,7 +172,7 @@ class Playbooks:
     def _command(self, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
         program = program_of(self._environment)
         if program is None:
-            raise Unusable(MISSING)
+            raise BadPlaybook(MISSING)
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         stage.inventory.write_bytes(for_ansible(inventory))
         stage.variables.write_bytes(for_ansible(extra))
@@ -228,7 +231,7 @@ def program_of(environment: Environment | None) -> str | None:
 def shared_config() -> str:
     """Return the settings of a playbook that is nowhere: with them Ansible is imported where its copies are to run."""
     nowhere = Path(NOWHERE)
-    own, context = nowhere / "playbooks" / "0", Context(nowhere / "contexts" / "0", trusted=False)
+    own, context = nowhere / "playbooks" / "0", PlaybookContext(nowhere / "contexts" / "0", trusted=False)
     stage = Stage(Playbook("", "", "", ""), nowhere / "play.yaml", (), context, own, own / "said", ())
     return _config(stage, own / "known_hosts")
 

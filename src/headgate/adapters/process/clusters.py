@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from headgate.adapters.process.network.doors import Target
+from headgate.adapters.process.network.doors import NetworkTarget
 
 SECRET = "kubernetes"
 """Under which name the secrets of a node have how its cluster is asked."""
@@ -50,12 +50,12 @@ def tokens(secrets: Iterable[Secrets]) -> Iterator[str]:
             yield str(one[SECRET]["token"])
 
 
-def servers(secrets: Iterable[Secrets]) -> Iterator[Target]:
+def servers(secrets: Iterable[Secrets]) -> Iterator[NetworkTarget]:
     """Yield where the clusters answer."""
     for one in secrets:
         if one.get(SECRET):
             place = urlsplit(one[SECRET]["server"])
-            yield Target(place.hostname or "", place.port or _PORTS.get(place.scheme, 443))
+            yield NetworkTarget(place.hostname or "", place.port or _PORTS.get(place.scheme, 443))
 
 
 def _cluster(said: Mapping[str, Any]) -> dict[str, Any]:

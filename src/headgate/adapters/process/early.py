@@ -28,7 +28,7 @@ class _Pattern(Protocol):
     def search(self, text: str) -> object | None: ...
 
 
-class TooLarge(Exception):
+class PatternsTooLarge(Exception):
     """The patterns of `failure-output` cannot be used together."""
 
 
@@ -36,7 +36,7 @@ class Early:
     """Told every line of a job's output; once one of them says so, the build fails, whatever else happens."""
 
     def __init__(self, patterns: Sequence[str], told: Callable[[], None]) -> None:
-        """`told` is called once, with the first sign.  Raises TooLarge."""
+        """`told` is called once, with the first sign.  Raises PatternsTooLarge."""
         self.token = secrets.token_hex(16)
         self.why = ""
         """For people; empty: there is no sign."""
@@ -76,12 +76,14 @@ class Early:
 
 
 def _together(patterns: Sequence[str]) -> _Pattern:
-    """One pattern, so that a line costs as much whatever their number.  Raises TooLarge."""
+    """One pattern, so that a line costs as much whatever their number.  Raises PatternsTooLarge."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_MAX_BYTES
     try:
         found: _Pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), options)
     except re2.error as error:
-        raise TooLarge("the patterns of its failure-output are too large together; write fewer, or simpler") from error
+        raise PatternsTooLarge(
+            "the patterns of its failure-output are too large together; write fewer, or simpler"
+        ) from error
     return found

@@ -13,7 +13,7 @@ from typing import Any
 from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.containers.node import CONNECTION
 from headgate.adapters.process.context.values import LOCALHOST
-from headgate.adapters.process.network.doors import Target
+from headgate.adapters.process.network.doors import NetworkTarget
 from headgate.config.model import FrozenJob
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
@@ -32,7 +32,7 @@ _UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "exter
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class AnsibleInventory:
     """Of one job on its hosts."""
 
     job: FrozenJob
@@ -73,7 +73,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
     if connection == "local":
         told |= {"ansible_port": 22, "ansible_user": user, "ansible_python_interpreter": sys.executable}
     elif connection in ("ssh", "paramiko", "smart"):
-        mine = machine.User.this().name
+        mine = machine.JobUser.this().name
         told |= {"ansible_port": 22, "ansible_user": mine, "ansible_python_interpreter": "auto", **_ELSEWHERE}
     elif connection == CONNECTION:
         told |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
@@ -104,13 +104,13 @@ def _addresses(address: str) -> dict[str, Any]:
     }
 
 
-def targets(hosts: Hosts) -> Iterator[Target]:
+def targets(hosts: Hosts) -> Iterator[NetworkTarget]:
     """Yield where Ansible reaches them."""
     for name, found in hosts.items():
         if found.get("ansible_connection") not in _BESIDE:
             port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
             if port.isdigit():
-                yield Target(str(found.get("ansible_host") or name), int(port))
+                yield NetworkTarget(str(found.get("ansible_host") or name), int(port))
 
 
 def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:

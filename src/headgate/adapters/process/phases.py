@@ -14,14 +14,14 @@ from headgate.adapters.keys.clear import Clear, opened, sealed
 from headgate.adapters.process import ansible, joboutput, variables
 from headgate.adapters.process.bounds.budget import Exceeded
 from headgate.adapters.process.confinement.cell import Cell, Command
-from headgate.adapters.process.early import TOKEN_VARIABLE, Early, TooLarge
+from headgate.adapters.process.early import TOKEN_VARIABLE, Early, PatternsTooLarge
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import JobOutput
-from headgate.adapters.process.returning import ReturnError, read
-from headgate.adapters.process.workspace import Stage, Unusable, Workspace
+from headgate.adapters.process.returns import ReturnError, read
+from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.base.tasks import unless, whole
 from headgate.config.model import Playbook
-from headgate.gate.returned.shape import checked
+from headgate.gate.returns.shape import checked
 from headgate.ports.checkout import CheckoutError
 from headgate.ports.runner import Contact
 from headgate.ports.secrets import SecretError, Secrets
@@ -32,7 +32,7 @@ EVALUATE_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PhaseLimits:
     """Seconds a job may take that sets no timeout itself."""
 
     timeout_s: int = 10_800
@@ -40,7 +40,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class PhaseEnd:
     """How one playbook ended."""
 
     kind: str
@@ -49,11 +49,11 @@ class Ended:
     why: str = ""
 
 
-CANCELLED = Ended("cancel", "cancelled")
+CANCELLED = PhaseEnd("cancel", "cancelled")
 
 
 @dataclass(slots=True)
-class Verdict:
+class PlaybookVerdict:
     """What the playbooks say of the build so far."""
 
     result: str | None = "SUCCESS"
@@ -83,7 +83,7 @@ class Phases:
     playbooks: ansible.Playbooks
     cancel: asyncio.Event
     contact: Contact
-    limits: Limits = field(default_factory=Limits)
+    limits: PhaseLimits = field(default_factory=PhaseLimits)
     keys: Secrets | None = None
     handed: Clear = field(default_factory=Clear)
     """Secret data of the jobs before."""
@@ -93,16 +93,16 @@ class Phases:
     """Does a failure of the playbook under way count, and mean no further try?"""
 
     def __post_init__(self) -> None:
-        """Raises Unusable, OSError."""
+        """Raises BadPlaybook, OSError."""
         try:
             self._early = Early(self.workspace.spec.job.failure_output, self.contact.fails)
-        except TooLarge as large:
-            raise Unusable(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
+        except PatternsTooLarge as large:
+            raise BadPlaybook(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
         self.joblog.sieve = self._early.sift
         self.output = JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
         self._hides(self.handed.sought)
 
-    async def whole(self) -> Verdict:
+    async def whole(self) -> PlaybookVerdict:
         """Raises OSError."""
         verdict = await self._before_post()
         self._heed(verdict)
@@ -112,27 +112,27 @@ class Phases:
         self._heed(verdict)
         return verdict
 
-    def _heed(self, verdict: Verdict) -> None:
+    def _heed(self, verdict: PlaybookVerdict) -> None:
         """Make a build fail that was told to fail, so that it neither succeeds nor is tried again."""
         if self._early.why and verdict.result in ("SUCCESS", None):
             verdict.result, verdict.error = "FAILURE", self._early.why
 
-    async def _before_post(self) -> Verdict:
+    async def _before_post(self) -> PlaybookVerdict:
         job, loop = self.workspace.spec.job, asyncio.get_running_loop()
         end = loop.time() + _limit_s(job.timeout_s, self.limits.timeout_s)
         pre_end = min(end, loop.time() + _limit_s(job.pre_timeout_s, end - loop.time()))
         for index, book in enumerate(job.pre_run):
-            ended = await self._playbook("pre", index, book, pre_end - loop.time(), Verdict())
+            ended = await self._playbook("pre", index, book, pre_end - loop.time(), PlaybookVerdict())
             if ended.kind != "good":
                 result = None if ended.kind in ("failed", "timeout") else _RESULTS[ended.kind]
-                return Verdict(result, ended.why, book.nesting)
+                return PlaybookVerdict(result, ended.why, book.nesting)
         for index, book in enumerate(job.run):
-            ended = await self._playbook("run", index, book, end - loop.time(), Verdict())
+            ended = await self._playbook("run", index, book, end - loop.time(), PlaybookVerdict())
             if ended.kind != "good":
-                return Verdict(_RESULTS[ended.kind], ended.why)
-        return Verdict("CANCELED") if self.cancel.is_set() else Verdict()
+                return PlaybookVerdict(_RESULTS[ended.kind], ended.why)
+        return PlaybookVerdict("CANCELED") if self.cancel.is_set() else PlaybookVerdict()
 
-    async def _pause(self, verdict: Verdict) -> None:
+    async def _pause(self, verdict: PlaybookVerdict) -> None:
         """Wait, if this job returned `zuul.pause`, for as long as the jobs that depend on it run."""
         try:
             data, secret = read(self.workspace.result)
@@ -152,7 +152,7 @@ class Phases:
         else:
             self.joblog.say("RESUMED")
 
-    async def _post(self, verdict: Verdict) -> None:
+    async def _post(self, verdict: PlaybookVerdict) -> None:
         """Run all post-run playbooks, whatever failed, except those nested deeper than pre-run came.  After a cancel,
         run only those that clean up."""
         job = self.workspace.spec.job
@@ -168,7 +168,9 @@ class Phases:
             elif ended.kind != "good" and not book.ignore_result and verdict.result == "SUCCESS":
                 verdict.result, verdict.error = "POST_FAILURE", ended.why
 
-    async def _playbook(self, phase: str, index: int, book: Playbook, limit_s: float, verdict: Verdict) -> Ended:
+    async def _playbook(
+        self, phase: str, index: int, book: Playbook, limit_s: float, verdict: PlaybookVerdict
+    ) -> PhaseEnd:
         """Says what it does, and how it ended."""
         word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
         trust = "trusted" if book.trusted else "untrusted"
@@ -181,17 +183,17 @@ class Phases:
         try:
             ended = await self._held(book, said, limit_s, self.cancel if not book.cleanup else asyncio.Event())
         except CheckoutError as error:
-            ended = Ended("conflict" if error.conflict else "missing", str(error))
-        except (Unusable, SecretError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            ended = Ended("unusable", _why_not(book, error))
+            ended = PhaseEnd("conflict" if error.conflict else "missing", str(error))
+        except (BadPlaybook, SecretError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            ended = PhaseEnd("unusable", _why_not(book, error))
         except Exceeded as reached:
-            ended = Ended("exceeded", str(reached))
+            ended = PhaseEnd("exceeded", str(reached))
         self.joblog.say(f"{word} END: {ended.why or 'good'} [{book.path}]")
         if ended.kind in ("failed", "timeout", "exceeded") and not book.ignore_result:
             self.joblog.excerpt.settle()
-        return Ended(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
+        return PhaseEnd(ended.kind, f"{word.lower()}: {book.path}: {ended.why}" if ended.why else "")
 
-    async def _held(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
+    async def _held(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> PhaseEnd:
         """Run a playbook while it holds its semaphores; waiting for them is part of its time.  Raise as `_run` does."""
         if not book.semaphores:
             return await self._run(book, said, limit_s, cancel)
@@ -201,10 +203,10 @@ class Phases:
         async with self.contact.holding(book.semaphores, cancel, limit_s) as held:
             if held:
                 return await self._run(book, said, end - loop.time(), cancel)
-        return CANCELLED if cancel.is_set() else Ended("timeout", f"its time was up while it waited for {names}")
+        return CANCELLED if cancel.is_set() else PhaseEnd("timeout", f"its time was up while it waited for {names}")
 
-    async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> Ended:
-        """Raises CheckoutError, Unusable, SecretError, OSError."""
+    async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> PhaseEnd:
+        """Raises CheckoutError, BadPlaybook, SecretError, OSError."""
         workspace, loop = self.workspace, asyncio.get_running_loop()
         end = loop.time() + limit_s
         stage = await workspace.stage(book)
@@ -231,12 +233,12 @@ class Phases:
         finally:
             await self._forget(stage, said, clear)
         if status == "timeout":
-            return Ended("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
+            return PhaseEnd("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
             return CANCELLED
         if stage.is_ansible and status != 0 and self.playbooks.missed(stage):
-            return Ended("unreachable", "a host could not be reached")
-        return Ended("failed", _status(int(status))) if status else Ended("good")
+            return PhaseEnd("unreachable", "a host could not be reached")
+        return PhaseEnd("failed", _status(int(status))) if status else PhaseEnd("good")
 
     async def _forget(self, stage: Stage, said: dict[str, Any], clear: Clear) -> None:
         """Keep what it did and found out, and nothing else of it.  Raises OSError."""
@@ -267,9 +269,9 @@ class Phases:
         except ReturnError:  # said when the build has ended
             return []
 
-    async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> Ended | None:
+    async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> PhaseEnd | None:
         """Find out the values of the job's variables.  Return how it ended if that was cancelled, else None.  Raise
-        Unusable, OSError."""
+        BadPlaybook, OSError."""
         self.joblog.say("EVALUATING the variables of the job, for playbooks that are trusted or have secrets")
         stage = self.workspace.aside(ansible.EVALUATE)
         command, more = self.playbooks.evaluation(stage)
@@ -277,7 +279,7 @@ class Phases:
         if status == "cancel":
             return CANCELLED
         if status != 0:
-            raise Unusable("the variables of the job cannot be evaluated, see above")
+            raise BadPlaybook("the variables of the job cannot be evaluated, see above")
         self.playbooks.learn(stage)
         return None
 
@@ -322,14 +324,14 @@ def _limit_s(asked: int | None, default: float) -> float:
 
 
 def _executable(path: Path) -> list[str]:
-    """Raises Unusable."""
+    """Raises BadPlaybook."""
     if os.access(path, os.X_OK):
         return [str(path)]
     with open(path, "rb") as file:
         first = file.read(200).split(b"\n")[0]
     if first.startswith(b"#!"):
         return [*first[2:].decode(errors="replace").split(), str(path)]
-    raise Unusable(f"{path.name} is neither a playbook (.yaml) nor executable, and does not begin with #!")
+    raise BadPlaybook(f"{path.name} is neither a playbook (.yaml) nor executable, and does not begin with #!")
 
 
 def _why_not(book: Playbook, error: Exception) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from headgate.adapters.process import supervisor
 from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
-from headgate.adapters.process.bounds.watch import Limiter, Watch
+from headgate.adapters.process.bounds.watch import CommandWatch, Limiter
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
 from headgate.adapters.process.sandbox import Confined
 from headgate.adapters.process.supervisor import Cold
@@ -58,7 +58,7 @@ _PROGRAM = (
 """Nothing but the standard library, and what of Headgate needs no more than that."""
 
 
-class Keeper:
+class ProcessKeeper:
     """The process that starts commands, see `supervisor`.  Begun when first needed, and anew when it was lost."""
 
     def __init__(self, limiter: Limiter | None = None) -> None:
@@ -190,7 +190,7 @@ class Keeper:
 class _Command:
     """One command, from the request to the supervisor's answer."""
 
-    def __init__(self, control: socket.socket, output: _Output, cancel: asyncio.Event, watch: Watch) -> None:
+    def __init__(self, control: socket.socket, output: _Output, cancel: asyncio.Event, watch: CommandWatch) -> None:
         self._control, self._output, self._cancel, self._watch = control, output, cancel, watch
         self._playbook = False
 

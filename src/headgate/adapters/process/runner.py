@@ -13,41 +13,41 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.adapters.ansible.environments import Environment, Environments, NotInstalled
-from headgate.adapters.ansible.installing import CannotInstall
-from headgate.adapters.ansible.supply import Supply
+from headgate.adapters.ansible.environments import AnsibleNotInstalled, Environment, Environments
+from headgate.adapters.ansible.install import CannotInstall
+from headgate.adapters.ansible.supply import AnsibleSupply
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
-from headgate.adapters.metrics.room import Room
-from headgate.adapters.nodes.machines import Machine, Machines, NoNode
+from headgate.adapters.metrics.room import MetricRoom
+from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode
 from headgate.adapters.process.ansible import Playbooks, program_of, shared_config
-from headgate.adapters.process.bounds.budget import Bounds
+from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.clusters import kubeconfig, servers, tokens
 from headgate.adapters.process.confinement.agent import NoKey
 from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
-from headgate.adapters.process.containers.building import NotBuilt
-from headgate.adapters.process.containers.images import Given, Images
+from headgate.adapters.process.containers.imagebuild import NotBuilt
+from headgate.adapters.process.containers.images import BuildContainer, BuildContainers
 from headgate.adapters.process.containers.node import replaced
+from headgate.adapters.process.containers.store import ImageSupply as ImageSupply
 from headgate.adapters.process.containers.store import NoImage
-from headgate.adapters.process.containers.store import Supply as ImageSupply
 from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import write_manifest
 from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
-from headgate.adapters.process.network.networks import Choice, Fleet
-from headgate.adapters.process.phases import Limits, Phases, Verdict
-from headgate.adapters.process.processes import Keeper, kill_left
-from headgate.adapters.process.returning import ReturnError, read
+from headgate.adapters.process.network.networks import Fleet, NetworkChoice
+from headgate.adapters.process.phases import PhaseLimits, Phases, PlaybookVerdict
+from headgate.adapters.process.processes import ProcessKeeper, kill_left
+from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
-from headgate.adapters.process.workspace import Unusable, Workspace
+from headgate.adapters.process.workspace import BadPlaybook, Workspace
 from headgate.adapters.process.zygotes.pool import Zygotes
-from headgate.adapters.work import held
-from headgate.adapters.work.collecting import collect
+from headgate.adapters.work import ownership
+from headgate.adapters.work.collection import collect
 from headgate.adapters.work.directory import remove
 from headgate.base.tasks import once, unless, whole
-from headgate.gate.returned.sealed import Sealed
-from headgate.gate.returned.shape import checked
+from headgate.gate.returns.secrets import Sealed
+from headgate.gate.returns.shape import checked
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 from headgate.ports.runner import Contact
@@ -59,7 +59,7 @@ log = logging.getLogger("headgate.executor")
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
     sandbox: str = "auto"
-    network: Choice = field(default_factory=Choice)
+    network: NetworkChoice = field(default_factory=NetworkChoice)
     users: Numbers | None = None
     """Whom builds run as, where this process is root; None: numbers that nothing else has."""
     log_size_max_bytes: int = 100_000_000
@@ -67,15 +67,15 @@ class RunnerSettings:
     """What is kept of a build's other files."""
     hostname: str = "localhost"
     keep_work_dir: bool = False
-    limits: Limits = field(default_factory=Limits)
-    bounds: Bounds = field(default_factory=Bounds)
+    limits: PhaseLimits = field(default_factory=PhaseLimits)
+    bounds: ProcessBounds = field(default_factory=ProcessBounds)
     trusted: Paths = field(default_factory=Paths)
     untrusted: Paths = field(default_factory=Paths)
     hidden: tuple[Path, ...] = ()
     """What no job sees, whatever it may read."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """The site's.  JSON."""
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[ListedMachine, ...] = ()
     ansible: Environments | None = None
     """None: the Ansible beside Headgate runs every playbook."""
     manage_ansible: bool = False
@@ -127,13 +127,13 @@ class ProcessRunner:
             tmp_size_bytes=settings.bounds.tmp_size_max_bytes,
             processes_max=0 if self.limiter.groups.complete else settings.bounds.processes_max,
         )
-        self._keeper = Keeper(self.limiter)
+        self._keeper = ProcessKeeper(self.limiter)
         self.zygotes = Zygotes(self.limiter, shared_config(), wanted=settings.warm_ansible)
         self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet, self.zygotes)
-        self._images = Images(settings.images, settings.bounds, self.sandbox)
-        self._machines = Machines(settings.machines)
-        self._supply = Supply(settings.ansible, manages=settings.manage_ansible)
-        self.room = Room(lambda: (self.root, self.log_root))
+        self._images = BuildContainers(settings.images, settings.bounds, self.sandbox)
+        self._machines = ListedMachines(settings.machines)
+        self._supply = AnsibleSupply(settings.ansible, manages=settings.manage_ansible)
+        self.room = MetricRoom(lambda: (self.root, self.log_root))
         self._kept: frozenset[str] = frozenset()
         """Builds whose directories stay."""
 
@@ -149,7 +149,7 @@ class ProcessRunner:
     async def _clear(self, place: Path, kept: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
         """Remove what lies at `place`, unless its owner lives or `kept` names it.  `kept` is asked while nobody else
         has the place: whoever had it has told by then that it is to stay."""
-        with held.left(place) as nobody_s:
+        with ownership.left(place) as nobody_s:
             if nobody_s and (kept is None or place.name not in await kept()):
                 await asyncio.to_thread(kill_left, place)
                 await self.cells.regain(place)
@@ -185,7 +185,7 @@ class ProcessRunner:
         root = self.root / work.spec.build
         with ExitStack() as holding:
             try:
-                holding.enter_context(held.anew(root))
+                holding.enter_context(ownership.anew(root))
             except OSError as error:
                 return self._no_place(work, error)
             try:
@@ -238,7 +238,7 @@ class ProcessRunner:
             if self.room.gone(work.begun_s, str(missing)):
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
-        except (Unusable, NoKey, NotInstalled, CannotInstall, SecretError) as unusable:
+        except (BadPlaybook, NoKey, AnsibleNotInstalled, CannotInstall, SecretError) as unusable:
             joblog.say(str(unusable))
             return BuildOutcome(build=spec.build, result="ERROR", error=str(unusable))
         except NotBuilt as failed:
@@ -268,7 +268,7 @@ class ProcessRunner:
     async def _whole(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
         async with AsyncExitStack() as stack:
-            boxed: Given | None = None
+            boxed: BuildContainer | None = None
 
             async def ready() -> tuple[Hosts, Environment | None]:
                 nonlocal boxed
@@ -327,7 +327,7 @@ class ProcessRunner:
 
     @asynccontextmanager
     async def _ansible(self, workspace: Workspace, joblog: JobLog) -> AsyncIterator[Environment | None]:
-        """Hold what runs the playbooks.  Raises NotInstalled, CannotInstall."""
+        """Hold what runs the playbooks.  Raises AnsibleNotInstalled, CannotInstall."""
         job = workspace.spec.job
         if not workspace.plays:
             yield None
@@ -337,7 +337,9 @@ class ProcessRunner:
                 joblog.say(f"{found.name} runs the playbooks")
             yield found
 
-    async def _outcome(self, workspace: Workspace, work: Work, verdict: Verdict, joblog: JobLog) -> BuildOutcome:
+    async def _outcome(
+        self, workspace: Workspace, work: Work, verdict: PlaybookVerdict, joblog: JobLog
+    ) -> BuildOutcome:
         spec = workspace.spec
         result, error = verdict.result, verdict.error
         data: dict[str, Any] = {}  # JSON

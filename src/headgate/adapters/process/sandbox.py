@@ -147,8 +147,8 @@ class Sandbox:
         It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `lent` are
         directories with sockets, by where it has them."""
         paths, mine, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
-        me = machine.User.this(home) if user is None else machine.User(user.inside, user.inside, home)
-        inputs = Inputs()
+        me = machine.JobUser.this(home) if user is None else machine.JobUser(user.inside, user.inside, home)
+        inputs = SandboxInputs()
         arguments = [
             *self._namespaces(user, network, nesting=paths.nesting),
             *self._directories(map(Path, machine.ABOVE)),
@@ -205,7 +205,7 @@ class Sandbox:
     def _lent(self, place: Path, there: str) -> Iterator[str]:
         yield from (*self._directories([Path(there).parent]), "--ro-bind", str(place), there)
 
-    def _file(self, inputs: Inputs, path: str, text: bytes) -> Iterator[str]:
+    def _file(self, inputs: SandboxInputs, path: str, text: bytes) -> Iterator[str]:
         yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)
 
     def _memory(self, path: str) -> Iterator[str]:
@@ -215,7 +215,7 @@ class Sandbox:
         yield from (*self._mode("1777"), "--tmpfs", path)
 
 
-class Inputs:
+class SandboxInputs:
     """What bubblewrap reads from descriptors, numbered as it is added."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ from typing import Any, NoReturn
 
 from headgate.adapters.process.confinement import errands
 from headgate.adapters.process.confinement.calls import libc
-from headgate.adapters.process.confinement.server import Server
+from headgate.adapters.process.confinement.server import CommandServer
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
@@ -126,7 +126,7 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
         answer: dict[str, Any] = {}  # JSON
         try:
             doors = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
-            server = Server(request["serve"], doors) if request["serve"] else None
+            server = CommandServer(request["serve"], doors) if request["serve"] else None
             _go(request, spaces, sink)
             started = start(request, sink, doors) if server is None else _serving(request, sink, doors, server)
             os.close(sink)
@@ -168,7 +168,7 @@ def _start(request: dict[str, Any], sink: int, doors: list[int]) -> Started:
     return Started(spawned(request, doors, subprocess.DEVNULL, sink, sink))
 
 
-def _serving(request: dict[str, Any], sink: int, doors: list[int], server: Server) -> Started:
+def _serving(request: dict[str, Any], sink: int, doors: list[int], server: CommandServer) -> Started:
     """Start what holds the namespaces in which others have commands started."""
     stdin, stdout = server.streams
     pid = spawned(request, doors, stdin, stdout, sink, server.told)
@@ -213,7 +213,7 @@ def _limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server: Server | None) -> int:
+def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server: CommandServer | None) -> int:
     """Return the exit status of the command, whatever its descendants do; end it when `control` says so or closes."""
     deadline: float | None = None
     sources = [wake, control.fileno()]
@@ -243,7 +243,7 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server:
                 os.killpg(child, signal.SIGKILL)
 
 
-def _reap(child: int, server: Server | None) -> int | None:
+def _reap(child: int, server: CommandServer | None) -> int | None:
     """Takes away what has ended; the status of `child` when it is among it."""
     status = None
     while True:

@@ -12,7 +12,7 @@ QUICK_MAX = 20
 """So many follow files of this process and look that often; when they are more, each looks less often."""
 
 
-class Following:
+class TailGroup:
     """Those who follow files in one process: together they take no more of it than a few would."""
 
     def __init__(self) -> None:
@@ -43,5 +43,5 @@ def _read(path: Path, offset: int) -> bytes:
         return b""
 
 
-follow = Following().follow
+follow = TailGroup().follow
 """Of this process."""

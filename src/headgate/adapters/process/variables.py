@@ -15,13 +15,13 @@ import msgspec
 import yaml
 from yaml.constructor import SafeConstructor
 
-from headgate.adapters.process.context.places import Context
-from headgate.adapters.process.returning import RESULT_VARIABLE
+from headgate.adapters.process.context.places import PlaybookContext
+from headgate.adapters.process.returns import RESULT_VARIABLE
 from headgate.config.budgets import Budgets
+from headgate.config.files.document import composed
+from headgate.config.files.source import Wrong
 from headgate.config.keys.job import RESERVED_VARS
 from headgate.config.model import FrozenJob, Playbook
-from headgate.config.reading.document import composed
-from headgate.config.reading.source import Wrong
 from headgate.gate.change import Change
 from headgate.gate.refs import variables as ref_variables
 from headgate.gate.work import BuildSpec, MergeItem, RepoState
@@ -172,7 +172,7 @@ def phase(phase: str, index: int, book: Any, outcome: str | None, *, will_retry:
 
 
 def environment(
-    spec: BuildSpec, work: Path, context: Context, said: Mapping[str, Any], programs: Iterable[Path] = ()
+    spec: BuildSpec, work: Path, context: PlaybookContext, said: Mapping[str, Any], programs: Iterable[Path] = ()
 ) -> dict[str, str]:
     """Return nothing of ours but what a job needs; directories of `programs` come first."""
     places = (*programs, Path(sys.executable).parent)

@@ -13,22 +13,21 @@ import msgspec
 
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
-from headgate.adapters.process.context.places import Context, Contexts
+from headgate.adapters.process.context.places import Contexts, PlaybookContext
 from headgate.adapters.process.context.values import JobVariables
-from headgate.adapters.work.collecting import OURS
+from headgate.adapters.work.collection import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.base.tasks import whole
 from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.work import BuildSpec, RepoState
 from headgate.ports.checkout import Checkout, CheckoutError
 
-CHECKOUTS_MAX = 4
-"""At a time, of one build."""
+CHECKOUTS_MAX = 4  # at a time, of one build
 DEFAULTS = (("master", "project default branch"), ("main", "project default branch"))
 _ROLE_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
 
 
-class Unusable(Exception):
+class BadPlaybook(Exception):
     """A playbook that cannot be run at all."""
 
 
@@ -40,7 +39,7 @@ class Stage:
     path: Path
     roles: tuple[Path, ...]
     """Directories of roles: the first that has a role wins."""
-    context: Context
+    context: PlaybookContext
     own: Path
     """What is written for it alone; it can read it."""
     said: Path
@@ -142,7 +141,7 @@ class Workspace:
         return self.work / "results.json"
 
     async def prepare(self) -> None:
-        """Raises Unusable, CheckoutError, OSError."""
+        """Raises BadPlaybook, CheckoutError, OSError."""
         for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         for name in OURS:
@@ -196,13 +195,13 @@ class Workspace:
                 yield project
 
     def _apart(self, projects: Iterable[str]) -> None:
-        """Raises Unusable."""
+        """Raises BadPlaybook."""
         known: dict[Path, str] = {}
         for project in projects:
             other = known.setdefault(self._place(project), project)
             if other != project:
                 scheme, place = self.spec.job.workspace_scheme, self._place(project).relative_to(self.work)
-                raise Unusable(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
+                raise BadPlaybook(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
 
     def _outer_first(self, projects: Iterable[str]) -> list[list[str]]:
         """Group the projects: those that lie in no other one's directory, then those that lie in theirs, and so on."""
@@ -212,7 +211,7 @@ class Workspace:
 
     def _vacant(self, project: str) -> None:
         """Make sure that a project that lies in the directory of another one, whose files are somebody else's, finds no
-        files in its place and no link of theirs that leads out of it.  Raise Unusable, OSError."""
+        files in its place and no link of theirs that leads out of it.  Raise BadPlaybook, OSError."""
         place = self._place(project).relative_to(self.work)
         try:
             with Directory.at(self.work) as work, work.below(*place.parts) as there:
@@ -222,7 +221,7 @@ class Workspace:
         except Strange as strange:
             why = str(strange)
         if why:
-            raise Unusable(f"{project} belongs in {place}, in the files of another project, but {why}")
+            raise BadPlaybook(f"{project} belongs in {place}, in the files of another project, but {why}")
 
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
         """Return the branch or ref to check out, and why (gating-behaviour §14.3).  Raise CheckoutError."""
@@ -242,7 +241,7 @@ class Workspace:
         return min(known), "first branch"
 
     async def _included(self, file: IncludeVars) -> dict[str, Any]:
-        """Raises Unusable, CheckoutError, OSError."""
+        """Raises BadPlaybook, CheckoutError, OSError."""
         change, override = self.spec.change, (self.spec.job.override_checkout, "")
         project = change.project if file.zuul_project else file.project
         landed = file.trusted or (file.zuul_project and not file.use_ref)
@@ -253,19 +252,20 @@ class Workspace:
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
             if not file.required:
                 return {}
-            raise Unusable(f"{where} no file {file.name}, which job {self.spec.job.name} includes variables from")
+            raise BadPlaybook(f"{where} no file {file.name}, which job {self.spec.job.name} includes variables from")
         try:
             return await whole(asyncio.to_thread(variables.included, path))
         except ValueError as error:
-            raise Unusable(f"{where} a file {file.name} that cannot be included: {error}") from error
+            raise BadPlaybook(f"{where} a file {file.name} that cannot be included: {error}") from error
 
     async def stage(self, book: Playbook) -> Stage:
         """Return what a playbook is run with: its file, as landed when it is trusted and as proposed when not, and what
-        is its own.  Raises Unusable, CheckoutError, OSError."""
+        is its own.  Raises BadPlaybook, CheckoutError, OSError."""
         tree = await self._tree(book.project, book.branch, book.trusted)
         path = tree / book.path
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
-            raise Unusable(f"{book.project} {book.branch} has no file {book.path}, which job {self.spec.job.name} runs")
+            where = f"{book.project} {book.branch}"
+            raise BadPlaybook(f"{where} has no file {book.path}, which job {self.spec.job.name} runs")
         own, said = self._own()
         trees = {tree: None}
         told = list[dict[str, Any]]()

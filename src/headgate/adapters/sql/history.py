@@ -14,8 +14,8 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import UNSET
 
-from headgate.adapters.sql.forgetting import count_old, forget_old
-from headgate.adapters.sql.recording import keep, write
+from headgate.adapters.sql.expiry import count_old, forget_old
+from headgate.adapters.sql.rows import keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
 from headgate.adapters.sql.throughput import buildset_sums, summed
@@ -25,6 +25,7 @@ from headgate.ports.history import (
     LIMIT_MAX,
     WILD,
     Artifact,
+    HistoryQuery,
     HistoryRefused,
     HistoryUnavailable,
     InBuildset,
@@ -34,7 +35,6 @@ from headgate.ports.history import (
     PastBuildset,
     PastRef,
     Provided,
-    Question,
     ResetCost,
     Throughput,
     named,
@@ -129,7 +129,7 @@ class SqlHistory:
         rows = await self._rows(query.limit(min(limit, LIMIT_MAX)).offset(skip))
         return [HandAction(**{str(name): value for name, value in row.items()}) for row in rows]
 
-    async def builds(self, tenant: str, question: Question) -> list[PastBuild]:
+    async def builds(self, tenant: str, question: HistoryQuery) -> list[PastBuild]:
         query = _asked(sa.select(BUILDS, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
         query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid, BUILDS.c.start_ms, BUILDS.c.uuid)
         rows = await self._rows(query)
@@ -146,10 +146,10 @@ class SqlHistory:
         return found
 
     async def build(self, tenant: str, uuid: str) -> PastBuild | None:
-        found = await self.builds(tenant, Question({"uuid": (uuid,)}, limit=1))
+        found = await self.builds(tenant, HistoryQuery({"uuid": (uuid,)}, limit=1))
         return found[0] if found else None
 
-    async def buildsets(self, tenant: str, question: Question) -> list[PastBuildset]:
+    async def buildsets(self, tenant: str, question: HistoryQuery) -> list[PastBuildset]:
         ran = BUILDS.c.buildset == BUILDSETS.c.uuid
         first = sa.select(sa.func.min(sa.func.nullif(BUILDS.c.start_ms, 0))).where(ran).scalar_subquery()
         last = sa.select(sa.func.max(sa.func.nullif(BUILDS.c.end_ms, 0))).where(ran).scalar_subquery()
@@ -162,7 +162,7 @@ class SqlHistory:
         return [_buildset(row, others.get(row["set_uuid"], ())) for row in rows]
 
     async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
-        found = await self.buildsets(tenant, Question({"uuid": (uuid,)}, limit=1))
+        found = await self.buildsets(tenant, HistoryQuery({"uuid": (uuid,)}, limit=1))
         if not found:
             return None
         query = sa.select(BUILDS, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
@@ -170,17 +170,17 @@ class SqlHistory:
         builds = tuple(_build(row, found[0].refs[1:]) for row in rows)
         return msgspec.structs.replace(found[0], builds=builds or UNSET)
 
-    async def job_health(self, tenant: str, question: Question, since_ms: int) -> list[JobHealth]:
+    async def job_health(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[JobHealth]:
         query = sa.select(BUILDS.c.uuid).select_from(_BOTH).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _asked(query, tenant, question, _OF_BUILD).order_by(BUILDSETS.c.ended_ms.desc())
         return [health_of(row) for row in await self._rows(job_health(chosen))]
 
-    async def reset_costs(self, tenant: str, question: Question, since_ms: int) -> list[ResetCost]:
+    async def reset_costs(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[ResetCost]:
         query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
         return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
 
-    async def throughput(self, tenant: str, question: Question, since_ms: int) -> list[Throughput]:
+    async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
         query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
         statement = buildset_sums(chosen)
@@ -263,7 +263,7 @@ def _named() -> list[sa.Label[Any]]:  # columns are of several types
 def _asked(
     query: sa.Select[Any],  # rows of several shapes
     tenant: str,
-    question: Question,
+    question: HistoryQuery,
     columns: Mapping[str, sa.ColumnElement[Any]],  # columns are of several types
 ) -> sa.Select[Any]:  # rows of several shapes
     """Return the query, limited to the rows of the tenant that the question asks for.  A name that rows of this kind do

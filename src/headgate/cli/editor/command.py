@@ -9,13 +9,13 @@ import click
 
 from headgate.adapters.git.command import GitError
 from headgate.base.errors import UserError
-from headgate.cli.checking.looking import pipelines_of
-from headgate.cli.checking.since import trees as below
-from headgate.cli.editor.desk import Desk
-from headgate.cli.offline.reading import Found, Given, Impossible, Loaded, given
+from headgate.cli.check.inspection import pipelines_of
+from headgate.cli.check.since import trees as below
+from headgate.cli.editor.desk import EditorSession
+from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, ReadingError, ReadingOptions, given
 from headgate.cli.process import connections
 from headgate.cli.settings import find, read
-from headgate.cli.trying.trees import trees
+from headgate.cli.tryjob.trees import trees
 from headgate.config.tenants import ConfigErrors
 
 
@@ -28,7 +28,7 @@ from headgate.config.tenants import ConfigErrors
     metavar="[PROJECT=]DIR",
     help="Without --repos: a work tree that is edited; may be given often.  Default: the one you are in.",
 )
-def command(given: Given, work_trees: tuple[str, ...]) -> None:
+def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
     """Serve an editor over standard input and output: errors while you type, what a job comes to, and where it is.
 
     \b
@@ -41,24 +41,24 @@ def command(given: Given, work_trees: tuple[str, ...]) -> None:
     try:
         from headgate.cli.editor.server import Editor
     except ImportError as error:
-        raise Impossible(f"{error}; install it with: pip install 'headgate[editor]'") from error
+        raise ReadingError(f"{error}; install it with: pip install 'headgate[editor]'") from error
     desk, trouble = _desk(given, work_trees)
     Editor(desk, trouble).server.start_io()
 
 
-def _desk(given: Given, work_trees: tuple[str, ...]) -> tuple[Desk, str]:
+def _desk(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:
     """And why it is bare, if it is."""
     try:
         found = given.load()
         pipelines = pipelines_of(found, whole=given.tenant is None)
-        return Desk(found.tenants, _trees(given, found, work_trees), pipelines), ""
+        return EditorSession(found.tenants, _trees(given, found, work_trees), pipelines), ""
     except ConfigErrors as refused:
-        return Desk({}, {}, None), "\n".join(error.render() for error in refused.errors)
+        return EditorSession({}, {}, None), "\n".join(error.render() for error in refused.errors)
     except (UserError, GitError) as error:
-        return Desk({}, {}, None), str(error)
+        return EditorSession({}, {}, None), str(error)
 
 
-def _trees(given: Given, found: Found, work_trees: tuple[str, ...]) -> dict[str, Path]:
+def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, ...]) -> dict[str, Path]:
     """Raises UserError."""
     at: dict[str, Path] = {}
     for loaded in found.tenants.values():
@@ -66,7 +66,7 @@ def _trees(given: Given, found: Found, work_trees: tuple[str, ...]) -> dict[str,
     return at
 
 
-def _edited(given: Given, loaded: Loaded, work_trees: tuple[str, ...]) -> dict[str, Path]:
+def _edited(given: ReadingOptions, loaded: LoadedTenant, work_trees: tuple[str, ...]) -> dict[str, Path]:
     """Raises UserError, GitError."""
     known = connections(read(find(given.config)))
     edited = asyncio.run(trees(work_trees or (".",), loaded, known, None))

@@ -12,18 +12,18 @@ from click import unstyle
 from headgate.base.errors import UserError
 from headgate.cli.offline.explain import chosen, shown
 from headgate.cli.offline.graphs import default_branch
-from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import place
 from headgate.cli.offline.repositories import checked_out
-from headgate.config.checking.causes import left_out, missed
-from headgate.config.checking.findings import Finding, frozen, graphs, standing
-from headgate.config.checking.reach import reached
+from headgate.config.check.causes import left_out, missed
+from headgate.config.check.findings import GraphFinding, frozen, graphs, standing
+from headgate.config.check.reach import reached
+from headgate.config.explain.names import at, meant
+from headgate.config.explain.origins import explained
+from headgate.config.files.marks import Extent, extent
+from headgate.config.files.roots import STANDARD_PATHS
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza, parse_branches
-from headgate.config.reading.marks import Extent, extent
-from headgate.config.reading.roots import STANDARD_PATHS
-from headgate.config.telling.naming import at, meant
-from headgate.config.telling.origins import explained
 from headgate.config.tenants import TenantProject
 
 SHOWN_MAX = 25
@@ -44,7 +44,7 @@ class Location(NamedTuple):
     line: int
 
 
-class File(NamedTuple):
+class ProjectFile(NamedTuple):
     """A file of a project, on the branch that is checked out."""
 
     project: str
@@ -54,19 +54,21 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Tenant:
-    loaded: Loaded
-    ended: dict[str, list[Finding]] = field(default_factory=dict)
+    loaded: LoadedTenant
+    ended: dict[str, list[GraphFinding]] = field(default_factory=dict)
     """Project -> what ends its graphs; of those not frozen yet nothing is known."""
     stale: set[str] = field(default_factory=set)
     """Projects to be frozen again."""
-    standing: list[Finding] | None = None
+    standing: list[GraphFinding] | None = None
     """Of the layout as it is now; None: not looked for yet."""
 
 
-class Desk:
+class EditorSession:
     """`trees` are where the repositories of projects lie, by canonical name."""
 
-    def __init__(self, tenants: Mapping[str, Loaded], trees: Mapping[str, Path], pipelines: frozenset[str] | None):
+    def __init__(
+        self, tenants: Mapping[str, LoadedTenant], trees: Mapping[str, Path], pipelines: frozenset[str] | None
+    ):
         self._tenants = {name: _Tenant(loaded) for name, loaded in tenants.items()}
         self._trees = {project: path.resolve() for project, path in trees.items()}
         self._roots = {path: project for project, path in self._trees.items()}
@@ -78,7 +80,7 @@ class Desk:
 
     # --- files
 
-    def file(self, path: Path) -> File | None:
+    def file(self, path: Path) -> ProjectFile | None:
         """None for what is no configuration of a known project."""
         path = path.resolve()
         root = next((above for above in path.parents if above in self._roots), None)
@@ -86,10 +88,10 @@ class Desk:
         for tenant in self._tenants.values():
             source = tenant.loaded.tenant.by_canonical.get(project)
             if source is not None and _counts(name, source.config_paths):
-                return File(project, self._branch(tenant.loaded, source), name)
+                return ProjectFile(project, self._branch(tenant.loaded, source), name)
         return None
 
-    def _branch(self, loaded: Loaded, source: TenantProject) -> str:
+    def _branch(self, loaded: LoadedTenant, source: TenantProject) -> str:
         current = checked_out(self._trees[source.project])
         return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)
 
@@ -108,7 +110,7 @@ class Desk:
                 tenant.stale |= reached(tenant.loaded.layout, new.layout)
                 tenant.loaded, tenant.standing = new, None
 
-    def refresh(self, file: File | None, *, everything: bool) -> Iterator[None]:
+    def refresh(self, file: ProjectFile | None, *, everything: bool) -> Iterator[None]:
         """Freeze again what may have changed, bit by bit: at least the project of the file."""
         for tenant in self._tenants.values():
             waiting = sorted(tenant.stale, key=lambda project: (file is None or project != file.project, project))
@@ -185,12 +187,12 @@ class Desk:
                     found[Location(root / stanza.source.path, stanza.body.at("name"))] = None
         return list(found)
 
-    def _key(self, tenant: _Tenant, file: File, line: int, column: int) -> tuple[str, str] | None:
+    def _key(self, tenant: _Tenant, file: ProjectFile, line: int, column: int) -> tuple[str, str] | None:
         text = tenant.loaded.files.get(file.project, {}).get(file.branch, {}).get(file.path, "")
         word = at(text, line, column)
         return meant(word) if word is not None else None
 
-    def _job(self, loaded: Loaded, name: str, file: File) -> str:
+    def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:
         """As it is run for the file's own project, if it is."""
         try:
             question = chosen({"": loaded}, name, file.project, None, file.branch)

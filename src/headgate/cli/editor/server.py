@@ -14,7 +14,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import PositionCodec
 
 from headgate import __version__
-from headgate.cli.editor.desk import Desk, Location, Problem
+from headgate.cli.editor.desk import EditorSession, Location, Problem
 
 PAUSE_S = 0.2
 """Nothing is looked at before this long nothing was typed."""
@@ -24,7 +24,7 @@ _SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.Diagnos
 class Editor:
     """One client and its desk."""
 
-    def __init__(self, desk: Desk, trouble: str) -> None:
+    def __init__(self, desk: EditorSession, trouble: str) -> None:
         self._desk, self._trouble = desk, trouble
         self.server = LanguageServer("headgate", __version__)
         self._typed: dict[str, int] = {}

@@ -28,7 +28,7 @@ from headgate.store.types import StoreError
 TEXT_MAX_CHARS = 1_024
 
 
-class Deed(NamedTuple):
+class ManualAction(NamedTuple):
     """What is done, to what and why."""
 
     verb: str
@@ -39,7 +39,7 @@ class Deed(NamedTuple):
 
 
 @asynccontextmanager
-async def kept(store: Store, deed: Deed, settings: Settings) -> AsyncIterator[None]:
+async def kept(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
     """Keep that it is being done, and what came of it.  Raise StoreError."""
     action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
     await store.commit([], place.append(action))
@@ -52,7 +52,7 @@ async def kept(store: Store, deed: Deed, settings: Settings) -> AsyncIterator[No
     await store.commit([], place.append(replace(action, outcome=DONE)))
 
 
-async def noted(settings: Settings, deed: Deed) -> None:
+async def noted(settings: Settings, deed: ManualAction) -> None:
     """Keep something that is done already, in the file of a Headgate that does not run.  Raise UserError."""
     file = Path(settings.store_url.removeprefix("sqlite:///"))
     if not settings.store_url.startswith("sqlite:///") or not file.exists():
@@ -67,7 +67,7 @@ async def noted(settings: Settings, deed: Deed) -> None:
         await backend.close()
 
 
-def _action(deed: Deed, tenant: str) -> HandAction:
+def _action(deed: ManualAction, tenant: str) -> HandAction:
     """Whoever may open the store is known to the machine alone."""
     return HandAction(
         id=fresh(),

@@ -24,7 +24,7 @@ from headgate.cli.identity.profile import chosen
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import VARIABLE, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
-from headgate.services.asking import ANSWER_WAIT_MAX_S
+from headgate.services.requests import ANSWER_WAIT_MAX_S
 
 TIMEOUT_S = ANSWER_WAIT_MAX_S + 5
 """Longer than the server waits for a scheduler, so that it can say that none took the request up."""
@@ -43,7 +43,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class PageClient:
     """`base`: the address, without a trailing slash."""
 
     base: str
@@ -136,7 +136,7 @@ def _opened(request: urllib.request.Request, timeout_s: float, tls: ssl.SSLConte
     return opener.open(request, timeout=timeout_s)
 
 
-def pages(config: str | None, url: str | None) -> Pages:
+def pages(config: str | None, url: str | None) -> PageClient:
     """Return the pages that the settings and the environment, or the chosen profile, name; `url` wins.  Raise
     UserError."""
     said = chosen()
@@ -147,7 +147,7 @@ def pages(config: str | None, url: str | None) -> Pages:
     if not token and settings is not None and _ours(base, settings):
         token = known_token(settings)
         _not_a_stranger(base, settings)
-    return Pages(base, token, _trusting(base, settings) if settings else None, said.tenant)
+    return PageClient(base, token, _trusting(base, settings) if settings else None, said.tenant)
 
 
 def token_for(host: str, port: int, config: str | None = None) -> str:

@@ -13,7 +13,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.inventory import rows
-from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.objects import filtered, search, wanted
 from headgate.cli.inventory.rows import Row
 from headgate.inventory.names import normal
@@ -38,7 +38,7 @@ _format = click.option(
 @click.option("--type", "-t", default="", metavar="TYPE", help="Of rows that do not say theirs.")
 @click.option("--update", is_flag=True, help="Change objects that are there and differ; else they are refused.")
 @connected
-def import_(said: Connection, file: str, format: str | None, type: str, update: bool) -> None:
+def import_(said: ServiceAddress, file: str, format: str | None, type: str, update: bool) -> None:
     """Create objects from CSV, JSON (one a line, or an array) or YAML; what is there already stays as it is.
 
     Rows are done in parts; those that are refused are named, all others are done, and importing the file again does
@@ -65,7 +65,7 @@ def import_(said: Connection, file: str, format: str | None, type: str, update: 
 @click.option("--output", "-o", "file", default="-", metavar="FILE", help="Default: standard output.")
 @click.option("--no-uuid", is_flag=True, help="Without uuids: to make others like them.")
 @connected
-def export(said: Connection, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
+def export(said: ServiceAddress, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
     """Write objects as CSV, JSON (one a line) or YAML, as `import` reads them."""
     format = rows.format_of(file, format or "")
     found = sorted(search(said.open(), wanted(filters, "")), key=lambda one: (one.partition, one.type, one.name))
@@ -101,7 +101,7 @@ def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:
 class _Import:
     """One file; what became of its rows."""
 
-    def __init__(self, client: Client, *, update: bool) -> None:
+    def __init__(self, client: InventoryClient, *, update: bool) -> None:
         self._client, self._update = client, update
         self.counts: Counter[str] = Counter()
 

@@ -17,7 +17,7 @@ from headgate.stock import Stock, StockRefused
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServiceAddress:
     """Where the service is and who asks, as options and environment say."""
 
     host: str = "localhost"
@@ -34,23 +34,23 @@ class Connection:
     quiet: bool = False
     verbose: bool = False
 
-    def open(self) -> Client:
+    def open(self) -> InventoryClient:
         """Raises UserError."""
         target = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         if self.ca is None:
-            return Client(self, grpc.insecure_channel(target))
+            return InventoryClient(self, grpc.insecure_channel(target))
         try:
             pair = [one.read_bytes() if one else None for one in (self.key, self.certificate)]
             credentials = grpc.ssl_channel_credentials(self.ca.read_bytes(), *pair)
         except OSError as error:
             raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
-        return Client(self, grpc.secure_channel(target, credentials))
+        return InventoryClient(self, grpc.secure_channel(target, credentials))
 
 
-class Client:
+class InventoryClient:
     """`client.call("Search", any=[...])`; a refusal is said, and its number is the exit status of the program."""
 
-    def __init__(self, said: Connection, channel: grpc.Channel) -> None:
+    def __init__(self, said: ServiceAddress, channel: grpc.Channel) -> None:
         told = {"authorization": said.token and f"Bearer {said.token}", "roles": said.roles}
         metadata = {name: value for name, value in told.items() if value}
         self.said = said
@@ -81,4 +81,4 @@ def refused(error: StockRefused) -> NoReturn:
     sys.exit(error.number)
 
 
-connected = click.make_pass_decorator(Connection)
+connected = click.make_pass_decorator(ServiceAddress)

@@ -12,7 +12,7 @@ import click
 
 from headgate.cli.identity.pages import token_for
 from headgate.cli.inventory import bulk, leases, places
-from headgate.cli.inventory.client import Connection
+from headgate.cli.inventory.client import ServiceAddress
 from headgate.cli.inventory.objects import group, watch
 from headgate.inventory.model import PROVIDER
 
@@ -38,7 +38,7 @@ ANYWHERE = ("--json", "--quiet", "-q", "--verbose", "-v")
 """Options that may also be written after the command."""
 
 
-class Commands(click.Group):
+class InventoryCommands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         if set(LATER) & set(args[:end]):  # these have options of their own
@@ -57,7 +57,7 @@ class Commands(click.Group):
         return found
 
 
-@click.group(name="inventory", cls=Commands)
+@click.group(name="inventory", cls=InventoryCommands)
 @click.option("--host", envvar="RUNM_HOST", default="localhost", show_default=True, help="Where the service is.")
 @click.option("--port", envvar="RUNM_PORT", type=int, default=10002, show_default=True, help="Its port.")
 @click.option("--user", envvar="RUNM_USER", default="", help="Who asks.")
@@ -89,7 +89,7 @@ def command(context: click.Context, /, **said: Any) -> None:
     """
     if not said["token"] and context.invoked_subcommand not in (*LATER, "proto", "helpenv"):
         said["token"] = token_for(said["host"], said["port"])
-    context.obj = Connection(**said)
+    context.obj = ServiceAddress(**said)
 
 
 @click.command("proto")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from headgate.cli.running.components import Process
+from headgate.cli.launch.components import Process
 from headgate.cli.scenario.stage import (
     GATE,
     SETTINGS,

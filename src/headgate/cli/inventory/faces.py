@@ -26,17 +26,17 @@ from headgate.ports.provider import Provider
 from headgate.services.context import Context
 from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import Leasing
-from headgate.services.nodes.asking import Tenants
-from headgate.services.nodes.finding import expression
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.nodes.launcher import Launcher
-from headgate.services.nodes.made.maker import Making
+from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.requester import Tenants
+from headgate.services.nodes.search import expression
 from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
 from headgate.store.types import At
 from headgate.web.inventory.http import create_app
-from headgate.web.inventory.identity import Identity, Sessions, Trusting, Verifying
+from headgate.web.inventory.identity import CallerSessions, Identity, Trusting, Verifying
 from headgate.web.inventory.server import serve, v1_parts
 from headgate.web.peers.requests import App
 from headgate.web.serve import serve as serve_web
@@ -47,13 +47,13 @@ log = logging.getLogger("headgate.inventory")
 async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
     """Until `stop`, followed and served.  Raises UserError."""
     await inventory.begin()
-    await run_until(stop, inventory.journal.run(), Leasing(inventory).run(), *_faces(settings, inventory, stop))
+    await run_until(stop, inventory.journal.run(), ObjectLeasing(inventory).run(), *_faces(settings, inventory, stop))
 
 
 async def followed(inventory: Inventory) -> None:
     """Until cancelled: this process sees what changes in it, and ends leases that are over."""
     await inventory.begin()
-    await run_until(asyncio.Event(), inventory.journal.run(), Leasing(inventory).run())
+    await run_until(asyncio.Event(), inventory.journal.run(), ObjectLeasing(inventory).run())
 
 
 async def serve_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
@@ -88,8 +88,8 @@ def make_json(settings: Settings, inventory: Inventory) -> App:
     return create_app(v1_parts(_sessions(settings, inventory), inventory))
 
 
-def _sessions(settings: Settings, inventory: Inventory) -> Sessions:
-    return Sessions(_identity(settings), inventory, settings.get("inventory", "open_partitions").split())
+def _sessions(settings: Settings, inventory: Inventory) -> CallerSessions:
+    return CallerSessions(_identity(settings), inventory, settings.get("inventory", "open_partitions").split())
 
 
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
@@ -109,7 +109,7 @@ async def make_launcher(
     context: Context,
     inventory: Inventory,
     tenants: Tenants,
-    making: Callable[[At], Making] | None = None,
+    making: Callable[[At], MachineMaker] | None = None,
 ) -> Launcher:
     """Return what gives machines to builds; `making`: what makes some.  Raise UserError for a label that is none."""
     for tenant in tenants().values():

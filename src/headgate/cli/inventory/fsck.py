@@ -12,7 +12,7 @@ from headgate.cli.inventory.serve import settings_of, with_given
 from headgate.cli.process import open_store, open_store_to_read
 from headgate.cli.settings import Settings
 from headgate.map.inventory.places import InventoryMap, root
-from headgate.services.inventory.fsck import Finding, examine, repair
+from headgate.services.inventory.fsck import InventoryFinding, examine, repair
 from headgate.store.sqlite import Locked
 from headgate.store.store import Store
 from headgate.store.types import Backend
@@ -42,7 +42,7 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
     context.exit(0 if done == len(findings) else 1)
 
 
-async def _examined(settings: Settings, repairing: bool) -> tuple[list[Finding], int, int]:
+async def _examined(settings: Settings, repairing: bool) -> tuple[list[InventoryFinding], int, int]:
     """What was found; how many were put right, and how many changed meanwhile."""
     backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:

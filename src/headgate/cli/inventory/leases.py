@@ -12,7 +12,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import tables
-from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.objects import find
 from headgate.inventory.wire import inventory_pb2 as pb
 
@@ -50,7 +50,7 @@ def lease() -> None:
 @click.option("--wait", "wait_s", type=Duration(), default=None, metavar="30m", help="Wait until it is there, so long.")
 @connected
 def ask(
-    said: Connection, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
+    said: ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
     wait_s: int | None,
 ) -> None:  # fmt: skip
     """Ask for a machine, and print the id of the lease.
@@ -76,7 +76,7 @@ def ask(
         click.echo(asked.id)
 
 
-def _waited(client: Client, asked: pb.Lease, wait_s: int) -> pb.Lease:
+def _waited(client: InventoryClient, asked: pb.Lease, wait_s: int) -> pb.Lease:
     """Raise UserError when it was not given in time; then it waits no longer."""
     until = time.monotonic() + wait_s
     while asked.state == pb.Lease.WAITING:
@@ -90,7 +90,7 @@ def _waited(client: Client, asked: pb.Lease, wait_s: int) -> pb.Lease:
 
 @lease.command("list")
 @connected
-def list_(said: Connection) -> None:
+def list_(said: ServiceAddress) -> None:
     """List the leases of the project: what is held, then the line."""
     found = said.open().call("ListLeases").leases
     rows = (
@@ -104,7 +104,7 @@ def list_(said: Connection) -> None:
 @lease.command("get")
 @click.argument("id")
 @connected
-def get(said: Connection, id: str) -> None:
+def get(said: ServiceAddress, id: str) -> None:
     """Show one."""
     _one(said, said.open().call("GetLease", id=id))
 
@@ -113,7 +113,7 @@ def get(said: Connection, id: str) -> None:
 @click.argument("id")
 @click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="From now on.")
 @connected
-def extend(said: Connection, id: str, duration_s: int) -> None:
+def extend(said: ServiceAddress, id: str, duration_s: int) -> None:
     """Have it so long from now on, if nobody waits for it."""
     found = said.open().call("ExtendLease", id=id, duration_s=duration_s)
     if not said.quiet:
@@ -123,7 +123,7 @@ def extend(said: Connection, id: str, duration_s: int) -> None:
 @lease.command("end")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @connected
-def end(said: Connection, ids: tuple[str, ...]) -> None:
+def end(said: ServiceAddress, ids: tuple[str, ...]) -> None:
     """Give back what is held; leave the line."""
     client = said.open()
     for id in ids:
@@ -150,7 +150,7 @@ def quota() -> None:
 @click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="How long a window is.")
 @connected
 def set_quota(
-    said: Connection, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
+    said: ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
     window_hours: int,
 ) -> None:  # fmt: skip
     """Set one, in place of any of that name."""
@@ -162,7 +162,7 @@ def set_quota(
 
 @quota.command("list")
 @connected
-def list_quotas(said: Connection) -> None:
+def list_quotas(said: ServiceAddress) -> None:
     """List those that concern you; operators see all."""
     found = said.open().call("ListQuotas").quotas
     rows = (
@@ -176,7 +176,7 @@ def list_quotas(said: Connection) -> None:
 @quota.command("delete")
 @click.argument("name")
 @connected
-def delete_quota(said: Connection, name: str) -> None:
+def delete_quota(said: ServiceAddress, name: str) -> None:
     """Delete one."""
     said.open().call("DeleteQuota", name=name)
 
@@ -188,7 +188,7 @@ def health() -> None:
 
 @health.command("list")
 @connected
-def list_health(said: Connection) -> None:
+def list_health(said: ServiceAddress) -> None:
     """List the objects that failed, or did not answer probes, since they were last well."""
     found = said.open().call("ListHealth").health
     rows = (
@@ -201,7 +201,7 @@ def list_health(said: Connection) -> None:
 @health.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def get_health(said: Connection, named: str) -> None:
+def get_health(said: ServiceAddress, named: str) -> None:
     """Tell whether a machine is healthy, since when, and why not."""
     client = said.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
@@ -215,7 +215,7 @@ def get_health(said: Connection, named: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("why")
 @connected
-def failed(said: Connection, named: str, why: str) -> None:
+def failed(said: ServiceAddress, named: str, why: str) -> None:
     """Say what failed of a machine."""
     if not why:
         raise UserError("say what failed; `health well` says that nothing does")
@@ -226,13 +226,13 @@ def failed(said: Connection, named: str, why: str) -> None:
 @health.command("well")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def well(said: Connection, named: str) -> None:
+def well(said: ServiceAddress, named: str) -> None:
     """Say that a machine is well: it is given again."""
     client = said.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid)
 
 
-def _one(said: Connection, one: pb.Lease) -> None:
+def _one(said: ServiceAddress, one: pb.Lease) -> None:
     if said.json:
         click.echo(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
         return

@@ -11,9 +11,9 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
-from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Item
+from headgate.inventory.filters import PropertyFilter
 from headgate.inventory.model import KIND, PROVIDER
 from headgate.inventory.names import Invalid, is_uuid
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -48,7 +48,9 @@ def _message(said: Expression, type: str) -> pb.Filter:
     for name in ("require", "any", "forbid"):
         for kind in ("items", "keys", "tags"):
             values = getattr(said.wanted, f"{name}_{kind}")
-            getattr(found, f"{name}_{kind}").extend(_item(one) if isinstance(one, Item) else one for one in values)
+            getattr(found, f"{name}_{kind}").extend(
+                _item(one) if isinstance(one, PropertyFilter) else one for one in values
+            )
     if len(kinds) == 1:
         found.require_items.append(pb.Item(key=KIND, value=kinds[0].removesuffix("*"), prefix=kinds[0].endswith("*")))
     elif kinds:
@@ -61,16 +63,18 @@ def _message(said: Expression, type: str) -> pb.Filter:
     return found
 
 
-def _item(one: Item) -> pb.Item:
+def _item(one: PropertyFilter) -> pb.Item:
     return pb.Item(key=one.key, value=one.value, prefix=one.prefix, order=ORDERS[one.order])
 
 
-def search(client: Client, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0) -> Iterator[pb.Object]:
+def search(
+    client: InventoryClient, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0
+) -> Iterator[pb.Object]:
     """Every page; at most `limit`, if there is one."""
     return paged(client.call, sort, limit, any=any)
 
 
-def find(client: Client, type: str, named: str) -> pb.Object:
+def find(client: InventoryClient, type: str, named: str) -> pb.Object:
     """By uuid or by name."""
     if is_uuid(named):
         found: pb.Object = client.call("GetObject", uuid=named)
@@ -99,7 +103,7 @@ def group(name: str, type: str, what: str) -> click.Group:
     )
     @click.option("--limit", type=click.IntRange(1), default=None, help="At most so many.")
     @connected
-    def list_(said: Connection, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
+    def list_(said: ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
         found = list(search(said.open(), wanted(filters, type), sort, limit or 0))
         if not sort and limit is None:  # the order of an index says nothing to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
@@ -108,14 +112,14 @@ def group(name: str, type: str, what: str) -> click.Group:
     @commands.command("get", help="Show one, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @connected
-    def get(said: Connection, named: str) -> None:
+    def get(said: ServiceAddress, named: str) -> None:
         tables.one_object(said, find(said.open(), type, named))
 
     @commands.command("create", help="Create one from YAML, and print its uuid.")
     @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
     @click.option("--dry-run", is_flag=True, help="Check everything, write nothing.")
     @connected
-    def create(said: Connection, file: str, dry_run: bool) -> None:
+    def create(said: ServiceAddress, file: str, dry_run: bool) -> None:
         step = pb.Step(create=documents.described(file, type))
         found = said.open().call("Apply", steps=[step], validate_only=dry_run).objects[0]
         if not dry_run:
@@ -136,7 +140,7 @@ def _set(type: str) -> click.Command:
     @click.option("--name", default="", help="A new name.")
     @click.option("--generation", type=click.IntRange(0), default=0, help="Only if it is still at this generation.")
     @connected
-    def command(said: Connection, named: str, changes: tuple[str, ...], name: str, generation: int) -> None:
+    def command(said: ServiceAddress, named: str, changes: tuple[str, ...], name: str, generation: int) -> None:
         client = said.open()
         patch = pb.Patch(uuid=find(client, type, named).uuid, expected_generation=generation, name=name)
         for change in changes:
@@ -161,7 +165,7 @@ def _delete(type: str) -> click.Command:
     @click.argument("named", nargs=-1, metavar="[UUID-OR-NAME]…")
     @filtered
     @connected
-    def command(said: Connection, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
+    def command(said: ServiceAddress, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
         if not named and not filters:
             raise UserError("say what to delete: uuids, names or filters")
         client = said.open()
@@ -182,7 +186,7 @@ def _history(type: str) -> click.Command:
     @click.command("history", help="Show what was done to one, and by whom.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @connected
-    def command(said: Connection, named: str) -> None:
+    def command(said: ServiceAddress, named: str) -> None:
         client = said.open()
         changes = client.call("History", uuid=find(client, type, named).uuid).changes
         rows = ((_when(one.at_ms), one.user, KINDS.get(one.kind, "?"), _brief(one.new)) for one in changes)
@@ -205,7 +209,7 @@ def _brief(one: pb.Object) -> str:
 @click.option("--revision", type=click.IntRange(0), default=0, help="From this moment on; default: from now on.")
 @click.option("--count", type=click.IntRange(1), default=None, help="End after so many changes.")
 @connected
-def watch(said: Connection, filters: tuple[str, ...], revision: int, count: int | None) -> None:
+def watch(said: ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
     """Tell what is done to objects, as it is done; one line each."""
     told = 0
     for answer in said.open().watch(any=wanted(filters, ""), revision=revision):

@@ -9,7 +9,7 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
-from headgate.cli.inventory.client import Client, Connection, connected
+from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.inventory.model import READ, WRITE
 from headgate.inventory.names import is_uuid, normal
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -27,7 +27,7 @@ def partition() -> None:
     "--filter", "-f", "filters", multiple=True, metavar="NAME", help="Of these names; * at the end: begins so."
 )
 @connected
-def list_partitions(said: Connection, filters: tuple[str, ...]) -> None:
+def list_partitions(said: ServiceAddress, filters: tuple[str, ...]) -> None:
     """List the partitions."""
     found = [one for one in _partitions(said.open()) if not filters or any(_fits(one.name, f) for f in filters)]
     tables.show(said, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
@@ -36,7 +36,7 @@ def list_partitions(said: Connection, filters: tuple[str, ...]) -> None:
 @partition.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def get_partition(said: Connection, named: str) -> None:
+def get_partition(said: ServiceAddress, named: str) -> None:
     """Show one partition."""
     found = _partition(said.open(), named)
     tables.show(said, [found], ("name", "uuid"), [(found.name, found.uuid)])
@@ -46,7 +46,7 @@ def get_partition(said: Connection, named: str) -> None:
 @_file
 @click.option("--name", default="", help="Instead of a file.")
 @connected
-def create_partition(said: Connection, file: str, name: str) -> None:
+def create_partition(said: ServiceAddress, file: str, name: str) -> None:
     """Create a partition, and print its uuid."""
     wanted = pb.Partition(name=name) if name else documents.partition(file)
     found = said.open().call("SetPartition", partition=wanted)
@@ -60,7 +60,7 @@ def create_partition(said: Connection, file: str, name: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("name")
 @connected
-def rename_partition(said: Connection, named: str, name: str) -> None:
+def rename_partition(said: ServiceAddress, named: str, name: str) -> None:
     """Give a partition another name; its uuid stays."""
     client = said.open()
     found = _partition(client, named)
@@ -71,12 +71,12 @@ def rename_partition(said: Connection, named: str, name: str) -> None:
 @partition.command("delete")
 @click.argument("named", metavar="UUID-OR-NAME")
 @connected
-def delete_partition(said: Connection, named: str) -> None:
+def delete_partition(said: ServiceAddress, named: str) -> None:
     """Delete a partition in which there are no objects."""
     said.open().call("DeletePartition", partition=named)
 
 
-def _partitions(client: Client) -> list[pb.Partition]:
+def _partitions(client: InventoryClient) -> list[pb.Partition]:
     found: list[pb.Partition] = []
     token = ""
     while True:
@@ -87,7 +87,7 @@ def _partitions(client: Client) -> list[pb.Partition]:
             return found
 
 
-def _partition(client: Client, named: str) -> pb.Partition:
+def _partition(client: InventoryClient, named: str) -> pb.Partition:
     wanted = normal(named) if is_uuid(named) else named
     found = next((one for one in _partitions(client) if wanted in (one.uuid, one.name)), None)
     if found is None:
@@ -106,23 +106,23 @@ def types(name: str, provider: bool, what: str) -> click.Group:
     def commands() -> None:
         pass
 
-    def known(client: Client) -> list[pb.Type]:
+    def known(client: InventoryClient) -> list[pb.Type]:
         return [one for one in client.call("ListTypes").types if one.provider == provider]
 
-    def shown(said: Connection, found: list[pb.Type]) -> None:
+    def shown(said: ServiceAddress, found: list[pb.Type]) -> None:
         rows = ((one.code, "project" if one.per_project else "partition", one.description) for one in found)
         tables.show(said, found, ("code", "names are unique in a", "description"), rows)
 
     @commands.command("list", help=f"List {what}.")
     @click.option("--filter", "-f", "filters", multiple=True, metavar="CODE", help="* at the end: begins so.")
     @connected
-    def list_(said: Connection, filters: tuple[str, ...]) -> None:
+    def list_(said: ServiceAddress, filters: tuple[str, ...]) -> None:
         shown(said, [one for one in known(said.open()) if not filters or any(_fits(one.code, f) for f in filters)])
 
     @commands.command("get", help="Show one.")
     @click.argument("code")
     @connected
-    def get(said: Connection, code: str) -> None:
+    def get(said: ServiceAddress, code: str) -> None:
         found = [one for one in known(said.open()) if one.code == code]
         if not found:
             raise UserError(f"there is no type {code!r}; `headgate inventory {name} list` shows those there are")
@@ -133,14 +133,14 @@ def types(name: str, provider: bool, what: str) -> click.Group:
     @click.option("--description", default="", help="What it is.")
     @click.option("--per-project", is_flag=True, help="Names are unique in a project, not in a partition.")
     @connected
-    def set_(said: Connection, code: str, description: str, per_project: bool) -> None:
+    def set_(said: ServiceAddress, code: str, description: str, per_project: bool) -> None:
         type = pb.Type(code=code, description=description, per_project=per_project, provider=provider)
         said.open().call("SetType", type=type)
 
     @commands.command("delete", help="Delete one of which there are no objects.")
     @click.argument("code")
     @connected
-    def delete(said: Connection, code: str) -> None:
+    def delete(said: ServiceAddress, code: str) -> None:
         said.open().call("DeleteType", code=code, provider=provider)
 
     return commands
@@ -161,7 +161,7 @@ def definitions(type: str) -> click.Group:
     return commands
 
 
-def _place(type: str, said: Connection, options: dict[str, str]) -> pb.Place:
+def _place(type: str, said: ServiceAddress, options: dict[str, str]) -> pb.Place:
     within = "" if options["everywhere"] else options["within"] or said.partition
     return pb.Place(type=type or options["of"], partition=within, kind=options["kind"])
 
@@ -170,7 +170,7 @@ def _get(type: str) -> click.Command:
     @click.command("get", help="Show the one that applies; with --exact, the one set just there.")
     @click.option("--exact", is_flag=True, help="Do not fall back to what applies otherwise.")
     @connected
-    def command(said: Connection, /, exact: bool, **options: str) -> None:
+    def command(said: ServiceAddress, /, exact: bool, **options: str) -> None:
         found = said.open().call("GetDefinition", place=_place(type, said, options), exact=exact)
         if said.json:
             click.echo(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
@@ -189,7 +189,7 @@ def _set(type: str) -> click.Command:
     @click.command("set", help="Set it from YAML (property_definitions), and print its uuid.")
     @_file
     @connected
-    def command(said: Connection, /, file: str, **options: str) -> None:
+    def command(said: ServiceAddress, /, file: str, **options: str) -> None:
         compiled = documents.definition(file)
         permissions = [
             pb.Permission(
@@ -209,7 +209,7 @@ def _set(type: str) -> click.Command:
 def _delete(type: str) -> click.Command:
     @click.command("delete", help="Remove the one set just there.")
     @connected
-    def command(said: Connection, /, **options: str) -> None:
+    def command(said: ServiceAddress, /, **options: str) -> None:
         said.open().call("DeleteDefinition", place=_place(type, said, options))
 
     return command

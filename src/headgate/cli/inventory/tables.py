@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.base.texts import plain_json
-from headgate.cli.inventory.client import Connection
+from headgate.cli.inventory.client import ServiceAddress
 from headgate.inventory.wire import inventory_pb2 as pb
 
 PLAIN_WIDTH_COLUMNS = 1_000
 """Where no terminal says how wide it is: nothing is cut."""
 
 
-def show(said: Connection, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def show(said: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if said.json:
         click.echo(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
@@ -37,7 +37,7 @@ def as_dict(message: Message) -> dict[str, object]:
     return dict(MessageToDict(message, preserving_proto_field_name=True))
 
 
-def objects(said: Connection, found: Sequence[pb.Object]) -> None:
+def objects(said: ServiceAddress, found: Sequence[pb.Object]) -> None:
     rows = ((one.name, one.type, one.project, one.uuid, _properties(one), " ".join(sorted(one.tags))) for one in found)
     show(said, found, ("name", "type", "project", "uuid", "properties", "tags"), rows)
 
@@ -46,7 +46,7 @@ def _properties(one: pb.Object) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(one.properties.items()))
 
 
-def one_object(said: Connection, found: pb.Object) -> None:
+def one_object(said: ServiceAddress, found: pb.Object) -> None:
     if said.json:
         click.echo(plain_json(json.dumps(as_dict(found), indent=1, ensure_ascii=False)))
         return
@@ -59,7 +59,7 @@ def one_object(said: Connection, found: pb.Object) -> None:
         click.echo(f"{'tags':<12}{' '.join(sorted(found.tags))}")
 
 
-def made(said: Connection, found: pb.Object) -> None:
+def made(said: ServiceAddress, found: pb.Object) -> None:
     """What was created or changed: its uuid; with --verbose or --json all of it, with --quiet nothing."""
     if said.verbose or said.json:
         one_object(said, found)

@@ -34,14 +34,14 @@ class Version(msgspec.Struct, frozen=True):
     """PEM."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class KeyRecord(msgspec.Struct, frozen=True):
     """All keys of one project."""
 
     schema: int
     keys: tuple[Version, ...]
 
 
-class ProjectKeys(NamedTuple):
+class OpeningKeys(NamedTuple):
     """What opens a project's secrets, the newest first."""
 
     connection: str
@@ -52,7 +52,7 @@ class ProjectKeys(NamedTuple):
 class Backup(NamedTuple):
     """What an export comes to."""
 
-    projects: tuple[ProjectKeys, ...]
+    projects: tuple[OpeningKeys, ...]
     left_out: Mapping[str, str]
     """Path of what is not taken, and why."""
 
@@ -64,7 +64,7 @@ def is_backup(document: Any) -> bool:  # JSON
 
 def read_backup(document: Mapping[str, Any], where: str) -> Backup:  # JSON
     """Return what there is in it.  Raise UserError, with the path of what is wrong."""
-    projects, left_out = dict[tuple[str, str], ProjectKeys](), dict[str, str]()
+    projects, left_out = dict[tuple[str, str], OpeningKeys](), dict[str, str]()
     for path, record in sorted(document["keys"].items()):
         parts = path.strip("/").split("/")
         if len(parts) != 5 or parts[0] != "keystorage" or parts[4] != SECRETS:
@@ -73,7 +73,7 @@ def read_backup(document: Mapping[str, Any], where: str) -> Backup:  # JSON
         connection, project = unquote_plus(parts[1]), unquote_plus(parts[3])
         if project.partition("/")[0] != unquote_plus(parts[2]):
             raise UserError(f"{where}: {line(path)}: project {project!r} is not below {unquote_plus(parts[2])!r}")
-        found = ProjectKeys(connection, project, tuple(_versions(record, f"{where}: {line(path)}")))
+        found = OpeningKeys(connection, project, tuple(_versions(record, f"{where}: {line(path)}")))
         if (connection, project) in projects:
             raise UserError(f"{where}: {line(path)}: the keys of {project} ({connection}) are there twice")
         projects[connection, project] = found
@@ -83,7 +83,7 @@ def read_backup(document: Mapping[str, Any], where: str) -> Backup:  # JSON
 def _versions(record: Any, where: str) -> Iterator[Version]:  # JSON
     """Yield the keys, the newest first.  Raise UserError."""
     try:
-        found = msgspec.convert(record, Record)
+        found = msgspec.convert(record, KeyRecord)
     except msgspec.ValidationError as error:
         raise UserError(f"{where}: this is no record of keys: {error}") from error
     if found.schema != SCHEMA:

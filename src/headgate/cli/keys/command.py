@@ -18,9 +18,9 @@ from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
 from headgate.base.texts import line
-from headgate.cli.identity.byhand import Deed, kept
+from headgate.cli.identity.byhand import ManualAction, kept
 from headgate.cli.identity.pages import pages
-from headgate.cli.keys.backup import ProjectKeys, is_backup, read_backup
+from headgate.cli.keys.backup import OpeningKeys, is_backup, read_backup
 from headgate.cli.process import connections, open_store, tenants
 from headgate.cli.settings import Settings, find, read
 from headgate.map.keys import KeyPair
@@ -38,7 +38,7 @@ _kept_reason = click.option("--reason", default="", help="Why: it is kept with w
 _Body = Callable[[KeyStore, Settings], Awaitable[T]]
 
 
-class Project(NamedTuple):
+class KeyProject(NamedTuple):
     connection: str
     name: str
 
@@ -46,7 +46,7 @@ class Project(NamedTuple):
         return f"{self.name} ({self.connection})"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ExportedProject(msgspec.Struct, frozen=True):
     """One project in an exported file."""
 
     connection: str
@@ -57,7 +57,7 @@ class Kept(msgspec.Struct, frozen=True):
 class Exported(msgspec.Struct, frozen=True):
     """Of `headgate keys export`: private halves are encrypted as in the store."""
 
-    keys: tuple[Kept, ...]
+    keys: tuple[ExportedProject, ...]
     v: int = 1
 
 
@@ -110,11 +110,13 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         every = await keys.every()
-        wanted = [await _find(keys, settings, name) for name in projects] or sorted(Project(*known) for known in every)
+        wanted = [await _find(keys, settings, name) for name in projects] or sorted(
+            KeyProject(*known) for known in every
+        )
         missing = [str(found) for found in wanted if found not in every]
         if missing:
             raise UserError(f"there is no key of {', '.join(missing)}")
-        exported = Exported(tuple(Kept(*found, every[found]) for found in wanted))
+        exported = Exported(tuple(ExportedProject(*found, every[found]) for found in wanted))
         file.touch(0o600)
         file.write_bytes(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
         click.echo(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
@@ -144,7 +146,7 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
         password = settings.get("keystore", "password")
         theirs = password_file.read_text().strip() if password_file else password
         fresh = {
-            (here := Project(one.connection, one.project)): tuple(
+            (here := KeyProject(one.connection, one.project)): tuple(
                 _again(here, pair, theirs, password) for pair in one.pairs
             )
             for one in wanted
@@ -161,11 +163,11 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
         for name in sorted({one.connection for one in wanted} - settings.connections.keys()):
             click.echo(f"There is no connection {line(name)} in {settings.path}: its keys wait for one.")
 
-    what = ", ".join(str(Project(one.connection, one.project)) for one in wanted)
-    _run(config, body, write=True, deed=Deed("import-keys", f"{file.name}: {what}", reason))
+    what = ", ".join(str(KeyProject(one.connection, one.project)) for one in wanted)
+    _run(config, body, write=True, deed=ManualAction("import-keys", f"{file.name}: {what}", reason))
 
 
-def _offered(file: Path) -> tuple[tuple[Kept, ...], Mapping[str, str]]:
+def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]]:
     """Return what a file has, and what of it is not taken, and why.  Raise UserError."""
     try:
         document = msgspec.json.decode(file.read_bytes())
@@ -179,17 +181,17 @@ def _offered(file: Path) -> tuple[tuple[Kept, ...], Mapping[str, str]]:
         ) from error
 
 
-def _kept(one: ProjectKeys) -> Kept:
+def _kept(one: OpeningKeys) -> ExportedProject:
     """Return them as ours, which count from 1; the public halves are made of the private ones as these are opened."""
     pairs = (KeyPair(of.version + 1, int(of.created * 1000), "", of.private_key) for of in one.versions)
-    return Kept(one.connection, one.project, tuple(pairs))
+    return ExportedProject(one.connection, one.project, tuple(pairs))
 
 
 def _publics(pairs: tuple[KeyPair, ...]) -> list[str]:
     return [pair.public for pair in pairs]
 
 
-def _again(of: Project, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
+def _again(of: KeyProject, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
     """Return the pair as our password encrypts it.  Raise UserError when theirs does not open it."""
     if not ours:
         raise UserError(NO_PASSWORD)
@@ -219,7 +221,7 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
         return await keys.rotate(*await _find(keys, settings, project))
 
     try:
-        newest = _run(config, body, write=True, deed=Deed("rotate-key", project, reason, project))[0]
+        newest = _run(config, body, write=True, deed=ManualAction("rotate-key", project, reason, project))[0]
     except Busy:
         newest = _asked(config, url, project, {"reason": reason})[0]
     click.echo(
@@ -244,7 +246,7 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
         return await keys.retire(*await _find(keys, settings, project), version)
 
     wanted = {"reason": reason, "retire": version, "lossy": lossy}
-    deed = Deed("retire-key", f"{version} of {project}", reason, project)
+    deed = ManualAction("retire-key", f"{version} of {project}", reason, project)
     try:
         left = _run(config, body, write=True, deed=deed) if lossy else _asked(config, url, project, wanted)
     except Busy:
@@ -267,7 +269,7 @@ def password(config: str | None, reason: str, file: Path) -> None:
     async def body(keys: KeyStore, settings: Settings) -> int:
         return await keys.repassword(settings.get("keystore", "password"), fresh)
 
-    changed = _run(config, body, write=True, deed=Deed("change-key-password", "all keys", reason))
+    changed = _run(config, body, write=True, deed=ManualAction("change-key-password", "all keys", reason))
     click.echo(f"Changed {changed} keys; now set [keystore] password to what is in {file}, and start Headgate with it.")
 
 
@@ -288,7 +290,7 @@ def delete(config: str | None, reason: str, yes: bool, project: str) -> None:
         await keys.delete(*found)
         click.echo(f"Deleted the keys of {found}.")
 
-    _run(config, body, write=True, deed=Deed("delete-keys", project, reason, project))
+    _run(config, body, write=True, deed=ManualAction("delete-keys", project, reason, project))
 
 
 class Busy(UserError):
@@ -307,12 +309,12 @@ def _asked(config: str | None, url: str | None, project: str, body: dict[str, An
     return tuple(KeyPair(pair["version"], pair["created_ms"], pair["public"], "") for pair in found)
 
 
-def _run(config: str | None, body: _Body[T], *, write: bool, deed: Deed | None = None) -> T:
+def _run(config: str | None, body: _Body[T], *, write: bool, deed: ManualAction | None = None) -> T:
     """Raises UserError."""
     return run(read(find(config)), body, write=write, deed=deed)
 
 
-def run(settings: Settings, body: _Body[T], *, write: bool, deed: Deed | None = None) -> T:
+def run(settings: Settings, body: _Body[T], *, write: bool, deed: ManualAction | None = None) -> T:
     """On the key store that the settings name; a `deed` is kept as done by hand.  Raises UserError."""
     try:
         return asyncio.run(_opened(settings, body, write=write, deed=deed))
@@ -322,7 +324,7 @@ def run(settings: Settings, body: _Body[T], *, write: bool, deed: Deed | None = 
         raise UserError(str(error)) from error
 
 
-async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: Deed | None) -> T:
+async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: ManualAction | None) -> T:
     backend = await _backend(settings, write=write)
     try:
         store = Store(backend)
@@ -351,11 +353,13 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
         raise
 
 
-async def _find(keys: KeyStore, settings: Settings, name: str) -> Project:
+async def _find(keys: KeyStore, settings: Settings, name: str) -> KeyProject:
     """By short or canonical name, of the tenant file or, when it is no longer there, of the keys."""
     known = tenants(settings, connections(settings))[1].tenants
-    found = {Project(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)}
-    found = found or {Project(*known) for known in await keys.every() if known[1] == name}
+    found = {
+        KeyProject(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)
+    }
+    found = found or {KeyProject(*known) for known in await keys.every() if known[1] == name}
     if len(found) == 1:
         return found.pop()
     if found:

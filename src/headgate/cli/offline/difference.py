@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from headgate.base.texts import plain_json
-from headgate.cli.offline.graphs import Changed, Place
+from headgate.cli.offline.graphs import ChangedGraph, GraphPlace
 from headgate.cli.offline.report import error_as_json
-from headgate.config.telling.compare import Difference, GraphDifference
+from headgate.config.explain.compare import AttributeDifference, GraphDifference
 
 NAMES_MAX = 4
 """Jobs or projects listed by name; of more only the number is told."""
@@ -20,7 +20,7 @@ Detail = tuple[str, str]
 """An attribute, and what becomes of it."""
 
 
-def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
+def as_json(changes: Sequence[ChangedGraph]) -> list[dict[str, Any]]:
     """Return one element a graph that is not the same."""
     return [
         {
@@ -43,9 +43,9 @@ def as_json(changes: Sequence[Changed]) -> list[dict[str, Any]]:
     ]
 
 
-def as_text(changes: Sequence[Changed]) -> Iterator[str]:
+def as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
     """Yield what changes, each thing once, with all the places where it does."""
-    blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[Place, None]]] = {}
+    blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[GraphPlace, None]]] = {}
     for place, found in changes:
         for mark, name, details in _told(found):
             # jobs that change alike are told together; a new job is told by itself
@@ -84,7 +84,7 @@ def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
         yield "voting", "false"
 
 
-def _details(d: Difference) -> Iterator[Detail]:
+def _details(d: AttributeDifference) -> Iterator[Detail]:
     key = d.path.split(".")[0]
     if isinstance(d.old, list) and isinstance(d.new, list):
         old, new = [short(key, [v]) for v in d.old], [short(key, [v]) for v in d.new]
@@ -163,7 +163,7 @@ _MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
 _WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
 
 
-def _block(mark: str, names: Sequence[str], where: Sequence[Place], details: Sequence[Detail]) -> Iterator[str]:
+def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details: Sequence[Detail]) -> Iterator[str]:
     head = click.style(f"{mark:2}", fg=_MARKS[mark], bold=True)
     what = click.style(_listed(names, "jobs"), bold=True)
     yield f"{head}{_WORDS[mark]}{what}  {click.style(_where(where), dim=True)}"
@@ -173,7 +173,7 @@ def _block(mark: str, names: Sequence[str], where: Sequence[Place], details: Seq
         yield f"    {click.style(f'{spoken(path):{width}}', fg='blue')}  {click.style(text, fg=tint)}"
 
 
-def _where(places: Sequence[Place]) -> str:
+def _where(places: Sequence[GraphPlace]) -> str:
     """`in check, gate of app; post of app, lib`"""
     pipelines: dict[tuple[str, ...], list[str]] = {}
     by_project: dict[str, list[str]] = {}
@@ -191,7 +191,7 @@ def _listed(names: Iterable[str], what: str) -> str:
     return f"{', '.join(every[: NAMES_MAX - 1])} and {len(every) - NAMES_MAX + 1:,} more {what}"
 
 
-def _summary(changes: Sequence[Changed]) -> str:
+def _summary(changes: Sequence[ChangedGraph]) -> str:
     found = [c.difference for c in changes]
     counts = {
         "new": sum(len(d.new) for d in found),

@@ -12,19 +12,19 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.offline.difference import short, spoken
-from headgate.cli.offline.graphs import Place, default_branch, places
-from headgate.cli.offline.reading import Given, Impossible, Loaded, given
+from headgate.cli.offline.graphs import GraphPlace, default_branch, places
+from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import as_text, error_as_json, listed, remind
 from headgate.cli.offline.report import place as error_place
 from headgate.cli.offline.uses import command as uses
-from headgate.config.checking.causes import left_out
-from headgate.config.freezing.matching import Target, job_applies
-from headgate.config.freezing.sections import attached, sections
+from headgate.config.check.causes import left_out
+from headgate.config.explain.explain import Explainer
+from headgate.config.explain.origins import Attribute, Elements, Explained, Origin, OriginStep, explained
+from headgate.config.files.check import as_list, deep_plain, plain
+from headgate.config.files.source import nearest
+from headgate.config.freeze.matchers import FreezeTarget, job_applies
+from headgate.config.freeze.sections import attached, sections
 from headgate.config.patterns import Undecided
-from headgate.config.reading.check import as_list, deep_plain, plain
-from headgate.config.reading.source import nearest
-from headgate.config.telling.explain import Explainer
-from headgate.config.telling.origins import Attribute, Elements, Explained, Origin, Setting, explained
 from headgate.config.tenants import ConfigErrors
 
 VALUE_MAX_CHARS = 60
@@ -32,19 +32,19 @@ LEFT_OUT_MAX = 5
 """Definitions for other branches that are shown."""
 
 
-class Asked(NamedTuple):
+class ExplainTarget(NamedTuple):
     """A job where it is run, or (without a place) as it is by itself."""
 
-    loaded: Loaded
+    loaded: LoadedTenant
     job: str
-    place: Place | None
+    place: GraphPlace | None
     branch: str
     others: int
     """Graphs that have it, too."""
 
     @property
-    def target(self) -> Target:
-        return Target(self.branch)
+    def target(self) -> FreezeTarget:
+        return FreezeTarget(self.branch)
 
 
 @click.group()
@@ -64,7 +64,7 @@ command.add_command(uses, "uses")
 @click.option("--attribute", metavar="NAME", help="Only this attribute, or one variable: vars.NAME.")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
 def job(
-    given: Given,
+    given: ReadingOptions,
     name: str,
     project: str | None,
     pipeline: str | None,
@@ -82,7 +82,7 @@ def job(
         click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except (UserError, Undecided) as error:
-        raise Impossible(str(error)) from error
+        raise ReadingError(str(error)) from error
     if attribute is not None:
         found = found._replace(attributes=_only(found, attribute))
     if json_:
@@ -95,19 +95,19 @@ def job(
 
 
 def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
-    """The attribute, as it is written or as it is told, and what is in it.  Raises Impossible when there is none."""
+    """The attribute, as it is written or as it is told, and what is in it.  Raises ReadingError when there is none."""
     known = {word: one for one in found.attributes for word in (one.path, spoken(one.path))}
     fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
     if not fits:
         names = sorted({spoken(one.path).partition(".")[0] for one in found.attributes})
         near = nearest(wanted, names) or f"; set are {', '.join(names)}"
-        raise Impossible(f"nothing says {wanted!r} of job {found.job}{near}")
+        raise ReadingError(f"nothing says {wanted!r} of job {found.job}{near}")
     return tuple(fits.values())
 
 
 def chosen(
-    tenants: Mapping[str, Loaded], name: str, project: str | None, pipeline: str | None, branch: str | None
-) -> Asked:
+    tenants: Mapping[str, LoadedTenant], name: str, project: str | None, pipeline: str | None, branch: str | None
+) -> ExplainTarget:
     """In the first tenant that has it.  Raises UserError."""
     wrong: list[str] = []
     for loaded in tenants.values():
@@ -120,7 +120,7 @@ def chosen(
             continue
         having = [place for place in places(loaded, pipeline, project, branch) if _runs(loaded, place, name)]
         if having:
-            return Asked(loaded, name, having[0], having[0].branch, len(having) - 1)
+            return ExplainTarget(loaded, name, having[0], having[0].branch, len(having) - 1)
         if project or pipeline:
             where = " of ".join(word for word in (pipeline, project) if word)
             running = [
@@ -131,19 +131,19 @@ def chosen(
             continue
         first = layout.variants(name)[0].source
         source = layout.source(first.project)
-        return Asked(loaded, name, None, branch or first.branch or default_branch(loaded, source), 0)
+        return ExplainTarget(loaded, name, None, branch or first.branch or default_branch(loaded, source), 0)
     raise UserError("\n".join(wrong) or "there is no tenant")
 
 
-def _runs(loaded: Loaded, place: Place, name: str) -> bool:
-    found = sections(loaded.layout, place.pipeline, place.project.project, Target(place.branch))
+def _runs(loaded: LoadedTenant, place: GraphPlace, name: str) -> bool:
+    found = sections(loaded.layout, place.pipeline, place.project.project, FreezeTarget(place.branch))
     return name in attached(found)
 
 
 # --- JSON
 
 
-def _as_json(asked: Asked, found: Explained) -> dict[str, Any]:
+def _as_json(asked: ExplainTarget, found: Explained) -> dict[str, Any]:
     place = asked.place
     return {
         "tenant": asked.loaded.tenant.name,
@@ -167,7 +167,7 @@ def _attribute(one: Attribute | Elements) -> dict[str, Any]:
 # --- for people
 
 
-def shown(asked: Asked, found: Explained) -> Iterator[str]:
+def shown(asked: ExplainTarget, found: Explained) -> Iterator[str]:
     """For people, line by line."""
     place = asked.place
     where = f"in {place.pipeline} of {place.project.name} on {asked.branch}" if place else f"on {asked.branch}"
@@ -187,14 +187,14 @@ def shown(asked: Asked, found: Explained) -> Iterator[str]:
         yield f"\n{block}"
 
 
-def _why_not(asked: Asked) -> str:
+def _why_not(asked: ExplainTarget) -> str:
     if asked.place is None:
         return f"none of its definitions, or of those of its parents, is for branch {asked.branch}"
     place = asked.place
     return Explainer(asked.loaded.layout, place.pipeline, place.project.project, asked.branch).why_not(asked.job)
 
 
-def _variants(asked: Asked, found: Explained) -> Iterator[str]:
+def _variants(asked: ExplainTarget, found: Explained) -> Iterator[str]:
     rows = [(str(variant.step), _named(variant), _place(variant)) for variant in found.variants]
     left = list(_left_out(asked, found))
     more = len(left) - LEFT_OUT_MAX
@@ -219,7 +219,7 @@ def _place(variant: Origin) -> str:
     return f"{variant.project} {variant.branch} {variant.path}:{variant.line}" if variant.project else "built in"
 
 
-def _left_out(asked: Asked, found: Explained) -> Iterator[tuple[str, str, str]]:
+def _left_out(asked: ExplainTarget, found: Explained) -> Iterator[tuple[str, str, str]]:
     """Definitions of the job itself that do not apply."""
     layout = asked.loaded.layout
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
@@ -264,7 +264,7 @@ def _rows(one: Attribute | Elements) -> Iterator[_Row]:
         yield _row("", setting, one.path)._replace(over=True, value=f"not {_short(one.path, setting.value)}")
 
 
-def _row(name: str, setting: Setting, path: str) -> _Row:
+def _row(name: str, setting: OriginStep, path: str) -> _Row:
     origin = setting.origin
     place = (
         ""

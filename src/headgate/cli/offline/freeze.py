@@ -12,12 +12,12 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.offline import difference
-from headgate.cli.offline.graphs import Place, changed, encoded, frozen, places, proposal
-from headgate.cli.offline.reading import Given, Impossible, Loaded, given
+from headgate.cli.offline.graphs import GraphPlace, changed, encoded, frozen, places, proposal
+from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
-from headgate.config.checking.reach import reached
-from headgate.config.telling import compare
+from headgate.config.check.reach import reached
+from headgate.config.explain import compare
 from headgate.config.tenants import ConfigErrors
 
 
@@ -47,7 +47,7 @@ class Chosen(msgspec.Struct, frozen=True):
     "those of the repositories; an empty file takes one away, a repository stands for the whole project.",
 )
 def command(
-    given: Given,
+    given: ReadingOptions,
     pipeline: str | None,
     project: str | None,
     branch: str | None,
@@ -75,7 +75,7 @@ def command(
         click.echo("\n\n".join(as_text(refused.errors)), err=True)
         sys.exit(1)
     except UserError as error:
-        raise Impossible(str(error)) from error
+        raise ReadingError(str(error)) from error
     unread = [error for loaded in tenants.values() for error in loaded.unread if error.severity == "error"]
     for block in as_text(unread):
         click.echo(f"\n{block}", err=True)
@@ -85,12 +85,12 @@ def command(
         sys.exit(1)
 
 
-def _places(loaded: Loaded, chosen: Chosen) -> list[Place]:
+def _places(loaded: LoadedTenant, chosen: Chosen) -> list[GraphPlace]:
     """Raises UserError."""
     return places(loaded, chosen.pipeline, chosen.project, chosen.branch)
 
 
-def _having(tenants: Mapping[str, Loaded], chosen: Chosen) -> Iterator[Loaded]:
+def _having(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> Iterator[LoadedTenant]:
     """Tenants that have the project and the pipeline.  Raises UserError when none has."""
     wrong: list[UserError] = []
     for loaded in tenants.values():
@@ -104,7 +104,7 @@ def _having(tenants: Mapping[str, Loaded], chosen: Chosen) -> Iterator[Loaded]:
         raise wrong[0]
 
 
-def _json(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
+def _json(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
     found: list[bytes] = []
     good = True
     for loaded in _having(tenants, chosen):
@@ -118,7 +118,7 @@ def _json(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
     return good
 
 
-def _tree(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
+def _tree(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
     good, shown = True, 0
     for loaded in _having(tenants, chosen):
         for place in _places(loaded, chosen):
@@ -136,7 +136,7 @@ def _tree(tenants: Mapping[str, Loaded], chosen: Chosen) -> bool:
     return good
 
 
-def _diff(tenants: Mapping[str, Loaded], chosen: Chosen, directory: Path, json_: bool) -> bool:
+def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, json_: bool) -> bool:
     told: dict[str, object] = {}
     good = True
     for loaded in _having(tenants, chosen):

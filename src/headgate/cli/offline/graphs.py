@@ -10,17 +10,17 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
-from headgate.cli.offline.reading import Loaded
-from headgate.cli.offline.repositories import Files, Unreadable, is_repository, on_disk, place_of, read
+from headgate.cli.offline.reader import LoadedTenant
+from headgate.cli.offline.repositories import Files, UnreadableRepository, is_repository, on_disk, place_of, read
+from headgate.config.explain import compare, describe
+from headgate.config.explain.compare import GraphDifference
+from headgate.config.explain.explain import Explainer
+from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
-from headgate.config.reading.source import nearest
-from headgate.config.telling import compare, describe
-from headgate.config.telling.compare import GraphDifference
-from headgate.config.telling.explain import Explainer
 from headgate.config.tenants import TenantProject
 
 
-class Place(NamedTuple):
+class GraphPlace(NamedTuple):
     """One graph of a tenant."""
 
     pipeline: str
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     branch: str
 
 
-def places(loaded: Loaded, pipeline: str | None, project: str | None, branch: str | None) -> list[Place]:
+def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, branch: str | None) -> list[GraphPlace]:
     """Return every project in every pipeline, as far as wanted, in the order of the tenant file.  Raises UserError."""
     layout, name = loaded.layout, loaded.tenant.name
     if pipeline is not None and pipeline not in layout.pipelines:
@@ -42,29 +42,29 @@ def places(loaded: Loaded, pipeline: str | None, project: str | None, branch: st
     if branch is not None and source is not None and not wanted:
         there = ", ".join(loaded.branches.get(source.project, {})) or "none"
         raise UserError(f"tenant {name}: no branch {branch!r} of {source.name} is read; those that are: {there}")
-    return [Place(pipeline, s, at) for s, at in wanted for pipeline in pipelines]
+    return [GraphPlace(pipeline, s, at) for s, at in wanted for pipeline in pipelines]
 
 
-def _read(loaded: Loaded, source: TenantProject, branch: str | None) -> bool:
+def _read(loaded: LoadedTenant, source: TenantProject, branch: str | None) -> bool:
     """Is the branch (None: any) one of those whose configuration counts?  What is not loaded has all branches."""
     there = loaded.branches.get(source.project, {})
     return not source.loads or (bool(there) if branch is None else branch in there or source.is_dynamic(branch))
 
 
-def default_branch(loaded: Loaded, source: TenantProject) -> str:
+def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
     """As its stanzas say, else the one its repository begins with."""
     branches = loaded.branches.get(source.project, {})
     said = loaded.layout.default_branch(source.project)
     return said if said in branches else next(iter(branches), source.load_branch)
 
 
-def frozen(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> FrozenGraph:
+def frozen(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> FrozenGraph:
     if place.pipeline not in loaded.layout.pipelines:
         return FrozenGraph(in_pipeline=False)
     return loaded.layout.freeze(place.pipeline, place.project.project, place.branch, files=files)
 
 
-def described(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> dict[str, Any] | None:
+def described(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> dict[str, Any] | None:
     """Return one element of `headgate freeze --json`; None when the project takes no part in the pipeline."""
     graph = frozen(loaded, place, files)
     if not graph.in_pipeline and not graph.errors:
@@ -79,16 +79,20 @@ def described(loaded: Loaded, place: Place, files: tuple[str, ...] | None) -> di
     }
 
 
-def _jobs(loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...] | None) -> Iterator[dict[str, Any]]:
+def _jobs(
+    loaded: LoadedTenant, place: GraphPlace, graph: FrozenGraph, files: tuple[str, ...] | None
+) -> Iterator[dict[str, Any]]:
     explainer = Explainer(loaded.layout, place.pipeline, place.project.project, place.branch, files)
     for job in describe.graph(graph):
         yield job if "error" in job else {**job, "files_decision": explainer.decision(job["name"])._asdict()}
 
 
-def encoded(loaded: Loaded, wanted: Sequence[Place], files: tuple[str, ...] | None) -> tuple[list[bytes], bool]:
+def encoded(
+    loaded: LoadedTenant, wanted: Sequence[GraphPlace], files: tuple[str, ...] | None
+) -> tuple[list[bytes], bool]:
     """Return the graphs as JSON, in order; and whether any of them has errors."""
 
-    def one(place: Place) -> tuple[bytes, bool] | None:
+    def one(place: GraphPlace) -> tuple[bytes, bool] | None:
         found = described(loaded, place, files)
         if found is None:
             return None
@@ -98,7 +102,7 @@ def encoded(loaded: Loaded, wanted: Sequence[Place], files: tuple[str, ...] | No
     return [text for text, _ in done], any(wrong for _, wrong in done)
 
 
-def proposal(loaded: Loaded, directory: Path, branch: str | None) -> dict[str, Files]:
+def proposal(loaded: LoadedTenant, directory: Path, branch: str | None) -> dict[str, Files]:
     """Return the files of the projects found below `directory`, for `branch` or their default branches.  Raises
     UserError.
 
@@ -110,7 +114,7 @@ def proposal(loaded: Loaded, directory: Path, branch: str | None) -> dict[str, F
         host = source.project.removesuffix(f"/{source.name}")
         try:
             place = place_of(directory, source.connection, host, source.name)
-        except Unreadable:
+        except UnreadableRepository:
             continue
         name = branch or default_branch(loaded, source)
         found[source.project] = {name: _proposed(place, source, loaded.files[source.project].get(name, {}))}
@@ -123,23 +127,25 @@ def _proposed(place: Path, source: TenantProject, now: dict[str, str]) -> dict[s
     if is_repository(place):
         try:
             return next(iter(read(place, source.config_paths).values()), {})
-        except Unreadable as error:
+        except UnreadableRepository as error:
             raise UserError(str(error)) from error
     laid = {**now, **on_disk(place, source.config_paths)}
     return {path: text for path, text in laid.items() if text.strip()}
 
 
-class Changed(NamedTuple):
-    place: Place
+class ChangedGraph(NamedTuple):
+    place: GraphPlace
     difference: GraphDifference
 
 
-def changed(old: Loaded, new: Loaded, pairs: Sequence[Place], files: tuple[str, ...] | None) -> Iterator[Changed]:
+def changed(
+    old: LoadedTenant, new: LoadedTenant, pairs: Sequence[GraphPlace], files: tuple[str, ...] | None
+) -> Iterator[ChangedGraph]:
     """Yield the graphs that are not the same in both."""
 
-    def one(place: Place) -> GraphDifference:
+    def one(place: GraphPlace) -> GraphDifference:
         return compare.graphs(frozen(old, place, files), frozen(new, place, files))
 
     for place, difference in zip(pairs, spread(one, pairs), strict=True):
         if difference:
-            yield Changed(place, difference)
+            yield ChangedGraph(place, difference)

@@ -9,9 +9,9 @@ import click
 
 from headgate.base.texts import line as one_line
 from headgate.base.texts import visible
-from headgate.cli.offline.reading import Loaded, Refused
+from headgate.cli.offline.reader import LoadedTenant, RefusedTenant
+from headgate.config.files.marks import Extent, in_line
 from headgate.config.model import ConfigError
-from headgate.config.reading.marks import Extent, in_line
 
 _HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.DOTALL)
 _SHOWN = re.compile(r"[^\t]")
@@ -33,10 +33,10 @@ def error_as_json(error: ConfigError) -> dict[str, object]:
     }
 
 
-def counts(found: Loaded | Refused) -> dict[str, int]:
+def counts(found: LoadedTenant | RefusedTenant) -> dict[str, int]:
     """Return how much there is of what; `errors` are those that are no mere warnings."""
     errors = sum(error.severity == "error" for error in found.errors)
-    if isinstance(found, Refused):
+    if isinstance(found, RefusedTenant):
         return {**dict.fromkeys(_COUNTED, 0), "errors": errors}
     layout = found.layout
     return {
@@ -49,7 +49,7 @@ def counts(found: Loaded | Refused) -> dict[str, int]:
     }
 
 
-def summary(name: str, loaded: Loaded, wrong: Sequence[ConfigError], causes: int) -> str:
+def summary(name: str, loaded: LoadedTenant, wrong: Sequence[ConfigError], causes: int) -> str:
     """Of a tenant, what it holds, and how much is wrong with it, by how many causes."""
     found = counts(loaded)
     errors = sum(error.severity == "error" for error in wrong)
@@ -64,7 +64,7 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what if count != 1 else what[:-1]}"
 
 
-def remind(loaded: Loaded) -> None:
+def remind(loaded: LoadedTenant) -> None:
     """That there is more to be told than what was asked for."""
     wrong = counts(loaded)["errors"]
     if wrong:

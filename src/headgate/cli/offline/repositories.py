@@ -14,16 +14,16 @@ Files = dict[str, dict[str, str]]
 _REMOTE = "refs/remotes/origin/"
 
 
-class Unreadable(Exception):
+class UnreadableRepository(Exception):
     """There is no such repository, or nothing can be read of it."""
 
 
 def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
-    """Return where the project (by its short name) lies below `root`.  Raises Unreadable."""
+    """Return where the project (by its short name) lies below `root`.  Raises UnreadableRepository."""
     names = [f"{above}{project}{end}" for above in (f"{connection}/", f"{hostname}/", "") for end in ("", ".git")]
     found = next((place for name in names if (place := root / name).is_dir()), None)
     if found is None:
-        raise Unreadable(
+        raise UnreadableRepository(
             f"no repository of {project} below {root}: neither {connection}/{project} nor {project} is there"
         )
     return found
@@ -34,14 +34,14 @@ def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
 
     The branch checked out in a work tree is read from the files as they are now, the others as committed; branches
     of the remote `origin` count as well, and its default branch is the first; else the one checked out is.  A plain
-    directory is one branch, `branch` or master.  Raises Unreadable.
+    directory is one branch, `branch` or master.  Raises UnreadableRepository.
     """
     try:
         if not is_repository(place):
             return {branch or "master": on_disk(place, paths)}
         return _repository(place, paths, branch)
     except (pygit2.GitError, OSError, KeyError, ValueError) as error:
-        raise Unreadable(f"{place} cannot be read: {error}") from error
+        raise UnreadableRepository(f"{place} cannot be read: {error}") from error
 
 
 def is_repository(place: Path) -> bool:
@@ -97,7 +97,7 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
 def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str, dict[str, str]] | None:
     """Return the branch that is checked out, and the files named by `paths` as they were at the revision.
 
-    None: it is no repository, or has no such revision.  Raises Unreadable.
+    None: it is no repository, or has no such revision.  Raises UnreadableRepository.
     """
     if not is_repository(place):
         return None
@@ -109,7 +109,7 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
             return None
         return _target(repository, "HEAD").removeprefix("refs/heads/"), texts(repository, tree, paths)
     except (pygit2.GitError, OSError, KeyError) as error:
-        raise Unreadable(f"{place} cannot be read: {error}") from error
+        raise UnreadableRepository(f"{place} cannot be read: {error}") from error
 
 
 def checked_out(place: Path) -> str:

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from headgate.config.telling import schema
+from headgate.config.explain import schema
 
 
 @click.command()

@@ -9,18 +9,18 @@ import click
 
 from headgate.base.texts import plain_json
 from headgate.cli.offline.difference import short
-from headgate.cli.offline.graphs import Place
-from headgate.cli.offline.reading import Loaded
+from headgate.cli.offline.graphs import GraphPlace
+from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import as_text
+from headgate.config.explain import describe
+from headgate.config.explain.explain import Explainer
 from headgate.config.model import FrozenGraph, FrozenJob
-from headgate.config.telling import describe
-from headgate.config.telling.explain import Explainer
 
 _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("cleanup", "cleanup_run"))
 
 
 def tree(
-    loaded: Loaded, place: Place, graph: FrozenGraph, files: tuple[str, ...] | None, *, details: bool = False
+    loaded: LoadedTenant, place: GraphPlace, graph: FrozenGraph, files: tuple[str, ...] | None, *, details: bool = False
 ) -> Iterator[str]:
     """Line by line; `details` are roles, names of secrets, and variables with their values."""
     name, branch = place.project.name, place.branch

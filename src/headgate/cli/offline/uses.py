@@ -10,14 +10,14 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.checking.printing import notes
-from headgate.cli.offline.reading import Given, Impossible, Loaded, given
+from headgate.cli.check.output import notes
+from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import block, error_as_json, listed
-from headgate.config.checking.causes import Cause, causes
-from headgate.config.checking.uses import Uses
-from headgate.config.checking.uses import uses as uses_of
+from headgate.config.check.causes import Cause, causes
+from headgate.config.check.uses import Uses
+from headgate.config.check.uses import uses as uses_of
+from headgate.config.files.source import nearest
 from headgate.config.parse import Stanza
-from headgate.config.reading.source import nearest
 from headgate.config.tenants import ConfigErrors
 
 LISTED_MAX = 40
@@ -29,7 +29,7 @@ BROKEN_MAX = 5
 @given
 @click.argument("name")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
-def command(given: Given, name: str, json_: bool) -> None:
+def command(given: ReadingOptions, name: str, json_: bool) -> None:
     """Say who inherits from the job NAME, attaches it, or depends on it; and what would break without it."""
     try:
         tenants = given.tenants()
@@ -38,7 +38,7 @@ def command(given: Given, name: str, json_: bool) -> None:
             known = [job for loaded in tenants.values() for job in loaded.layout.jobs]
             raise UserError(f"no tenant has a job {name!r}{nearest(name, known)}")
     except (UserError, ConfigErrors) as error:
-        raise Impossible(str(error)) from error
+        raise ReadingError(str(error)) from error
     found = {tenant: uses_of(loaded.layout, name) for tenant, loaded in having.items()}
     if json_:
         whole = {tenant: _as_json(one) for tenant, one in found.items()}
@@ -66,7 +66,7 @@ def _place(stanza: Stanza, line: int = 0) -> dict[str, Any]:
     return {"project": source.project, "branch": source.branch, "path": source.path, "line": line or stanza.line}
 
 
-def _as_text(loaded: Loaded, name: str, found: Uses) -> Iterator[str]:
+def _as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]:
     yield f"{click.style(name, bold=True)}  in tenant {loaded.tenant.name}"
     yield from _listed(
         "inherited by", [(f"{'  ' * (c.generation - 1)}{c.name}", c.stanza.place) for c in found.children]

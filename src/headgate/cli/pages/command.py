@@ -11,7 +11,7 @@ from headgate.cli.pages import api, cli
 from headgate.cli.pages.differences import page as differences
 from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
-from headgate.config.telling.page import page as configuration
+from headgate.config.explain.page import page as configuration
 from headgate.map.page import page
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.identity.pages import Pages, pages
+from headgate.cli.identity.pages import PageClient, pages
 from headgate.web.routes.quarantine import AsideShape, QuarantineShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
@@ -79,13 +79,13 @@ def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...])
     _do("drop", pages(config, url), reason, ids)
 
 
-def _do(what: str, at: Pages, reason: str, ids: tuple[str, ...]) -> None:
+def _do(what: str, at: PageClient, reason: str, ids: tuple[str, ...]) -> None:
     for id in ids:
         at.post(f"/api/quarantine/{quote(id, safe='')}", {"do": what, "reason": reason})
         click.echo(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
 
 
-def _found(at: Pages, id: str) -> AsideShape:
+def _found(at: PageClient, id: str) -> AsideShape:
     found = msgspec.convert(at.get("/api/quarantine"), QuarantineShape)
     one = next((one for one in found.aside if one.id == id), None)
     if one is None:

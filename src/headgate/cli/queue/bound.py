@@ -10,8 +10,8 @@ import click
 
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
-from headgate.cli.queue.looking import config_option
 from headgate.cli.queue.operator import operator
+from headgate.cli.queue.views import config_option
 from headgate.ports.messages import PostRefused, QueueGone
 
 MANY = click.IntRange(0)

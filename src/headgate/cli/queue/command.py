@@ -7,17 +7,17 @@ import importlib
 import click
 
 from headgate.cli.queue.bound import bound
-from headgate.cli.queue.changing import pause, post, resume, seek, withdraw
-from headgate.cli.queue.importing import import_
+from headgate.cli.queue.control import pause, post, resume, seek, withdraw
+from headgate.cli.queue.imports import import_
 from headgate.cli.queue.letters import dead, replay
-from headgate.cli.queue.looking import delayed, lag, list_, peek
 from headgate.cli.queue.schedules import schedule, schedules, unschedule
+from headgate.cli.queue.views import delayed, lag, list_, peek
 
 LATER = {"serve": "headgate.cli.queue.serve"}
 """What needs a whole server, and is imported only when it is used."""
 
 
-class Commands(click.Group):
+class QueueCommands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *LATER])
 
@@ -29,7 +29,7 @@ class Commands(click.Group):
         return found
 
 
-@click.group(name="queue", cls=Commands)
+@click.group(name="queue", cls=QueueCommands)
 def command() -> None:
     """Queues of messages: serve them, look at them, steer the workers that process them."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.adapters.messages.leasing import Leasing
+from headgate.adapters.messages.leaseclient import MessageLeasing
 from headgate.cli.queue.operator import Operator
 from headgate.map.workers import WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import position
-from headgate.services.queueing.standing import PartitionShape, Standing, time_of
+from headgate.services.queueing.status import PartitionShape, PartitionStatus, time_of
 
 STORE, SERVER = "store", "server"
 
@@ -42,7 +42,7 @@ async def of_server(at: Operator, lanes: list[Lane], only: str = "") -> list[Gro
     found: list[GroupStanding] = []
     for queue in sorted({lane.queue for lane in lanes}):
         try:
-            partitions = await Leasing(at.client).standing(queue, only)
+            partitions = await MessageLeasing(at.client).standing(queue, only)
         except (QueueGone, PostRefused):
             continue  # it is gone; or the server is another one, which has no groups
         for one in partitions:
@@ -67,14 +67,14 @@ async def of_store(at: Operator) -> list[GroupStanding]:
     if at.file.leases:
         return []
     return [
-        of_progress(lane, standing or Standing(), group, workers)
+        of_progress(lane, standing or PartitionStatus(), group, workers)
         for group, standings, workers in await at.groups()
         for lane, standing in standings.items()
     ]
 
 
 def of_progress(
-    lane: Lane, standing: Standing, group: str = "", workers: Mapping[str, WorkerRecord] | None = None
+    lane: Lane, standing: PartitionStatus, group: str = "", workers: Mapping[str, WorkerRecord] | None = None
 ) -> GroupStanding:
     """Return how a group with a store stands."""
     record = (workers or {}).get(standing.owner)

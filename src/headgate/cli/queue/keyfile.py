@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from headgate.base.errors import UserError
 from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.token import operator_token
+from headgate.cli.launch.front import APP_DEFAULT
 from headgate.cli.queue.ownkey import own_key
-from headgate.cli.running.front import APP_DEFAULT
 from headgate.cli.settings import Settings, read
-from headgate.web.messages.access import Keys
+from headgate.web.messages.access import ApplicationKeys
 
 LOOK_INTERVAL_S = 1.0
 """How often it is looked whether the file has changed; it is read once it has stayed the same for as long."""
@@ -67,7 +67,7 @@ class KeyFile:
         return told.st_mtime_ns, told.st_ino, told.st_size
 
 
-def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> Keys:
+def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> ApplicationKeys:
     known = given or settings.application_keys or {APP_DEFAULT: [own_key(settings.state_dir, APP_DEFAULT)]}
     tokens = authenticators(settings)
-    return Keys(known, operator_token(settings), tokens, settings.application_keys_until)
+    return ApplicationKeys(known, operator_token(settings), tokens, settings.application_keys_until)

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from headgate.base.errors import UserError
-from headgate.cli.queue.looking import config_option, json_option, show
 from headgate.cli.queue.operator import Operator, operator
+from headgate.cli.queue.views import config_option, json_option, show
 from headgate.ports.messages import Letter, QueueGone
 from headgate.queueing.ids import START, position_of
 from headgate.queueing.lanes import DEAD_LETTERS, Lane

@@ -16,14 +16,14 @@ from headgate.adapters.messages.client import MessageClient
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
-from headgate.cli.store.opening import SQLITE, open_to_read
 from headgate.cli.store.silence import open_telling
+from headgate.cli.store.urls import SQLITE, open_to_read
 from headgate.map.tree import unescape
 from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queueing.lanes import Lane
-from headgate.services.queueing.standing import Standing, standings, workers
-from headgate.services.queueing.steering import steer
+from headgate.services.queueing.control import steer
+from headgate.services.queueing.status import PartitionStatus, standings, workers
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError
 
@@ -39,14 +39,14 @@ class Operator:
     def app(self) -> Application:
         return self.file.app
 
-    async def standings(self) -> dict[Lane, Standing | None]:
+    async def standings(self) -> dict[Lane, PartitionStatus | None]:
         """Of every partition that workers know."""
         return standings(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
         return workers(self.app, await self._entries())
 
-    async def groups(self) -> list[tuple[str, dict[Lane, Standing | None], dict[str, WorkerRecord]]]:
+    async def groups(self) -> list[tuple[str, dict[Lane, PartitionStatus | None], dict[str, WorkerRecord]]]:
         """Return what is known of each group of the application in the store; the one without a name is empty."""
         root = QueueMap(self.file.root)
         entries = await self._entries(root.path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.adapters.messages.bounds import Limits
+from headgate.adapters.messages.bounds import ApplicationLimits
 from headgate.adapters.messages.database import shown
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
@@ -42,17 +42,17 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
     asyncio.run(run(url, limits_of(settings), settings, _given(keys), host, port, tls_of(settings)))
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> ApplicationLimits:
     """Return what each application may keep and post."""
     messages_max, bytes_max, rate_max = (
         int(settings.number("messages", f"application_{name}_max")) for name in ("messages", "bytes", "rate")
     )
-    return Limits(messages_max, bytes_max, rate_max)
+    return ApplicationLimits(messages_max, bytes_max, rate_max)
 
 
 async def run(
     url: str,
-    limits: Limits,
+    limits: ApplicationLimits,
     settings: Settings,
     given: dict[str, list[str]],
     host: str,

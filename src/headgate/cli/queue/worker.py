@@ -19,18 +19,18 @@ import click
 
 from headgate import __version__
 from headgate.adapters.messages.client import MessageClient
-from headgate.adapters.messages.leased import CREW
+from headgate.adapters.messages.holders import CREW
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.queue.workeroptions import SERVER
 from headgate.cli.store.silence import open_telling
-from headgate.queue.leasing import LeaseWorker
+from headgate.queue.leaseclient import LeaseWorker
 from headgate.queueing.policy import Failure
-from headgate.services.queueing.blocking import BlockingClient, log_failure
-from headgate.services.queueing.calling import Caller, JobExit, Stuck
-from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.calls import JobCaller, JobExit, Stuck
+from headgate.services.queueing.desk import MessageProcessor
+from headgate.services.queueing.syncposts import BlockingClient, log_failure
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.sqlite import Locked
 from headgate.store.store import Store
@@ -108,7 +108,7 @@ async def run(file: WorkerFile) -> None:
 async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
     """Ready to run.  Raises UserError."""
     routes = file.routes()
-    caller = Caller(file.concurrency, file.threads)
+    caller = JobCaller(file.concurrency, file.threads)
     async with AsyncExitStack() as stack:
         stack.callback(caller.close)
         token = "" if file.key else token_of(file)
@@ -121,7 +121,7 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
         backend = await _opened(file)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))
-        desk = Desk(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
+        desk = MessageProcessor(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
         desk.failure, desk.group = _failure(file), file.group
         desk.client = BlockingClient(source, asyncio.get_running_loop())
         yield QueueWorker(desk, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)

@@ -19,9 +19,9 @@ from headgate.cli.inifile import IniFile, read_ini
 from headgate.cli.queue.workeroptions import IGNORED, NOT_LEASED, OPTIONS, RETRY, SERVER, WorkerOption
 from headgate.map.workers import ROOT, Application, QueueMap
 from headgate.queueing.lanes import Lane, parse_lane
-from headgate.queueing.policy import Policy, Route, Routes
-from headgate.services.queueing.desk import Pace
-from headgate.services.queueing.sharing import Choice
+from headgate.queueing.policy import Policy, Routing, RoutingRule
+from headgate.services.queueing.desk import JobPace
+from headgate.services.queueing.shares import WorkerScope
 
 DEFAULT = "etc/qdo-worker.conf"
 EXTENDS_MAX = 5
@@ -55,11 +55,11 @@ class WorkerFile:
     context: str = ""
     failure: str = ""
     name: str = ""
-    choice: Choice = field(default_factory=Choice)
+    choice: WorkerScope = field(default_factory=WorkerScope)
     policy: Policy = field(default_factory=Policy)
     queues: tuple[tuple[str, str, Policy], ...] = ()
     """Pattern, job, policy."""
-    pace: Pace = field(default_factory=Pace)
+    pace: JobPace = field(default_factory=JobPace)
     concurrency: int = 100
     threads: int = 100
     listen: str = "127.0.0.1:0"
@@ -81,11 +81,11 @@ class WorkerFile:
         """In the store a group is as an application of its own."""
         return QueueMap(self.root).app(f"{self.app_name}@{self.group}" if self.group else self.app_name)
 
-    def routes(self) -> Routes:
+    def routes(self) -> Routing:
         """Raises UserError when a hook cannot be had."""
-        named = [Route(pattern, self.hook(job or self.job), policy) for pattern, job, policy in self.queues]
-        rest = [Route("*", self.hook(self.job), self.policy)] if self.job else []
-        return Routes((*named, *rest))
+        named = [RoutingRule(pattern, self.hook(job or self.job), policy) for pattern, job, policy in self.queues]
+        rest = [RoutingRule("*", self.hook(self.job), self.policy)] if self.job else []
+        return Routing((*named, *rest))
 
     def hook(self, name: str) -> Callable[..., Any]:  # people's own functions
         """`module.path:function`, found as Python finds modules, or beside the file.  Raises UserError."""
@@ -163,7 +163,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
     patterns = () if found.job else tuple(pattern for pattern, _, _ in found.queues)
     automatic = (get.text("partitions", "policy") or ("automatic" if connection else "manual")) == "automatic"
     only = frozenset(get.lane(text) for text in get.listed("partitions", "ids"))
-    return replace(found, choice=Choice(patterns, only, not automatic))
+    return replace(found, choice=WorkerScope(patterns, only, not automatic))
 
 
 def _leasable(ini: IniFile, get: _Values) -> None:
@@ -176,10 +176,10 @@ def _leasable(ini: IniFile, get: _Values) -> None:
                 raise UserError(f"{ini.at(section, option)}: {option} cannot be where `[store] url = {SERVER}`: {why}")
 
 
-def _pace(get: _Values) -> Pace:
+def _pace(get: _Values) -> JobPace:
     wait_s = get.number(WORKER, "wait_interval")
     old = get.said("zookeeper", "party_wait") and not get.said(WORKER, "settle")
-    return Pace(
+    return JobPace(
         page=get.whole(WORKER, "page"),
         commit_count=get.whole(WORKER, "commit_count"),
         commit_s=get.number(WORKER, "commit_interval"),

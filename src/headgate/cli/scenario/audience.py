@@ -13,15 +13,15 @@ import msgspec
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.client import MessageClient
 from headgate.base.tasks import run_until
-from headgate.map.telling import Notice, QueueReport
+from headgate.map.outbox import Notice, QueueReport
 from headgate.map.workers import QueueMap
-from headgate.queueing import Message, Policy, Route, Routes
-from headgate.services.queueing.calling import Caller
-from headgate.services.queueing.desk import Desk
+from headgate.queueing import Message, Policy, Routing, RoutingRule
+from headgate.services.queueing.calls import JobCaller
+from headgate.services.queueing.desk import MessageProcessor
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.web.messages.access import Keys
+from headgate.web.messages.access import ApplicationKeys
 from headgate.web.messages.app import create_app
 from headgate.web.serve import serve
 
@@ -33,7 +33,7 @@ async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator
     """Provide the URL to publish to."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
     heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = create_app(board, Keys({APP: [KEY]}), stop)
+    app = create_app(board, ApplicationKeys({APP: [KEY]}), stop)
     works = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", 0, stop, bound.set_result)))
     url = f"http://127.0.0.1:{await bound}/v1/{APP}/"
     listening = asyncio.ensure_future(_listen(url, say, heard))
@@ -58,6 +58,6 @@ async def _listen(url: str, say: Callable[[str], None], stop: asyncio.Event) -> 
             say(f"{notice.kind}: {notice.project} {notice.change} in {notice.pipeline}")
 
     async with MessageClient.open([url], KEY) as source:
-        routes = Routes((Route("gate-*", job, Policy()),))
-        desk = Desk(source, routes, Caller(10, 1), None, lambda: int(time.time() * 1000))
+        routes = Routing((RoutingRule("gate-*", job, Policy()),))
+        desk = MessageProcessor(source, routes, JobCaller(10, 1), None, lambda: int(time.time() * 1000))
         await QueueWorker(desk, Store(MemoryBackend()), QueueMap().app(APP), "demo").run(stop)

@@ -17,13 +17,13 @@ from rich.live import Live
 from headgate.adapters.git.command import check_git
 from headgate.base.tasks import end
 from headgate.cli.board import board
-from headgate.cli.running.components import Process, add_everything, process
+from headgate.cli.launch.components import Process, add_everything, process
 from headgate.cli.scenario import files, machines
 from headgate.cli.scenario.forges.table import VENUES
-from headgate.cli.scenario.play import Play
+from headgate.cli.scenario.play import DemoPlay
 from headgate.cli.scenario.venue import Venue
 from headgate.cli.settings import read
-from headgate.ports.history import Question
+from headgate.ports.history import HistoryQuery
 from headgate.web.shapes import StatusShape
 from headgate.web.status import Status, timed
 
@@ -69,13 +69,13 @@ async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
         await venue.build()
         (root / "tenants.yaml").write_text(venue.tenants)
         (root / "headgate.conf").write_text(files.SETTINGS + venue.settings)
-        play = Play(root, venue, lambda text: console.print(text, markup=False))
+        play = DemoPlay(root, venue, lambda text: console.print(text, markup=False))
         if not await asyncio.to_thread(play.without_gate):
             return 1
         return await _gate(root, play, venue, keep, verbose, console)
 
 
-async def _gate(root: Path, play: Play, venue: Venue, keep: bool, verbose: bool, console: Console) -> int:
+async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: bool, console: Console) -> int:
     """Return the exit status; a signal ends all of it."""
     stop, served = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -109,7 +109,7 @@ async def _gate(root: Path, play: Play, venue: Venue, keep: bool, verbose: bool,
     return _verdict(play, scenario.result(), verbose, console)
 
 
-async def _scenario(play: Play, venue: Venue, whole: Process, served: asyncio.Event, console: Console) -> bool:
+async def _scenario(play: DemoPlay, venue: Venue, whole: Process, served: asyncio.Event, console: Console) -> bool:
     await served.wait()
     tenants = whole.scheduler.tenants if whole.scheduler else {}
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
@@ -150,7 +150,7 @@ def tested(status: StatusShape) -> int:
 
 async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
     """Return the seconds that the last builds of all changes in the gate took together, one after another."""
-    asked = Question({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
+    asked = HistoryQuery({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
     for _ in range(RECORDED_LOOKS):
         if len(await whole.history.buildsets(tenant, asked)) >= changes:
             break
@@ -159,7 +159,7 @@ async def _in_turn_s(whole: Process, tenant: str, changes: int) -> float:
     return sum(build.duration or 0.0 for build in builds if build.job_name in files.IN_TURN)
 
 
-def _verdict(play: Play, heads_good: bool, verbose: bool, console: Console) -> int:
+def _verdict(play: DemoPlay, heads_good: bool, verbose: bool, console: Console) -> int:
     """Print the counts, with `verbose` the whole answer to each rejected change, and return the exit status."""
     for played in play.changes:
         if verbose and played.outcome == "rejected":

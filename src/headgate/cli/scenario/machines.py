@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headgate.cli.running.components import Process
+from headgate.cli.launch.components import Process
 from headgate.cli.scenario.stage import (
     DEADLINE_S,
     GATE,

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.cli.running.components import Process
+from headgate.cli.launch.components import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.audience import KEY, audience
-from headgate.cli.scenario.venue import Proposed
+from headgate.cli.scenario.venue import DemoChange
 from headgate.services.scheduler.standings import Standings
 from headgate.testing.repositories import Repositories
 
@@ -82,7 +82,7 @@ class PlainGit:
     tenant: str = "demo"
     tenants: str = TENANTS
     _whole: Process | None = None
-    _commits: dict[Proposed, str] = field(default_factory=dict)
+    _commits: dict[DemoChange, str] = field(default_factory=dict)
 
     async def build(self) -> None:
         for name, content in (("config", files.config(PIPELINES)), *files.CODE.items()):
@@ -92,20 +92,20 @@ class PlainGit:
         self._whole = whole
 
     async def propose(
-        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: Proposed | None
-    ) -> Proposed:
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
+    ) -> DemoChange:
         message = title if needs is None else f"{title}\n\nDepends-On: {needs.project}/master/{needs.topic}"
-        made = Proposed(project, topic)
+        made = DemoChange(project, topic)
         self._commits[made] = await asyncio.to_thread(self.repositories.propose, project, topic, content, message)
         return made
 
-    async def checked(self, changes: Sequence[Proposed]) -> None:
+    async def checked(self, changes: Sequence[DemoChange]) -> None:
         """Return at once: nobody waits for checks here."""
 
-    async def approve(self, change: Proposed) -> None:
+    async def approve(self, change: DemoChange) -> None:
         await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
 
-    async def heard(self, change: Proposed) -> None:
+    async def heard(self, change: DemoChange) -> None:
         assert self._whole is not None, "Headgate runs by now"
         mirror, commit = self._whole.context.mirror, self._commits[change]
         standings = Standings(self._whole.context.map, mirror, tuple(self._whole.settings.connections))
@@ -114,7 +114,7 @@ class PlainGit:
                 while all(known.approved != commit for known in standings.now().values()):
                     await mirror.moved(mirror.moves)
 
-    async def look(self, change: Proposed) -> tuple[str, str]:
+    async def look(self, change: DemoChange) -> tuple[str, str]:
         note = await asyncio.to_thread(self.repositories.note, change.project, self._commits[change])
         _, found, gate = note.partition("Headgate (gate):")
         if not found:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.cli.scenario import files
 from headgate.cli.scenario.trial import Merged, Trial
-from headgate.cli.scenario.venue import Proposed, Venue
+from headgate.cli.scenario.venue import DemoChange, Venue
 
 OUTCOME_TIMEOUT_S = 90.0
 LOOK_INTERVAL_S = 0.1
@@ -24,7 +24,7 @@ _REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
 class Played:
     """One proposed change, what should become of it, and what did."""
 
-    change: Proposed
+    change: DemoChange
     title: str
     expected: str
     """landed | rejected"""
@@ -38,7 +38,7 @@ class Played:
         return next((line for form in _REASONS for line in lines if form.fullmatch(line)), "")
 
 
-class Play:
+class DemoPlay:
     def __init__(self, root: Path, venue: Venue, say: Callable[[str], None]) -> None:
         self.changes: list[Played] = []
         self._venue, self._say = venue, say
@@ -51,8 +51,8 @@ class Play:
         content: dict[str, str],
         title: str,
         expected: str = "landed",
-        needs: Proposed | None = None,
-    ) -> Proposed:
+        needs: DemoChange | None = None,
+    ) -> DemoChange:
         change = await self._venue.propose(project, topic, content, title, needs)
         self.changes.append(Played(change, title, expected))
         return change

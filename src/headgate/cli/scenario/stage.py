@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.base.errors import UserError
-from headgate.cli.running.components import Process, add_everything, process
+from headgate.cli.launch.components import Process, add_everything, process
 from headgate.cli.settings import read
 from headgate.inventory.model import ADMIN, PROVIDER, Caller, Object, Partition
 from headgate.services.inventory.draft import Create

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from headgate.cli.running.components import Process
+from headgate.cli.launch.components import Process
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class DemoChange:
     """Names a change among those of the play."""
 
     project: str
@@ -40,21 +40,21 @@ class Venue(Protocol):
         """Know that Headgate runs, and where."""
 
     async def propose(
-        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: Proposed | None
-    ) -> Proposed:
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
+    ) -> DemoChange:
         """Propose a change on the head as it is now."""
         ...
 
-    async def checked(self, changes: Sequence[Proposed]) -> None:
+    async def checked(self, changes: Sequence[DemoChange]) -> None:
         """Wait until each has been checked, where people wait for that."""
 
-    async def approve(self, change: Proposed) -> None:
+    async def approve(self, change: DemoChange) -> None:
         """Approve it."""
 
-    async def heard(self, change: Proposed) -> None:
+    async def heard(self, change: DemoChange) -> None:
         """Wait until Headgate knows that it is approved."""
 
-    async def look(self, change: Proposed) -> tuple[str, str]:
+    async def look(self, change: DemoChange) -> tuple[str, str]:
         """Return what became of it (landed, rejected or nothing yet), and what Headgate says of it."""
         ...
 

@@ -12,7 +12,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
-from headgate.cli.store.opening import MEMORY, open_to_read, open_url
+from headgate.cli.store.urls import MEMORY, open_to_read, open_url
 from headgate.map.keys import KEYS_ROOT
 from headgate.map.trees import find as find_place
 from headgate.map.trees import trees

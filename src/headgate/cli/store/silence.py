@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from headgate.cli.store.opening import open_url
+from headgate.cli.store.urls import open_url
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op
 
 T = TypeVar("T")

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headgate.config.files.check import entries, show
+from headgate.config.files.document import Table
+from headgate.config.files.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong, nearest
 from headgate.config.keys.forms import misspoken
 from headgate.config.keys.nodes import ANY_NODES, LISTED_MAX, NO_UPLOADS, NODE_DRIVERS, NOT_YET, NodeDriver
 from headgate.config.keys.objects import PROVIDER, SECTION
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
-from headgate.config.reading.check import entries, show
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong, nearest
 
 PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
 """Key of a section or provider -> what it attaches."""
@@ -22,7 +22,7 @@ Known = Callable[[str, str], Stanza | None]
 """(kind, name) -> its definition."""
 
 
-class Part(NamedTuple):
+class AttachedPart(NamedTuple):
     """An image, flavor or label as one stanza attaches it."""
 
     stanza: Stanza
@@ -34,13 +34,13 @@ class Part(NamedTuple):
         return self.stanza.source.error(MEANING, text, self.said.at(key) or self.line)
 
 
-def attached(stanza: Stanza, key: str) -> Iterator[Part]:
+def attached(stanza: Stanza, key: str) -> Iterator[AttachedPart]:
     """Yield what the stanza itself attaches under `key`."""
     for said, line in entries(stanza.body.get(key), stanza.body.at(key)):
         if isinstance(said, str):
-            yield Part(stanza, said, Table(line), line)
+            yield AttachedPart(stanza, said, Table(line), line)
         elif isinstance(said.get("name"), str):
-            yield Part(stanza, said["name"], said, line)
+            yield AttachedPart(stanza, said["name"], said, line)
 
 
 def misfits(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
@@ -112,7 +112,7 @@ def is_misspoken(path: Sequence[Stanza], driver: str) -> bool:
     return any(wrong.severity == "error" for stanza in path for wrong in _misspoken(stanza, known))
 
 
-def _redefined(part: Part, key: str, kind: str, above: Sequence[Stanza]) -> Iterator[ConfigError]:
+def _redefined(part: AttachedPart, key: str, kind: str, above: Sequence[Stanza]) -> Iterator[ConfigError]:
     for stanza in above:
         for other in attached(stanza, key):
             closed = other.said.get("final") is True and other.said.get("allow-override") is not True
@@ -127,7 +127,9 @@ def _redefined(part: Part, key: str, kind: str, above: Sequence[Stanza]) -> Iter
 
 def counts_kept(stanza: Stanza) -> Iterator[ConfigError]:
     """Yield an error if the retain-count of an image, as the image itself says it, is above its max-retain-count."""
-    yield from _too_many(Part(stanza, stanza.name, stanza.body, stanza.line), stanza.body.get("max-retain-count"))
+    yield from _too_many(
+        AttachedPart(stanza, stanza.name, stanza.body, stanza.line), stanza.body.get("max-retain-count")
+    )
 
 
 def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
@@ -145,7 +147,7 @@ def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
             yield from _too_many(part, above if own is None else own)
 
 
-def _no_counts(part: Part) -> Iterator[ConfigError]:
+def _no_counts(part: AttachedPart) -> Iterator[ConfigError]:
     for key in ("retain-count", "max-retain-count"):
         value = part.said.get(key)
         if value is not None and not _is_count(value):
@@ -161,7 +163,7 @@ def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
     return min((value for value in said if _is_count(value)), default=None)
 
 
-def _too_many(part: Part, most: int | None) -> Iterator[ConfigError]:
+def _too_many(part: AttachedPart, most: int | None) -> Iterator[ConfigError]:
     count = part.said.get("retain-count")
     if count is not None and most is not None and count > most:
         text = f"retain-count of the image {part.name}, {count}, is above max-retain-count, {most}"
@@ -208,7 +210,7 @@ def _unattached(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
             wanted = node.get("label") if isinstance(node, Table) else None
             if isinstance(wanted, str) and wanted not in found["labels"]:
                 text = f"the node {node.get('name')} has the label {wanted}, which is not attached to the provider"
-                yield _at(Part(stanza, wanted, node, line), provider, f"{text} {provider.name}")
+                yield _at(AttachedPart(stanza, wanted, node, line), provider, f"{text} {provider.name}")
 
 
 def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
@@ -219,7 +221,7 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
             if not isinstance(node, Table) or not isinstance(node.get("name"), str):
                 continue
             same = (node["name"], node.get("host"), node.get("connection-port"), node.get("username"))
-            one = Part(stanza, node["name"], node, line)
+            one = AttachedPart(stanza, node["name"], node, line)
             if same in seen:
                 yield _at(one, path[0], f"the node {node['name']} is listed twice, with the same port and user")
             seen.add(same)
@@ -229,11 +231,11 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
                 return
 
 
-def _by_name(path: Sequence[Stanza], key: str) -> dict[str, Part]:
+def _by_name(path: Sequence[Stanza], key: str) -> dict[str, AttachedPart]:
     """Return name -> what is attached under `key` to the first of `path`; of several of one name the nearest counts."""
     return {part.name: part for stanza in reversed(path) for part in attached(stanza, key)}
 
 
-def _at(part: Part, provider: Stanza, text: str) -> ConfigError:
+def _at(part: AttachedPart, provider: Stanza, text: str) -> ConfigError:
     """Return the error where the provider says the part, or where the provider begins if it inherits the part."""
     return part.error(text) if part.stanza is provider else provider.error(MEANING, text)

@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from headgate.config.assembly.adding import Key
+from headgate.config.assembly.admission import Key
 from headgate.config.assembly.providers import PARTS, attached, counts_kept, misfits
-from headgate.config.freezing.nodesets import Unknown, flattened
-from headgate.config.freezing.sections import is_dropped
+from headgate.config.files.check import deep_plain, entries
+from headgate.config.files.document import Table
+from headgate.config.files.source import MEANING, nearest
+from headgate.config.freeze.nodesets import UnknownNodeset, flattened
+from headgate.config.freeze.sections import is_dropped
 from headgate.config.keys.forms import BY_DEFAULT
 from headgate.config.kinds.job import BOOK_KEYS
 from headgate.config.kinds.project import section_jobs
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
-from headgate.config.reading.check import deep_plain, entries
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import MEANING, nearest
 
 if TYPE_CHECKING:
     from headgate.config.layout import Layout
@@ -153,7 +153,7 @@ class References:
         named: set[str] = set()
         try:
             found = flattened(self._layout, nodeset, named)
-        except Unknown as unknown:
+        except UnknownNodeset as unknown:
             at = line if isinstance(nodeset, str) else nodeset.at("alternatives")
             yield stanza.source.error(unknown.kind, str(unknown), at)
             return

@@ -22,7 +22,7 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it was first seen, milliseconds since the epoch, UTC."""
 
 
-class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
+class PipelineCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a pipeline said of one patchset."""
 
     tenant: str
@@ -32,7 +32,7 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
     """success | failure"""
 
 
-class Account(msgspec.Struct, frozen=True, omit_defaults=True):
+class ForgeAccount(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody at a forge."""
 
     name: str = ""
@@ -45,7 +45,7 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
     """What somebody says of the current patchset: a vote on a label, or a review."""
 
-    who: Account
+    who: ForgeAccount
     label: str
     """As Gerrit names it; `review` elsewhere."""
     value: str
@@ -56,7 +56,7 @@ class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a vote that an event tells of: what it was before; empty: the event does not say."""
 
 
-class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a program says of the current patchset."""
 
     who: str
@@ -91,7 +91,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """What may change while the patchset stays the same."""
 
     us: tuple[str, ...] = ()
-    """The accounts that Headgate writes as, as `Account.name` and `Status.who` have them."""
+    """The accounts that Headgate writes as, as `ForgeAccount.name` and `ProgramStatus.who` have them."""
     state: str = ""
     """The forge's own word, as Gerrit's NEW."""
     draft: bool | None = None
@@ -103,7 +103,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the forge takes it as approved, where it says so."""
     score: int | None = None
     """Thumbs up less thumbs down, where those are counted."""
-    statuses: tuple[Status, ...] | None = None
+    statuses: tuple[ProgramStatus, ...] | None = None
     labels: tuple[str, ...] | None = None
     """Labels or tags."""
     hashtags: tuple[str, ...] | None = None
@@ -120,13 +120,13 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far the driver has told of what happened to it, in its own words."""
 
 
-class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
+class ForgeEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """What happened, as triggers name it."""
 
     event: str
     """In the words of the driver: comment-added, pull_request, gl_push."""
     action: str = ""
-    who: Account | None = None
+    who: ForgeAccount | None = None
     comments: tuple[str, ...] = ()
     """The text, and of Gerrit each comment on the patchset."""
     votes: tuple[Vote, ...] = ()
@@ -134,7 +134,7 @@ class Happening(msgspec.Struct, frozen=True, omit_defaults=True):
     added: tuple[str, ...] = ()
     """Labels, tags or hashtags."""
     removed: tuple[str, ...] = ()
-    statuses: tuple[Status, ...] = ()
+    statuses: tuple[ProgramStatus, ...] = ()
     state: str = ""
     """Of a review that was submitted; of a flag."""
     checker: str = ""

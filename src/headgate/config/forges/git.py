@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.config.forges.asking import Dialect, Seen, Term
+from headgate.config.files.check import Keys, StanzaKey, as_list, count, flag, inner
+from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
 from headgate.config.forges.people import lacking
 from headgate.config.forges.terms import always, fact, on_branch, on_ref, unless_deleted
 from headgate.config.keys.forms import BY_DEFAULT, age, checks, events, patterns, texts
-from headgate.config.reading.check import Key, Keys, as_list, count, flag, inner
 
 UNTOLD = "nobody is told the lines of debugging"
 APPROVALS: Keys = {
-    "count": Key(count(1, 100), "1"),
-    "of": Key(texts, "anybody"),
-    "newer-than": Key(age),
-    "not-author": Key(flag, "false"),
+    "count": StanzaKey(count(1, 100), "1"),
+    "of": StanzaKey(texts, "anybody"),
+    "newer-than": StanzaKey(age),
+    "not-author": StanzaKey(flag, "false"),
 }
 """What several people say of a change of plain git."""
 
 
-def _happened(wanted: object, seen: Seen) -> bool:
+def _happened(wanted: object, seen: TermSubject) -> bool:
     return seen.kind in as_list(wanted)
 
 
-def _vetoed(wanted: object, seen: Seen) -> bool:
+def _vetoed(wanted: object, seen: TermSubject) -> bool:
     return bool(seen.known.vetoes) is wanted
 
 
-def _no_veto(wanted: bool, seen: Seen) -> str:
+def _no_veto(wanted: bool, seen: TermSubject) -> str:
     vetoes, key = seen.known.vetoes, seen.change.key
     if vetoes and not wanted:
         return f"{key} is vetoed by {', '.join(sorted(word.who for word in vetoes))}"
@@ -40,13 +40,13 @@ def asked_for(said: Any) -> dict[str, str]:
     return {BY_DEFAULT: said} if isinstance(said, str) else dict(said or {})
 
 
-def _said(seen: Seen) -> dict[str, str]:
+def _said(seen: TermSubject) -> dict[str, str]:
     """Pipeline -> what it said of this patchset."""
     mine = (one for one in seen.known.checks if one.commit == seen.change.commit)
     return {one.pipeline: one.result for one in mine if one.tenant == seen.tenant}
 
 
-def _unchecked(wanted: object, seen: Seen) -> str:
+def _unchecked(wanted: object, seen: TermSubject) -> str:
     said = _said(seen) if seen.now_ms is not None else {}
     for name, result in asked_for(wanted).items() if seen.now_ms is not None else ():
         if said.get(name) != result:
@@ -54,7 +54,7 @@ def _unchecked(wanted: object, seen: Seen) -> str:
     return ""
 
 
-def _checked(unwanted: object, seen: Seen) -> str:
+def _checked(unwanted: object, seen: TermSubject) -> str:
     """Of `reject`: which of them has said what it says there?"""
     for name, result in asked_for(unwanted).items() if seen.now_ms is not None else ():
         if _said(seen).get(name) == result:
@@ -64,27 +64,29 @@ def _checked(unwanted: object, seen: Seen) -> str:
 
 GIT = Dialect(
     trigger={
-        "event": Term(
+        "event": TriggerTerm(
             events("change-proposed", "change-approved", "change-abandoned", "change-merged", "ref-updated"), _happened
         ),
-        "branch": Term(Key(patterns), on_branch),
-        "ref": Term(Key(patterns), on_ref),
-        "ignore-deletes": Term(Key(flag, "true"), unless_deleted),
-        "debug": Term(Key(flag, "false", idle=UNTOLD), always),
+        "branch": TriggerTerm(StanzaKey(patterns), on_branch),
+        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
+        "ignore-deletes": TriggerTerm(StanzaKey(flag, "true"), unless_deleted),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
     },
     require={
-        "approved": Term(Key(flag), fact(lambda seen: seen.known.is_approved)),
-        "open": Term(Key(flag), fact(lambda seen: seen.known.open)),
-        "current-patchset": Term(Key(flag), fact(lambda _: True)),
-        "approvals": Term(
-            Key(inner(APPROVALS, "approvals")),
+        "approved": TriggerTerm(StanzaKey(flag), fact(lambda seen: seen.known.is_approved)),
+        "open": TriggerTerm(StanzaKey(flag), fact(lambda seen: seen.known.open)),
+        "current-patchset": TriggerTerm(StanzaKey(flag), fact(lambda _: True)),
+        "approvals": TriggerTerm(
+            StanzaKey(inner(APPROVALS, "approvals")),
             lambda wanted, seen: not lacking(seen.known, wanted, seen.now_ms),
             lacks=lambda wanted, seen: lacking(seen.known, wanted, seen.now_ms),
         ),
-        "veto": Term(Key(flag), _vetoed, lambda unwanted, seen: _no_veto(not unwanted, seen), _no_veto),
-        "check": Term(Key(checks), lambda wanted, seen: not _unchecked(wanted, seen), _checked, _unchecked),
+        "veto": TriggerTerm(StanzaKey(flag), _vetoed, lambda unwanted, seen: _no_veto(not unwanted, seen), _no_veto),
+        "check": TriggerTerm(
+            StanzaKey(checks), lambda wanted, seen: not _unchecked(wanted, seen), _checked, _unchecked
+        ),
     },
-    reporter={"note": Key(flag, "true"), "land": Key(flag, "false")},
+    reporter={"note": StanzaKey(flag, "true"), "land": StanzaKey(flag, "false")},
     unless_said={"ignore-deletes": True},
     refs_too=True,
 )

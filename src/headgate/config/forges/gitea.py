@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headgate.config.forges.asking import Dialect
-from headgate.config.forges.facts import Happening
+from headgate.config.files.check import StanzaKey, flag, text
+from headgate.config.forges.facts import ForgeEvent
 from headgate.config.forges.github import sets
-from headgate.config.forges.reviewing import REQUIRE, trigger
+from headgate.config.forges.keyterms import Dialect
+from headgate.config.forges.reviews import REQUIRE, trigger
 from headgate.config.keys.forms import events, texts, words
-from headgate.config.reading.check import Key, flag, text
 
 _ACTIONS = (
     "opened",
@@ -26,20 +26,20 @@ GITEA = Dialect(
     trigger=trigger(events("pull_request", "pull_request_review", "push"), _ACTIONS),
     require=REQUIRE,
     reporter={
-        "status": Key(words("pending", "success", "failure", "error", "warning")),
-        "status-url": Key(text),
-        "comment": Key(flag, "true"),
-        "merge": Key(flag, "false"),
-        "label": Key(texts),
-        "unlabel": Key(texts),
-        "review": Key(words("approve", "request-changes", "comment")),
-        "review-body": Key(text),
+        "status": StanzaKey(words("pending", "success", "failure", "error", "warning")),
+        "status-url": StanzaKey(text),
+        "comment": StanzaKey(flag, "true"),
+        "merge": StanzaKey(flag, "false"),
+        "label": StanzaKey(texts),
+        "unlabel": StanzaKey(texts),
+        "review": StanzaKey(words("approve", "request-changes", "comment")),
+        "review-body": StanzaKey(text),
     },
     told={
-        "change-proposed": (Happening("pull_request", "opened"), Happening("pull_request", "changed")),
-        "change-abandoned": (Happening("pull_request", "closed"),),
-        "change-merged": (Happening("pull_request", "closed"),),
-        "ref-updated": (Happening("push"),),
+        "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
+        "change-abandoned": (ForgeEvent("pull_request", "closed"),),
+        "change-merged": (ForgeEvent("pull_request", "closed"),),
+        "ref-updated": (ForgeEvent("push"),),
     },
     sets=sets,
     nobody=frozenset({"push", "changed", "edited", "closed", "reopened", "labeled", "unlabeled"}),

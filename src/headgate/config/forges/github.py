@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.config.forges.asking import Dialect, Seen, Term
-from headgate.config.forges.facts import Happening
-from headgate.config.forges.reviewing import REQUIRE, trigger
+from headgate.config.files.check import StanzaKey, flag, text
+from headgate.config.forges.facts import ForgeEvent
+from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
+from headgate.config.forges.reviews import REQUIRE, trigger
 from headgate.config.forges.terms import has_foreign_status, has_status, one_of, removed, whole_of
 from headgate.config.keys.forms import events, patterns, texts, words
-from headgate.config.reading.check import Key, flag, text
 
 _ACTIONS = (
     "opened",
@@ -31,7 +31,7 @@ _ACTIONS = (
 )
 
 
-def _checks(seen: Seen) -> list[str]:
+def _checks(seen: TermSubject) -> list[str]:
     return [one.spelled for one in seen.what.statuses if one.check]
 
 
@@ -53,31 +53,31 @@ def _closes(begun: Sequence[Mapping[str, Any]], said: Sequence[Mapping[str, Any]
 GITHUB = Dialect(
     trigger={
         **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _ACTIONS),
-        "check": Term(Key(patterns), lambda rules, seen: whole_of(rules, _checks(seen))),
-        "unlabel": Term(Key(texts), one_of(removed)),
-        "require-status": Term(Key(patterns, note="deprecated: require"), has_status),
-        "reject-status": Term(
-            Key(patterns, note="deprecated: reject"), lambda rules, seen: not has_foreign_status(rules, seen)
+        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: whole_of(rules, _checks(seen))),
+        "unlabel": TriggerTerm(StanzaKey(texts), one_of(removed)),
+        "require-status": TriggerTerm(StanzaKey(patterns, note="deprecated: require"), has_status),
+        "reject-status": TriggerTerm(
+            StanzaKey(patterns, note="deprecated: reject"), lambda rules, seen: not has_foreign_status(rules, seen)
         ),
     },
     require=REQUIRE,
     reporter={
-        "status": Key(words("pending", "success", "failure", "error")),
-        "status-url": Key(text),
-        "comment": Key(flag, "true"),
-        "merge": Key(flag, "false"),
-        "label": Key(texts),
-        "unlabel": Key(texts),
-        "review": Key(words("approve", "request-changes", "comment")),
-        "review-body": Key(text),
-        "check": Key(words("cancelled", "failure", "queued", "in_progress", "neutral", "skipped", "success")),
+        "status": StanzaKey(words("pending", "success", "failure", "error")),
+        "status-url": StanzaKey(text),
+        "comment": StanzaKey(flag, "true"),
+        "merge": StanzaKey(flag, "false"),
+        "label": StanzaKey(texts),
+        "unlabel": StanzaKey(texts),
+        "review": StanzaKey(words("approve", "request-changes", "comment")),
+        "review-body": StanzaKey(text),
+        "check": StanzaKey(words("cancelled", "failure", "queued", "in_progress", "neutral", "skipped", "success")),
     },
     instead={"require-status": "require", "reject-status": "reject"},
     told={
-        "change-proposed": (Happening("pull_request", "opened"), Happening("pull_request", "changed")),
-        "change-abandoned": (Happening("pull_request", "closed"),),
-        "change-merged": (Happening("pull_request", "closed"),),
-        "ref-updated": (Happening("push"),),
+        "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
+        "change-abandoned": (ForgeEvent("pull_request", "closed"),),
+        "change-merged": (ForgeEvent("pull_request", "closed"),),
+        "ref-updated": (ForgeEvent("push"),),
     },
     sets=sets,
     nobody=frozenset({"push", "changed", "edited", "check_run", "dismissed", "rerequested", "requested", "completed"}),

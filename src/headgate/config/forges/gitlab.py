@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.config.forges.asking import Dialect, Term
-from headgate.config.forges.facts import Happening
+from headgate.config.files.check import StanzaKey, flag, many
+from headgate.config.forges.facts import ForgeEvent
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.github import sets
+from headgate.config.forges.keyterms import Dialect, TriggerTerm
 from headgate.config.forges.terms import (
     action,
     added,
@@ -24,13 +25,12 @@ from headgate.config.forges.terms import (
     removed,
 )
 from headgate.config.keys.forms import events, patterns, permissions, texts, words
-from headgate.config.reading.check import Key, flag, many
 
 GITLAB = Dialect(
     trigger={
-        "event": Term(events("gl_merge_request", "gl_push"), happened_to_what_is_there),
-        "action": Term(
-            Key(
+        "event": TriggerTerm(events("gl_merge_request", "gl_push"), happened_to_what_is_there),
+        "action": TriggerTerm(
+            StanzaKey(
                 many(
                     words(
                         "opened",
@@ -47,33 +47,35 @@ GITLAB = Dialect(
             ),
             one_of(action),
         ),
-        "branch": Term(Key(patterns), on_branch),
-        "comment": Term(Key(patterns), commented),
-        "ref": Term(Key(patterns), on_ref),
-        "labels": Term(Key(texts), one_of(added)),
-        "unlabels": Term(Key(texts), one_of(removed)),
-        "permission": Term(Key(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
-        "debug": Term(Key(flag, "false", idle=UNTOLD), always),
+        "branch": TriggerTerm(StanzaKey(patterns), on_branch),
+        "comment": TriggerTerm(StanzaKey(patterns), commented),
+        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
+        "labels": TriggerTerm(StanzaKey(texts), one_of(added)),
+        "unlabels": TriggerTerm(StanzaKey(texts), one_of(removed)),
+        "permission": TriggerTerm(StanzaKey(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
     },
     require={
-        "open": Term(Key(flag), fact(is_open)),
-        "merged": Term(Key(flag), fact(is_merged)),
-        "approved": Term(Key(flag), fact(lambda seen: seen.details.approved if seen.change.is_change else None)),
-        "labels": Term(Key(texts), labelled, has_label),
+        "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
+        "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
+        "approved": TriggerTerm(
+            StanzaKey(flag), fact(lambda seen: seen.details.approved if seen.change.is_change else None)
+        ),
+        "labels": TriggerTerm(StanzaKey(texts), labelled, has_label),
     },
     reporter={
-        "status": Key(words("pending", "running", "success", "failed", "canceled")),
-        "comment": Key(flag, "true"),
-        "approval": Key(flag),
-        "merge": Key(flag, "false"),
-        "label": Key(texts),
-        "unlabel": Key(texts),
+        "status": StanzaKey(words("pending", "running", "success", "failed", "canceled")),
+        "comment": StanzaKey(flag, "true"),
+        "approval": StanzaKey(flag),
+        "merge": StanzaKey(flag, "false"),
+        "label": StanzaKey(texts),
+        "unlabel": StanzaKey(texts),
     },
     told={
-        "change-proposed": (Happening("gl_merge_request", "opened"), Happening("gl_merge_request", "changed")),
-        "change-abandoned": (Happening("gl_merge_request", "closed"),),
-        "change-merged": (Happening("gl_merge_request", "merged"),),
-        "ref-updated": (Happening("gl_push"),),
+        "change-proposed": (ForgeEvent("gl_merge_request", "opened"), ForgeEvent("gl_merge_request", "changed")),
+        "change-abandoned": (ForgeEvent("gl_merge_request", "closed"),),
+        "change-merged": (ForgeEvent("gl_merge_request", "merged"),),
+        "ref-updated": (ForgeEvent("gl_push"),),
     },
     sets=sets,
     nobody=frozenset({"gl_push", "changed", "merged", "unapproved", "labeled", "closed", "reopened"}),

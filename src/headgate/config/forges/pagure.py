@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from headgate.config.forges.asking import Dialect, Seen, Term
-from headgate.config.forges.facts import Happening
+from headgate.config.files.check import StanzaKey, as_list, flag, many, text, whole
+from headgate.config.forges.facts import ForgeEvent
 from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
 from headgate.config.forges.terms import (
     added,
     always,
@@ -19,25 +20,24 @@ from headgate.config.forges.terms import (
     permitted,
 )
 from headgate.config.keys.forms import events, patterns, permissions, texts, words
-from headgate.config.reading.check import Key, as_list, flag, many, text, whole
 
 
-def _states(seen: Seen) -> tuple[str, ...]:
+def _states(seen: TermSubject) -> tuple[str, ...]:
     """What the newest flag of ours says, as anybody may set one; once it is there, that is not asked."""
     own = (one.state for one in seen.details.statuses or () if one.who in seen.details.us)
     return tuple(own)[:1] if seen.now_ms is not None else ()
 
 
-def _has_state(wanted: object, seen: Seen) -> bool:
+def _has_state(wanted: object, seen: TermSubject) -> bool:
     return seen.now_ms is None or not set(as_list(wanted)).isdisjoint(_states(seen))
 
 
-def _actions(seen: Seen) -> tuple[str, ...]:
+def _actions(seen: TermSubject) -> tuple[str, ...]:
     """What is merged is closed, too."""
     return ("merged", "closed") if seen.what.action == "merged" else (seen.what.action,)
 
 
-def _scored_by_committers(least: int, seen: Seen) -> bool:
+def _scored_by_committers(least: int, seen: TermSubject) -> bool:
     """Anybody may vote; here those alone count who may write, and not who proposed it."""
     votes = [
         one.value
@@ -47,15 +47,15 @@ def _scored_by_committers(least: int, seen: Seen) -> bool:
     return seen.details.votes is not None and votes.count("thumbsup") - votes.count("thumbsdown") >= least
 
 
-def _scored(least: int, seen: Seen) -> bool:
+def _scored(least: int, seen: TermSubject) -> bool:
     return seen.details.score is not None and seen.details.score >= least
 
 
 PAGURE = Dialect(
     trigger={
-        "event": Term(events("pg_pull_request", "pg_pull_request_review", "pg_push"), happened_to_what_is_there),
-        "action": Term(
-            Key(
+        "event": TriggerTerm(events("pg_pull_request", "pg_pull_request_review", "pg_push"), happened_to_what_is_there),
+        "action": TriggerTerm(
+            StanzaKey(
                 many(
                     words(
                         "opened",
@@ -72,31 +72,31 @@ PAGURE = Dialect(
             ),
             one_of(_actions),
         ),
-        "ref": Term(Key(patterns), on_ref),
-        "comment": Term(Key(patterns), commented),
-        "status": Term(Key(texts), one_of(lambda seen: (seen.what.state,))),
-        "tag": Term(Key(texts), one_of(added)),
-        "permission": Term(Key(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
-        "debug": Term(Key(flag, "false", idle=UNTOLD), always),
+        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
+        "comment": TriggerTerm(StanzaKey(patterns), commented),
+        "status": TriggerTerm(StanzaKey(texts), one_of(lambda seen: (seen.what.state,))),
+        "tag": TriggerTerm(StanzaKey(texts), one_of(added)),
+        "permission": TriggerTerm(StanzaKey(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
     },
     require={
-        "score": Term(Key(whole), _scored),
-        "committer-score": Term(Key(whole, note="Headgate's own"), _scored_by_committers),
-        "open": Term(Key(flag), fact(is_open)),
-        "merged": Term(Key(flag), fact(is_merged)),
-        "status": Term(Key(texts), _has_state, one_of(_states)),
-        "tags": Term(Key(texts), one_of(labels)),
+        "score": TriggerTerm(StanzaKey(whole), _scored),
+        "committer-score": TriggerTerm(StanzaKey(whole, note="Headgate's own"), _scored_by_committers),
+        "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
+        "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
+        "status": TriggerTerm(StanzaKey(texts), _has_state, one_of(_states)),
+        "tags": TriggerTerm(StanzaKey(texts), one_of(labels)),
     },
     reporter={
-        "status": Key(words("pending", "success", "failure")),
-        "status-url": Key(text),
-        "comment": Key(flag, "true"),
-        "merge": Key(flag, "false"),
+        "status": StanzaKey(words("pending", "success", "failure")),
+        "status-url": StanzaKey(text),
+        "comment": StanzaKey(flag, "true"),
+        "merge": StanzaKey(flag, "false"),
     },
     told={
-        "change-proposed": (Happening("pg_pull_request", "opened"), Happening("pg_pull_request", "changed")),
-        "change-abandoned": (Happening("pg_pull_request", "closed"),),
-        "change-merged": (Happening("pg_pull_request", "merged"),),
-        "ref-updated": (Happening("pg_push"),),
+        "change-proposed": (ForgeEvent("pg_pull_request", "opened"), ForgeEvent("pg_pull_request", "changed")),
+        "change-abandoned": (ForgeEvent("pg_pull_request", "closed"),),
+        "change-merged": (ForgeEvent("pg_pull_request", "merged"),),
+        "ref-updated": (ForgeEvent("pg_push"),),
     },
 )

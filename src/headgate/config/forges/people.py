@@ -6,10 +6,10 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.config.forges.asking import Known
+from headgate.config.files.check import as_list
 from headgate.config.forges.facts import Word
+from headgate.config.forges.keyterms import KnownFacts
 from headgate.config.forges.terms import age_ms
-from headgate.config.reading.check import as_list
 
 Wanted = Mapping[str, Any]
 """`approvals` of a requirement, as it is written.  JSON."""
@@ -20,7 +20,7 @@ def person(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
-def authors(standing: Known) -> set[str]:
+def authors(standing: KnownFacts) -> set[str]:
     """Return whoever wrote this patchset or pushed it, by every name that is known of them."""
     name, _, address = standing.change.owner.partition("<")
     address = address.rstrip("> ")
@@ -28,7 +28,7 @@ def authors(standing: Known) -> set[str]:
     return {person(one) for one in names if one}
 
 
-def counted(standing: Known, wanted: Wanted, now_ms: int | None = None) -> tuple[Word, ...]:
+def counted(standing: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> tuple[Word, ...]:
     """Return the approvals of this patchset that count, one of each person, the earliest first.  `now_ms`: the moment
     at which the change is to come in; None: it is there already, and the age of an approval no longer matters."""
     among = {person(one) for one in as_list(wanted.get("of"))}
@@ -48,7 +48,7 @@ def _too_old(word: Word, wanted: Wanted, now_ms: int) -> bool:
     return bool(age) and now_ms - word.since_ms > age_ms(age)
 
 
-def lacking(standing: Known, wanted: Wanted, now_ms: int | None = None) -> str:
+def lacking(standing: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> str:
     """Return why what people say is not enough; empty when it is."""
     key, most = standing.change.key, int(wanted.get("count", 1))
     if wanted.get("not-author") and not standing.proposers:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from headgate.config.forges.asking import Holds, Seen
-from headgate.config.forges.facts import Account, Details, Status, Vote
+from headgate.config.files.check import as_list
+from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
+from headgate.config.forges.keyterms import Holds, TermSubject
 from headgate.config.patterns import BadPattern, Rule, Undecided, matches_whole, may_match, searches
-from headgate.config.reading.check import as_list
 
 PERMISSIONS = ("none", "read", "write", "admin")
 """From the least to the most."""
@@ -20,7 +20,7 @@ def age_ms(said: str) -> int:
     return int(said[:-1]) * AGES_S[said[-1]] * 1_000
 
 
-def always(_value: object, _seen: Seen) -> bool:
+def always(_value: object, _seen: TermSubject) -> bool:
     """What says nothing of what it is asked about."""
     return True
 
@@ -45,93 +45,93 @@ def _decided(matcher: Callable[[Rule, str], bool], rule: Rule, text: str) -> boo
         return False
 
 
-def on_branch(rules: object, seen: Seen) -> bool:
+def on_branch(rules: object, seen: TermSubject) -> bool:
     return not as_list(rules) or (bool(seen.change.branch) and may_match(as_list(rules), seen.change.branch))
 
 
-def on_ref(rules: object, seen: Seen) -> bool:
+def on_ref(rules: object, seen: TermSubject) -> bool:
     return not as_list(rules) or (bool(seen.change.ref) and may_match(as_list(rules), seen.change.ref))
 
 
-def on_updated_ref(rules: object, seen: Seen) -> bool:
+def on_updated_ref(rules: object, seen: TermSubject) -> bool:
     """As `on_ref`, of what is no change."""
     return not as_list(rules) or (not seen.change.is_change and on_ref(rules, seen))
 
 
-def commented(rules: object, seen: Seen) -> bool:
+def commented(rules: object, seen: TermSubject) -> bool:
     return found_in(rules, seen.what.comments)
 
 
 # --- words
 
 
-def one_of(pick: Callable[[Seen], Iterable[str]]) -> Holds:
+def one_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
     """One of the words is among what is picked."""
     return lambda words, seen: not {str(word) for word in as_list(words)}.isdisjoint(pick(seen))
 
 
-def all_of(pick: Callable[[Seen], Iterable[str]]) -> Holds:
+def all_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
     """All of the words are."""
     return lambda words, seen: {str(word) for word in as_list(words)} <= set(pick(seen))
 
 
-def happened(events: object, seen: Seen) -> bool:
+def happened(events: object, seen: TermSubject) -> bool:
     """Of `event`; what was deleted is no such event unless the driver has a key for that."""
     return seen.what.event in as_list(events)
 
 
-def happened_to_what_is_there(events: object, seen: Seen) -> bool:
+def happened_to_what_is_there(events: object, seen: TermSubject) -> bool:
     return happened(events, seen) and not seen.change.deletes
 
 
-def unless_deleted(ignore: object, seen: Seen) -> bool:
+def unless_deleted(ignore: object, seen: TermSubject) -> bool:
     return not (ignore and seen.change.deletes)
 
 
-def action(seen: Seen) -> tuple[str, ...]:
+def action(seen: TermSubject) -> tuple[str, ...]:
     return (seen.what.action,)
 
 
-def added(seen: Seen) -> tuple[str, ...]:
+def added(seen: TermSubject) -> tuple[str, ...]:
     return seen.what.added
 
 
-def removed(seen: Seen) -> tuple[str, ...]:
+def removed(seen: TermSubject) -> tuple[str, ...]:
     return seen.what.removed
 
 
-def labels(seen: Seen) -> tuple[str, ...]:
+def labels(seen: TermSubject) -> tuple[str, ...]:
     return seen.details.labels or ()
 
 
 # --- true or false, or not known
 
 
-def fact(pick: Callable[[Seen], bool | None]) -> Holds:
+def fact(pick: Callable[[TermSubject], bool | None]) -> Holds:
     """What is not known is neither."""
     return lambda wanted, seen: pick(seen) is wanted
 
 
-def is_open(seen: Seen) -> bool | None:
+def is_open(seen: TermSubject) -> bool | None:
     return seen.known.open if seen.change.is_change else None
 
 
-def is_merged(seen: Seen) -> bool | None:
+def is_merged(seen: TermSubject) -> bool | None:
     return seen.known.landed if seen.change.is_change else None
 
 
-def is_draft(seen: Seen) -> bool | None:
+def is_draft(seen: TermSubject) -> bool | None:
     return seen.details.draft if seen.change.is_change else None
 
 
-def is_current(seen: Seen) -> bool | None:
+def is_current(seen: TermSubject) -> bool | None:
     return seen.details.current if seen.change.is_change else None
 
 
 # --- people
 
 
-def permitted(wanted: object, who: Account | None) -> bool:
+def permitted(wanted: object, who: ForgeAccount | None) -> bool:
     """Has somebody at least one of these permissions?  Of nobody, and of who was not asked about, that is not so."""
     if who is None or who.permission not in PERMISSIONS:
         return False
@@ -139,7 +139,7 @@ def permitted(wanted: object, who: Account | None) -> bool:
     return any(rank(who.permission) >= rank(one) for one in as_list(wanted) if one in PERMISSIONS)
 
 
-def of_somebody(pick: Callable[[Account], str]) -> Holds:
+def of_somebody(pick: Callable[[ForgeAccount], str]) -> Holds:
     """One of the patterns is in the name of who did it; an event that nobody did is not asked."""
     return lambda rules, seen: seen.what.who is None or found_in(rules, (pick(seen.what.who),))
 
@@ -160,13 +160,13 @@ def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     return "newer-than" not in wanted or (old_ms is not None and old_ms <= age_ms(wanted["newer-than"]))
 
 
-def others(seen: Seen) -> tuple[Vote, ...]:
+def others(seen: TermSubject) -> tuple[Vote, ...]:
     """Return the votes that are asked about: once it is there, not our own."""
     votes = seen.details.votes or ()
     return votes if seen.now_ms is not None else tuple(one for one in votes if one.who.name not in seen.details.us)
 
 
-def asks_of_us(wanted: Mapping[str, Any], seen: Seen) -> bool:
+def asks_of_us(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     """Does it ask, of a change that is there already, for what Headgate says itself?"""
     if seen.now_ms is not None:
         return False
@@ -174,19 +174,19 @@ def asks_of_us(wanted: Mapping[str, Any], seen: Seen) -> bool:
     return named or not seen.ours.isdisjoint(wanted)
 
 
-def spelled_statuses(details: Details, seen: Seen) -> list[str]:
+def spelled_statuses(details: Details, seen: TermSubject) -> list[str]:
     """Return the statuses and checks that are asked about, as pipelines name them."""
     return [one.spelled for one in details.statuses or () if seen.now_ms is not None or not _is_ours(one, seen)]
 
 
-def _is_ours(one: Status, seen: Seen) -> bool:
+def _is_ours(one: ProgramStatus, seen: TermSubject) -> bool:
     return one.who in seen.details.us or one.name in seen.ours
 
 
 STATES = ("pending", "success", "failure", "error", "neutral", "cancelled", "skipped", "in_progress", "queued")
 
 
-def has_status(rules: object, seen: Seen) -> bool:
+def has_status(rules: object, seen: TermSubject) -> bool:
     """One of the patterns is the whole of a status.  Once it is there, what Headgate said then is as it was: a gate
     that sets its own status to pending does not empty itself."""
     if whole_of(rules, spelled_statuses(seen.details, seen)):
@@ -197,18 +197,18 @@ def has_status(rules: object, seen: Seen) -> bool:
     return whole_of(rules, (f"{who}:{name}:{state}" for who, name in names for state in STATES))
 
 
-def has_foreign_status(rules: object, seen: Seen) -> bool:
+def has_foreign_status(rules: object, seen: TermSubject) -> bool:
     """Of `reject`."""
     return whole_of(rules, spelled_statuses(seen.details, seen))
 
 
-def labelled(words: object, seen: Seen) -> bool:
+def labelled(words: object, seen: TermSubject) -> bool:
     """It has all of these labels; those that the pipeline sets itself are not asked for once it is there."""
     wanted = {str(word) for word in as_list(words)} - (seen.ours if seen.now_ms is None else frozenset())
     return wanted <= set(labels(seen))
 
 
-def has_label(words: object, seen: Seen) -> bool:
+def has_label(words: object, seen: TermSubject) -> bool:
     """Of `reject`: any of them."""
     unwanted = {str(word) for word in as_list(words)} - (seen.ours if seen.now_ms is None else frozenset())
     return not unwanted.isdisjoint(labels(seen))

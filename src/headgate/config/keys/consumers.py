@@ -15,7 +15,7 @@ _REPORTERS = "success failure merge-conflict config-error start enqueue no-jobs 
 CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "job": {
         "config/assembly": "name parent roles secrets nodeset timeout pre-timeout post-timeout dependencies",
-        "config/freezing": (
+        "config/freeze": (
             "parent final abstract intermediate protected files irrelevant-files match-on-config-updates branches "
             "attribute-control roles secrets allowed-projects post-review override-checkout override-branch nodeset "
             "required-projects include-vars type semaphore=semaphore_names semaphores=semaphore_names"
@@ -35,13 +35,13 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     },
     "job, a playbook": {"adapters/process": "semaphores cleanup"},
     "job, a semaphore": {"gate": "resources-first=semaphores_first", "services": "resources-first=semaphores_last"},
-    "job, an image": {"config/freezing": "build"},
+    "job, an image": {"config/freeze": "build"},
     "job, a filter of projects": {"adapters/process": "type name"},
     "job, a role of galaxy": {},
-    "job, a role": {"config/freezing": "zuul name", "adapters/process": "name"},
-    "job, a required project": {"config/freezing": "override-branch", "adapters/process": "override-checkout"},
+    "job, a role": {"config/freeze": "zuul name", "adapters/process": "name"},
+    "job, a required project": {"config/freeze": "override-branch", "adapters/process": "override-checkout"},
     "job, a file of variables": {"adapters/process": "project zuul-project use-ref required"},
-    "job, a secret": {"config/freezing": "secret pass-to-parent"},
+    "job, a secret": {"config/freeze": "secret pass-to-parent"},
     "job, a dependency": {"gate": "soft"},
     "pipeline": {
         "gate": (
@@ -52,28 +52,28 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "window-increase-factor=increase_factor window-decrease-type=decrease_type "
             "window-decrease-factor=decrease_factor"
         ),
-        "config/freezing": "post-review allow-parameters reuse",
+        "config/freeze": "post-review allow-parameters reuse",
         "web": "description",
     },
     "project": {
         "config": "name branches templates merge-mode queue",
-        "config/freezing": "vars",
+        "config/freeze": "vars",
         "web": "description=body",
     },
-    "project-template": {"config": "name queue", "config/freezing": "vars", "web": "description=body"},
-    "project, for each pipeline": {"config/freezing": "jobs parameters fail-fast", "gate": "fail-fast"},
+    "project-template": {"config": "name queue", "config/freeze": "vars", "web": "description=body"},
+    "project, for each pipeline": {"config/freeze": "jobs parameters fail-fast", "gate": "fail-fast"},
     "project, a parameter": {
-        "config/freezing": "name type values default required",
+        "config/freeze": "name type values default required",
         "web": "description=parameter",
     },
     "queue": {"config": "name type per-branch", "gate": "allow-circular-dependencies dependencies-by-topic"},
     "semaphore": {"config": "name max"},
-    "nodeset": {"config/freezing": "name nodes groups alternatives"},
-    "nodeset, a node": {"config/freezing": "name label"},
-    "nodeset, a group": {"config/freezing": "name nodes"},
+    "nodeset": {"config/freeze": "name nodes groups alternatives"},
+    "nodeset, a node": {"config/freeze": "name label"},
+    "nodeset, a group": {"config/freeze": "name nodes"},
     "secret": {"config": "name data oidc"},
     "secret, oidc": {"config/assembly": "ttl iss"},
-    "pragma": {"config/freezing": "implied-branch-matchers implied-branches"},
+    "pragma": {"config/freeze": "implied-branch-matchers implied-branches"},
     "git reporter": {"config/kinds": "note", "gate": "land=lands"},
     "gerrit reporter": {"adapters/forges/gerrit": "comment notify", "gate": "submit=lands"},
     "queue trigger": {"config": "project", "services/scheduler": "queue project branch"},
@@ -91,11 +91,11 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "pagure reporter": {"adapters/forges/pagure": "status status-url comment", "gate": "merge=lands"},
     "queue reporter": {"services/scheduler": "queue ttl"},
     "inventory trigger": {"config": "project", "services/scheduler": "event=events type filter project branch"},
-    "inventory reporter": {"services/reporting": "set unset tag untag"},
-    "smtp reporter": {"adapters/reporting": "to from subject"},
-    "chat reporter": {"adapters/reporting": "title"},
-    "mqtt reporter": {"adapters/reporting": "topic qos"},
-    "elasticsearch reporter": {"adapters/reporting": "index"},
+    "inventory reporter": {"services/reports": "set unset tag untag"},
+    "smtp reporter": {"adapters/reporters": "to from subject"},
+    "chat reporter": {"adapters/reporters": "title"},
+    "mqtt reporter": {"adapters/reporters": "topic qos"},
+    "elasticsearch reporter": {"adapters/reporters": "index"},
     "zuul trigger": {"gate": "event=events pipeline"},
     "zuul reporter": {"gate": "image-built image-validated"},
     "timer trigger": {"services/scheduler": "time"},
@@ -105,7 +105,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
             "allowed-reporters allowed-labels disallowed-labels use-nodepool semaphores default-parent "
             "max-oidc-ttl=max_oidc_ttl_s allowed-oidc-issuers exclude-unprotected-branches exclude-locked-branches"
         ),
-        "config/freezing": "default-ansible-version",
+        "config/freeze": "default-ansible-version",
         "services": "max-dependencies max-changes-per-pipeline max-nodes-per-project=most_nodes resource-limits labels",
         "web": "admin-rules access-rules role-mappings anonymous-read-access authentication-realm",
     },

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from headgate.config.forges.asking import Dialect, forms
+from headgate.config.files.check import Check, Keys, StanzaKey, count, flag, many, mapping, text
 from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.keyterms import Dialect, forms
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.forms import any_of, events, queue, texts, time, words
-from headgate.config.reading.check import Check, Key, Keys, count, flag, many, mapping, text
 from headgate.queueing.lanes import TTL_MAX_S
 
 
@@ -64,14 +64,14 @@ GIT = _of(DIALECTS["git"], lands=("land",), named=("approvals", "veto"))
 
 QUEUE = Driver(
     trigger={
-        "queue": Key(queue, required=True, note="each message in it starts an item"),
-        "project": Key(text, required=True, note="whose jobs run"),
-        "branch": Key(text, "the project's first"),
+        "queue": StanzaKey(queue, required=True, note="each message in it starts an item"),
+        "project": StanzaKey(text, required=True, note="whose jobs run"),
+        "branch": StanzaKey(text, "the project's first"),
     },
     require=None,
     reporter={
-        "queue": Key(queue, "gate-TENANT"),
-        "ttl": Key(count(1, TTL_MAX_S), "259200", "seconds for which it is kept"),
+        "queue": StanzaKey(queue, "gate-TENANT"),
+        "ttl": StanzaKey(count(1, TTL_MAX_S), "259200", "seconds for which it is kept"),
     },
     posts=True,
 )
@@ -80,17 +80,17 @@ QUEUE = Driver(
 INVENTORY = Driver(
     trigger={
         "event": events("object-created", "object-updated", "object-deleted"),
-        "type": Key(text, "runm.machine"),
-        "filter": Key(text, "everything", "as searches of the inventory have it"),
-        "project": Key(text, required=True, note="whose jobs run"),
-        "branch": Key(text, "the project's first"),
+        "type": StanzaKey(text, "runm.machine"),
+        "filter": StanzaKey(text, "everything", "as searches of the inventory have it"),
+        "project": StanzaKey(text, required=True, note="whose jobs run"),
+        "branch": StanzaKey(text, "the project's first"),
     },
     require=None,
     reporter={
-        "set": Key(mapping, note="properties of the object that started the item"),
-        "unset": Key(texts),
-        "tag": Key(texts),
-        "untag": Key(texts),
+        "set": StanzaKey(mapping, note="properties of the object that started the item"),
+        "unset": StanzaKey(texts),
+        "tag": StanzaKey(texts),
+        "untag": StanzaKey(texts),
     },
     posts=True,
 )
@@ -109,51 +109,55 @@ DRIVERS: dict[str, Driver] = {
     "pagure": _of(DIALECTS["pagure"]),
     "timer": Driver(
         trigger={
-            "time": Key(many(time), required=True, note="day 0 is Monday"),
-            "dereference": Key(flag, "false", idle="a branch that has moved is always started again"),
-            "debug": Key(flag, "false", idle=UNTOLD),
+            "time": StanzaKey(many(time), required=True, note="day 0 is Monday"),
+            "dereference": StanzaKey(flag, "false", idle="a branch that has moved is always started again"),
+            "debug": StanzaKey(flag, "false", idle=UNTOLD),
         },
         require=None,
         reporter=None,
     ),
     "zuul": Driver(
         trigger={
-            "event": Key(
+            "event": StanzaKey(
                 many(words("parent-change-enqueued", "project-change-merged", "image-build", "image-validate")),
                 required=True,
             ),
-            "pipeline": Key(texts, "all", "where the parent was enqueued"),
-            "debug": Key(flag, "false", idle=UNTOLD),
+            "pipeline": StanzaKey(texts, "all", "where the parent was enqueued"),
+            "debug": StanzaKey(flag, "false", idle=UNTOLD),
         },
         require=None,
         reporter={
-            "image-built": Key(flag, note="what the builds return as zuul_image becomes images; only with post-review"),
-            "image-validated": Key(flag, note="machines may, or may not, be made of it; only with post-review"),
+            "image-built": StanzaKey(
+                flag, note="what the builds return as zuul_image becomes images; only with post-review"
+            ),
+            "image-validated": StanzaKey(flag, note="machines may, or may not, be made of it; only with post-review"),
         },
     ),
     "smtp": Driver(
         None,
         None,
         {
-            "to": Key(text, "default_to of the connection", "addresses, with commas between"),
-            "from": Key(text, "default_from of the connection"),
-            "subject": Key(text, note="with {change}, {change.subject}, {pipeline}, {project}, {branch}, {result} …"),
+            "to": StanzaKey(text, "default_to of the connection", "addresses, with commas between"),
+            "from": StanzaKey(text, "default_from of the connection"),
+            "subject": StanzaKey(
+                text, note="with {change}, {change.subject}, {pipeline}, {project}, {branch}, {result} …"
+            ),
         },
         posts=True,
     ),
     "http": Driver(None, None, {}, posts=True),
-    "chat": Driver(None, None, {"title": Key(text, note="as subject of smtp")}, posts=True),
+    "chat": Driver(None, None, {"title": StanzaKey(text, note="as subject of smtp")}, posts=True),
     "mqtt": Driver(
         None,
         None,
         {
-            "topic": Key(
+            "topic": StanzaKey(
                 text,
                 "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}",
                 "with these, {patchset} and {ref}",
             ),
-            "qos": Key(count(0, 2), "0"),
-            "include-returned-data": Key(flag, "false", idle=_NO_VARS),
+            "qos": StanzaKey(count(0, 2), "0"),
+            "include-returned-data": StanzaKey(flag, "false", idle=_NO_VARS),
         },
         posts=True,
     ),
@@ -161,9 +165,9 @@ DRIVERS: dict[str, Driver] = {
         None,
         None,
         {
-            "index": Key(text, "zuul.{tenant}-%Y.%m.%d", "with %Y %y %m %d %H %V %G %U of the report's time"),
-            "index-vars": Key(flag, "false", idle=_NO_VARS),
-            "index-returned-vars": Key(flag, "false", idle=_NO_VARS),
+            "index": StanzaKey(text, "zuul.{tenant}-%Y.%m.%d", "with %Y %y %m %d %H %V %G %U of the report's time"),
+            "index-vars": StanzaKey(flag, "false", idle=_NO_VARS),
+            "index-returned-vars": StanzaKey(flag, "false", idle=_NO_VARS),
         },
         posts=True,
     ),
@@ -180,7 +184,7 @@ def _united() -> Driver:
         for driver in DRIVERS.values():
             for name, key in (getattr(driver, part) or {}).items():
                 found.setdefault(name, {})[key.check] = None
-        return {name: Key(any_of(list(checks))) for name, checks in found.items()}
+        return {name: StanzaKey(any_of(list(checks))) for name, checks in found.items()}
 
     lands = tuple(dict.fromkeys(key for driver in DRIVERS.values() for key in driver.lands))
     return Driver(keys("trigger"), keys("require"), {}, free=True, lands=lands)

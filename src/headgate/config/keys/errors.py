@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.config.reading.source import MEANING, NEVER, NO_EFFECT, SCHEMA, UNKNOWN_WORD
+from headgate.config.files.source import MEANING, NEVER, NO_EFFECT, SCHEMA, UNKNOWN_WORD
 
 
 class Class(NamedTuple):

@@ -6,26 +6,26 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.config.reading.check import Check, Key, Keys, Schema, Spot, many, regex, show, text, word
-from headgate.config.reading.check import idle as no_effect
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import UNKNOWN_WORD, Wrong, nearest
+from headgate.config.files.check import Check, Keys, Schema, StanzaKey, ValueSpot, many, regex, show, text, word
+from headgate.config.files.check import idle as no_effect
+from headgate.config.files.document import Table
+from headgate.config.files.source import UNKNOWN_WORD, Wrong, nearest
 from headgate.queueing.lanes import QUEUE_NAME
 
 _AGE = re.compile(r"\d+[smhdw]")
 
 
-def _age_wrong(value: Any, spot: Spot) -> None:
+def _age_wrong(value: Any, spot: ValueSpot) -> None:
     if not isinstance(value, str) or not _AGE.fullmatch(value):
         raise spot.wrong(f"must be a whole number and one of s m h d w, such as 24h, not {show(value)}")
 
 
-def _time_wrong(value: Any, spot: Spot) -> None:
+def _time_wrong(value: Any, spot: ValueSpot) -> None:
     if not isinstance(value, str) or not 5 <= len(value.split()) <= 7:
         raise spot.wrong(f"must be 5 cron fields, or 6 with seconds, or 7 with jitter, not {show(value)}")
 
 
-def _queue_wrong(value: Any, spot: Spot) -> None:
+def _queue_wrong(value: Any, spot: ValueSpot) -> None:
     if not isinstance(value, str) or not QUEUE_NAME.fullmatch(value):
         raise spot.wrong(f"must be 1 to 50 letters, digits, dots, hyphens or underscores, not {show(value)}")
 
@@ -34,7 +34,7 @@ def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, 
     """Text; one that is none of these does nothing, and is only warned of, as is one of those that are `idle`: word ->
     why it does nothing; and one that is `old`: word -> what it is called now."""
 
-    def see(value: Any, spot: Spot) -> None:
+    def see(value: Any, spot: ValueSpot) -> None:
         text.see(value, spot)
         if old and value in old:
             spot.warn(f"{value!r} is deprecated: {old[value]}", "GitHub Deprecation")
@@ -50,9 +50,9 @@ def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, 
     return Check(", ".join(known), see, schema=schema)
 
 
-def events(*known: str) -> Key:
+def events(*known: str) -> StanzaKey:
     """Return the key `event`, which every trigger has."""
-    return Key(many(words(*known)), required=True)
+    return StanzaKey(many(words(*known)), required=True)
 
 
 texts, patterns = many(text), many(regex)
@@ -69,7 +69,7 @@ def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list
             found.append(Wrong(text, line, UNKNOWN_WORD, "warning"))
         elif key is not None:
             try:
-                key.check.see(value, Spot(line, f"{name} of {what}", found))
+                key.check.see(value, ValueSpot(line, f"{name} of {what}", found))
             except Wrong as wrong:
                 found.append(wrong)
     return found
@@ -78,7 +78,7 @@ def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list
 def loose(keys: Keys, what: str) -> Check:
     """A mapping that may have other keys, too, which make warnings."""
 
-    def see(value: Any, spot: Spot) -> None:
+    def see(value: Any, spot: ValueSpot) -> None:
         if not isinstance(value, Table):
             raise spot.wrong(f"must be a mapping, not {show(value)}")
         spot.warnings += misspoken(value, keys, what)
@@ -103,14 +103,14 @@ BY_DEFAULT = "check"
 """The pipeline that `check: success` asks for."""
 _WORDS = many(word)
 _APPROVAL_KEYS: Keys = {
-    "username": Key(regex),
-    "email": Key(regex),
-    "older-than": Key(age),
-    "newer-than": Key(age),
+    "username": StanzaKey(regex),
+    "email": StanzaKey(regex),
+    "older-than": StanzaKey(age),
+    "newer-than": StanzaKey(age),
 }
 
 
-def _approval_wrong(value: Any, spot: Spot) -> None:
+def _approval_wrong(value: Any, spot: ValueSpot) -> None:
     """username, email, ages, and any label with a value or values."""
     if not isinstance(value, dict):
         raise spot.wrong(f"must be a mapping, not {show(value)}")
@@ -129,7 +129,7 @@ approvals = many(
 )
 
 
-def _checks_wrong(value: Any, spot: Spot) -> None:
+def _checks_wrong(value: Any, spot: ValueSpot) -> None:
     """A result, or pipeline -> result."""
     said = value if isinstance(value, Table) else {BY_DEFAULT: value}
     for name, result in said.items():
@@ -154,12 +154,12 @@ checks = Check(
 def any_of(checks: list[Check]) -> Check:
     """Good when one of them is content; a word that none of them knows is warned of."""
 
-    def see(value: Any, spot: Spot) -> None:
+    def see(value: Any, spot: ValueSpot) -> None:
         heard: list[list[Wrong]] = []
         for check in checks:
             warnings: list[Wrong] = []
             try:
-                check.see(value, Spot(spot.line, spot.what, warnings))
+                check.see(value, ValueSpot(spot.line, spot.what, warnings))
             except Wrong:
                 continue
             heard.append(warnings)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.reading.check import (
+from headgate.config.files.check import (
     Check,
-    Key,
+    StanzaKey,
     either,
     flag,
     flag_or_auto,
@@ -26,7 +26,7 @@ from headgate.config.reading.check import (
 )
 
 
-class Merge(StrEnum):
+class MergeRule(StrEnum):
     """What a later variant that sets the attribute does to the value so far."""
 
     LAST = "the last says"
@@ -46,8 +46,8 @@ class Merge(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobKey(Key):
-    merge: Merge = Merge.LAST
+class JobKey(StanzaKey):
+    merge: MergeRule = MergeRule.LAST
     context: bool = False
     """May be set on a job that is final: it does not change how the job is executed."""
     control: bool = False
@@ -55,7 +55,7 @@ class JobKey(Key):
 
 
 def _key(
-    check: Check, merge: Merge = Merge.LAST, default: str = "", note: str = "", *, context: bool = False,
+    check: Check, merge: MergeRule = MergeRule.LAST, default: str = "", note: str = "", *, context: bool = False,
     control: bool = False, idle: str = "",
 ) -> JobKey:  # fmt: skip
     return JobKey(check, default, note, idle=idle, merge=merge, context=context, control=control)
@@ -70,18 +70,23 @@ def _inherit(check: Check) -> Check:
 
 
 _TEXTS = many(text)
-PLAYBOOK = {"semaphores": Key(_TEXTS), "cleanup": Key(flag)}
-SEMAPHORE = {"resources-first": Key(flag)}
-IMAGE = {"build": Key(text, required=True)}
-FILTER = {"type": Key(one_of("name", "change", "item"), required=True), "name": Key(text)}
+PLAYBOOK = {"semaphores": StanzaKey(_TEXTS), "cleanup": StanzaKey(flag)}
+SEMAPHORE = {"resources-first": StanzaKey(flag)}
+IMAGE = {"build": StanzaKey(text, required=True)}
+FILTER = {"type": StanzaKey(one_of("name", "change", "item"), required=True), "name": StanzaKey(text)}
 _NO_GALAXY = "nothing is fetched from there"
-GALAXY = {"galaxy": Key(text, required=True, idle=_NO_GALAXY), "name": Key(text, idle=_NO_GALAXY)}
-ROLE = {"zuul": Key(text, required=True), "name": Key(text)}
-REQUIRED = {"override-checkout": Key(text), "override-branch": Key(text)}
-VARIABLES_FILE = {"project": Key(text), "zuul-project": Key(flag), "use-ref": Key(flag), "required": Key(flag)}
-SECRET = {"secret": Key(text), "pass-to-parent": Key(flag)}
-DEPENDENCY = {"soft": Key(flag)}
-_BOOKS = many(named({"semaphores": Key(_TEXTS)}, "playbook"))
+GALAXY = {"galaxy": StanzaKey(text, required=True, idle=_NO_GALAXY), "name": StanzaKey(text, idle=_NO_GALAXY)}
+ROLE = {"zuul": StanzaKey(text, required=True), "name": StanzaKey(text)}
+REQUIRED = {"override-checkout": StanzaKey(text), "override-branch": StanzaKey(text)}
+VARIABLES_FILE = {
+    "project": StanzaKey(text),
+    "zuul-project": StanzaKey(flag),
+    "use-ref": StanzaKey(flag),
+    "required": StanzaKey(flag),
+}
+SECRET = {"secret": StanzaKey(text), "pass-to-parent": StanzaKey(flag)}
+DEPENDENCY = {"soft": StanzaKey(flag)}
+_BOOKS = many(named({"semaphores": StanzaKey(_TEXTS)}, "playbook"))
 _POST_BOOKS = many(named(PLAYBOOK, "playbook"))
 _SEMAPHORES = many(named(SEMAPHORE, "semaphore of a job"))
 _FILTERS = many(
@@ -131,58 +136,62 @@ RESERVED_VARS = frozenset(
 )
 
 JOB: dict[str, JobKey] = {
-    "name": _key(name, Merge.OWN, context=True),
-    "parent": _key(text_or_null, Merge.OWN, "the tenant's default-parent", "null: a base job"),
-    "description": _key(text, Merge.OWN, context=True),
-    "variant-description": _key(text, Merge.OWN, context=True),
-    "final": _key(flag, Merge.STICKY, "false", context=True),
-    "abstract": _key(flag, Merge.STICKY, "false", "a child of another name says anew", context=True),
-    "intermediate": _key(flag, Merge.STICKY, "false", "must be abstract, too; so must its children", context=True),
-    "protected": _key(flag, Merge.STICKY, "false", "other projects may not change how it is executed", context=True),
+    "name": _key(name, MergeRule.OWN, context=True),
+    "parent": _key(text_or_null, MergeRule.OWN, "the tenant's default-parent", "null: a base job"),
+    "description": _key(text, MergeRule.OWN, context=True),
+    "variant-description": _key(text, MergeRule.OWN, context=True),
+    "final": _key(flag, MergeRule.STICKY, "false", context=True),
+    "abstract": _key(flag, MergeRule.STICKY, "false", "a child of another name says anew", context=True),
+    "intermediate": _key(flag, MergeRule.STICKY, "false", "must be abstract, too; so must its children", context=True),
+    "protected": _key(
+        flag, MergeRule.STICKY, "false", "other projects may not change how it is executed", context=True
+    ),
     "type": _key(one_of("regular", "initializer", "reporter"), default="regular", control=True),
     "voting": _key(flag, default="true", context=True, control=True),
     "hold-following-changes": _key(flag, default="false", context=True),
     "success-message": _key(text, default="SUCCESS", context=True),
     "failure-message": _key(text, default="the result", context=True),
-    "success-url": _key(text, Merge.OWN, context=True, idle=_RETURNED),
-    "failure-url": _key(text, Merge.OWN, context=True, idle=_RETURNED),
-    "tags": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
-    "provides": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
-    "requires": _key(_override(_TEXTS), Merge.UNION, context=True, control=True),
-    "dependencies": _key(_inherit(many(named(DEPENDENCY, "dependency"))), Merge.REPLACE, context=True, control=True),
-    "files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
-    "irrelevant-files": _key(_inherit(many(regex)), Merge.REPLACE, context=True, control=True),
+    "success-url": _key(text, MergeRule.OWN, context=True, idle=_RETURNED),
+    "failure-url": _key(text, MergeRule.OWN, context=True, idle=_RETURNED),
+    "tags": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
+    "provides": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
+    "requires": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
+    "dependencies": _key(
+        _inherit(many(named(DEPENDENCY, "dependency"))), MergeRule.REPLACE, context=True, control=True
+    ),
+    "files": _key(_inherit(many(regex)), MergeRule.REPLACE, context=True, control=True),
+    "irrelevant-files": _key(_inherit(many(regex)), MergeRule.REPLACE, context=True, control=True),
     "match-on-config-updates": _key(flag, default="true", context=True),
     "deduplicate": _key(
         flag_or_auto, default="auto", note="equal jobs of changes that need each other run once", context=True
     ),
-    "branches": _key(many(regex), Merge.OWN, "the branch it is defined on, see below", context=True),
-    "attribute-control": _key(mapping, Merge.STICKY, context=True),
-    "run": _key(_BOOKS, Merge.ANEW, control=True),
-    "pre-run": _key(_BOOKS, Merge.OUTSIDE_IN, control=True),
-    "post-run": _key(_POST_BOOKS, Merge.INSIDE_OUT, control=True),
-    "cleanup-run": _key(_BOOKS, Merge.INSIDE_OUT, note="deprecated: post-run with `cleanup: true`"),
-    "roles": _key(_ROLES, Merge.INSIDE_OUT, "the repository itself", "galaxy is accepted and ignored"),
-    "secrets": _key(_SECRETS, Merge.OWN, note="for the playbooks of the same variant"),
-    "secret-exposure": _key(one_of("ignore", "redact", "fail"), Merge.STICKY, "ignore", "variants may not differ"),
+    "branches": _key(many(regex), MergeRule.OWN, "the branch it is defined on, see below", context=True),
+    "attribute-control": _key(mapping, MergeRule.STICKY, context=True),
+    "run": _key(_BOOKS, MergeRule.ANEW, control=True),
+    "pre-run": _key(_BOOKS, MergeRule.OUTSIDE_IN, control=True),
+    "post-run": _key(_POST_BOOKS, MergeRule.INSIDE_OUT, control=True),
+    "cleanup-run": _key(_BOOKS, MergeRule.INSIDE_OUT, note="deprecated: post-run with `cleanup: true`"),
+    "roles": _key(_ROLES, MergeRule.INSIDE_OUT, "the repository itself", "galaxy is accepted and ignored"),
+    "secrets": _key(_SECRETS, MergeRule.OWN, note="for the playbooks of the same variant"),
+    "secret-exposure": _key(one_of("ignore", "redact", "fail"), MergeRule.STICKY, "ignore", "variants may not differ"),
     "nodeset": _key(either(mapping, text), default="empty"),
     "pre-timeout": _key(whole, note=_UNLIMITED),
     "timeout": _key(whole, note=_UNLIMITED),
     "post-timeout": _key(whole, note=_UNLIMITED),
     "attempts": _key(whole, default="3", note="at least one is made"),
     "reuse": _key(flag, default="that of the pipeline", note=_REUSED, control=True),
-    "semaphore": _key(_SEMAPHORES, Merge.BY_NAME),
-    "semaphores": _key(_SEMAPHORES, Merge.BY_NAME),
-    "required-projects": _key(_override(_REQUIRED), Merge.BY_PROJECT, control=True),
-    "include-projects": _key(_override(_FILTERS), Merge.UNION, "all", _FILTERED, control=True),
-    "exclude-projects": _key(_override(_FILTERS), Merge.UNION, "none", control=True),
-    "vars": _key(_override(mapping), Merge.DEEP, control=True),
-    "extra-vars": _key(_override(mapping), Merge.DEEP, control=True),
-    "host-vars": _key(_override(mapping), Merge.DEEP, control=True),
-    "group-vars": _key(_override(mapping), Merge.DEEP, control=True),
-    "include-vars": _key(_override(_INCLUDE_VARS), Merge.APPEND, control=True),
-    "allowed-projects": _key(_TEXTS, Merge.NARROW, "all"),
-    "post-review": _key(flag, Merge.STICKY, "false"),
+    "semaphore": _key(_SEMAPHORES, MergeRule.BY_NAME),
+    "semaphores": _key(_SEMAPHORES, MergeRule.BY_NAME),
+    "required-projects": _key(_override(_REQUIRED), MergeRule.BY_PROJECT, control=True),
+    "include-projects": _key(_override(_FILTERS), MergeRule.UNION, "all", _FILTERED, control=True),
+    "exclude-projects": _key(_override(_FILTERS), MergeRule.UNION, "none", control=True),
+    "vars": _key(_override(mapping), MergeRule.DEEP, control=True),
+    "extra-vars": _key(_override(mapping), MergeRule.DEEP, control=True),
+    "host-vars": _key(_override(mapping), MergeRule.DEEP, control=True),
+    "group-vars": _key(_override(mapping), MergeRule.DEEP, control=True),
+    "include-vars": _key(_override(_INCLUDE_VARS), MergeRule.APPEND, control=True),
+    "allowed-projects": _key(_TEXTS, MergeRule.NARROW, "all"),
+    "post-review": _key(flag, MergeRule.STICKY, "false"),
     "override-checkout": _key(text),
     "override-branch": _key(text, note="old name of override-checkout"),
     "ansible-version": _key(
@@ -192,9 +201,9 @@ JOB: dict[str, JobKey] = {
     "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
     "workspace-checkout": _key(flag_or_auto, default="true", note="auto: files for jobs without nodes"),
     "image": _key(either(text, inner(IMAGE, "image")), note=_IMAGE),
-    "failure-output": _key(_override(_TEXTS), Merge.UNION, control=True),
+    "failure-output": _key(_override(_TEXTS), MergeRule.UNION, control=True),
     "image-build-name": _key(text, note="of type zuul; what the job returns as zuul_image becomes this image"),
-    "preserve-home-paths": _key(_TEXTS, Merge.ADD, idle=_HOME),
+    "preserve-home-paths": _key(_TEXTS, MergeRule.ADD, idle=_HOME),
 }
 PROJECT_JOB: dict[str, JobKey] = JOB
 """What a project's pipeline section may say of a job: the same."""

@@ -6,12 +6,11 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from headgate.config.keys.forms import loose, words
-from headgate.config.reading.check import (
+from headgate.config.files.check import (
     Check,
-    Key,
     Keys,
-    Spot,
+    StanzaKey,
+    ValueSpot,
     anything,
     count,
     either,
@@ -23,7 +22,8 @@ from headgate.config.reading.check import (
     show,
     text,
 )
-from headgate.config.reading.source import UNKNOWN_WORD
+from headgate.config.files.source import UNKNOWN_WORD
+from headgate.config.keys.forms import loose, words
 
 
 class NodeDriver(NamedTuple):
@@ -45,16 +45,16 @@ class NodeDriver(NamedTuple):
         return ("images", self.images), ("flavors", self.flavors), ("labels", self.labels)
 
 
-def _key(check: Check, default: str = "", note: str = "") -> Key:
+def _key(check: Check, default: str = "", note: str = "") -> StanzaKey:
     """Return a key that may be null, which counts as if it were not there."""
-    return Key(either(null, check), default, note)
+    return StanzaKey(either(null, check), default, note)
 
 
-def _label_itself(value: Any, spot: Spot) -> None:
+def _label_itself(value: Any, spot: ValueSpot) -> None:
     spot.warn("has no effect here: it is said of the label itself", UNKNOWN_WORD)
 
 
-def _amounts(value: Any, spot: Spot) -> None:
+def _amounts(value: Any, spot: ValueSpot) -> None:
     mapping.see(value, spot)
     for kind, most in value.items():
         number = isinstance(most, int | float) and not isinstance(most, bool) and math.isfinite(most) and most >= 0
@@ -63,7 +63,7 @@ def _amounts(value: Any, spot: Spot) -> None:
 
 
 AMOUNTS = Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema)
-_ITSELF = Key(Check("said of the label itself", _label_itself))
+_ITSELF = StanzaKey(Check("said of the label itself", _label_itself))
 SLOTS_MAX = 100
 """Builds at a time on one machine."""
 LISTED_MAX = 500
@@ -72,7 +72,7 @@ CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
 """How machines are reached; no other way is gone: `local` would be the executor's own machine."""
 _TEXTS = many(text)
 _NAMED: Keys = {
-    "name": Key(text, required=True),
+    "name": StanzaKey(text, required=True),
     "description": _key(text),
     "final": _key(flag, "false"),
     "allow-override": _key(flag, "false", "may be defined anew, though it is final"),
@@ -88,8 +88,8 @@ IMAGE: Keys = {
     "import-timeout": _key(count(0), "300"),
     "upload-methods": _key(many(words("copy", "import", "upload")), "all"),
     "tags": _key(mapping, "{}"),
-    "retain-count": Key(anything, "2"),
-    "max-retain-count": Key(anything),
+    "retain-count": StanzaKey(anything, "2"),
+    "max-retain-count": StanzaKey(anything),
     "rebuild-age": _key(count(60), "none", "seconds after which a build is asked for again, of one that jobs build"),
 }
 """How many builds are kept is judged where they meet."""
@@ -201,14 +201,14 @@ _HOST_KEY_LINE = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{1,16000}={0,3}")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 
 
-def _host_key(value: Any, spot: Spot) -> None:
+def _host_key(value: Any, spot: ValueSpot) -> None:
     text.see(value, spot)
     lines = [line.strip() for line in value.splitlines() if line.strip()]
     if not lines or not all(_HOST_KEY_LINE.fullmatch(line) for line in lines):
         raise spot.wrong("must be public keys as ssh-keyscan prints them, TYPE BASE64, one a line and without the host")
 
 
-def _address(value: Any, spot: Spot) -> None:
+def _address(value: Any, spot: ValueSpot) -> None:
     text.see(value, spot)
     if not _ADDRESS.fullmatch(value) or value.startswith("-"):
         raise spot.wrong(f"must be a host name or an address, not {show(value)}")
@@ -216,8 +216,8 @@ def _address(value: Any, spot: Spot) -> None:
 
 _ADDRESSED = Check("a host name or an address", _address, schema=text.schema)
 STATIC_NODE: Keys = {
-    "name": Key(_ADDRESSED, required=True, note="its host name or address"),
-    "label": Key(text, required=True),
+    "name": StanzaKey(_ADDRESSED, required=True, note="its host name or address"),
+    "label": StanzaKey(text, required=True),
     "host": _key(_ADDRESSED, "the name", "where it is, if its name is no address"),
     "aliases": _key(_TEXTS, "none", "labels that this machine has besides"),
     "connection-type": _key(words("ssh", "winrm", "network_cli"), "that of the image"),

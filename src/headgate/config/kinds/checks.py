@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.config.files.check import Keys, StanzaKey, anything, idle, table
+from headgate.config.files.document import Encrypted, Table, Tagged
+from headgate.config.files.source import MEANING, Wrong
 from headgate.config.keys import objects
 from headgate.config.keys.pipeline import PIPELINE
 from headgate.config.kinds.job import check_job
 from headgate.config.kinds.nodeset import check_nodeset
 from headgate.config.kinds.project import check_project
-from headgate.config.reading.check import Key, Keys, anything, idle, table
-from headgate.config.reading.document import Encrypted, Table, Tagged
-from headgate.config.reading.source import MEANING, Wrong
 from headgate.config.secrets import SecretClosed, SecretOpener, chunks_of
 
 TABLES: dict[str, Keys] = {
@@ -25,7 +25,7 @@ TABLES: dict[str, Keys] = {
     "pragma": objects.PRAGMA,
 }
 _OPEN_TABLES = {"section": objects.SECTION, "provider": objects.PROVIDER}
-_DRIVER_KEY = Key(anything)
+_DRIVER_KEY = StanzaKey(anything)
 
 
 def check_stanza(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from headgate.config.files.check import entries, plain, table
+from headgate.config.files.document import Table
+from headgate.config.files.source import Wrong, nearest
 from headgate.config.keys.job import (
     ANSIBLE_VERSIONS,
     CONTROLLED,
@@ -15,9 +18,6 @@ from headgate.config.keys.job import (
 from headgate.config.kinds.image import BadImageName, ImageName
 from headgate.config.kinds.nodeset import check_nodeset
 from headgate.config.patterns import BadPattern, compiled
-from headgate.config.reading.check import entries, plain, table
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Wrong, nearest
 
 BOOK_KEYS = ("run", "pre-run", "post-run", "cleanup-run")
 _WORD = re.compile(r"[A-Za-z0-9_]+")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from headgate.config.files.check import as_list, entries, table
+from headgate.config.files.document import Table
+from headgate.config.files.source import Wrong
 from headgate.config.keys.objects import INLINE_NODESET, NODESET
-from headgate.config.reading.check import as_list, entries, table
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Wrong
 
 EXECUTOR_NAMES = ("localhost", "127.0.0.1", "::1")
 """Any of these is the executor itself in an inventory of Ansible."""

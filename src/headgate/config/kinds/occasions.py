@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headgate.config.files.document import Table
+from headgate.config.files.source import Wrong
 from headgate.config.model import TriggerFilter
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Wrong
 
 
 def started_once(body: Table, triggers: Sequence[TriggerFilter]) -> None:

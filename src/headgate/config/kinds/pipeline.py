@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headgate.config.files.check import StanzaKey, anything, as_list, deep_plain, entries, idle, show, table
+from headgate.config.files.document import Table
+from headgate.config.files.source import NEVER, UNKNOWN_WORD, Wrong, nearest
 from headgate.config.forges.table import DIALECTS
 from headgate.config.keys.drivers import DRIVERS, GIT, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
@@ -12,9 +15,6 @@ from headgate.config.kinds.occasions import not_by_itself, started_once
 from headgate.config.kinds.triggers import never, nobody_did
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
-from headgate.config.reading.check import Key, anything, as_list, deep_plain, entries, idle, show, table
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import NEVER, UNKNOWN_WORD, Wrong, nearest
 
 _MESSAGES = tuple(key for key in PIPELINE if key.endswith("-message"))
 _PRECEDENCE = {"high": 100, "normal": 200, "low": 300}
@@ -204,7 +204,7 @@ class _Said:
             raise Wrong(f"{kind} of {connection} must be a mapping such as {{}}, not {show(how)}", line)
         keys = driver.reporter or {}
         if driver.free:
-            keys = {**{key: Key(anything) for key in how}, **keys}
+            keys = {**{key: StanzaKey(anything) for key in how}, **keys}
         table(how, keys, f"{kind} reporter of {connection}", self._warnings, line)
 
     def posts(self, connection: str) -> bool:

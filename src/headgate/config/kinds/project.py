@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.config.files.check import entries, table
+from headgate.config.files.document import Table
+from headgate.config.files.source import Wrong
 from headgate.config.keys.objects import PROJECT, PROJECT_PIPELINE, TEMPLATE
 from headgate.config.kinds.job import check_job
 from headgate.config.patterns import BadPattern, compiled
-from headgate.config.reading.check import entries, table
-from headgate.config.reading.document import Table
-from headgate.config.reading.source import Wrong
 
 
 def check_project(kind: str, body: Any, line: int, warnings: list[Wrong]) -> None:

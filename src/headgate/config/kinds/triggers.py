@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.config.reading.check import as_list, deep_plain
-from headgate.config.reading.document import Table
+from headgate.config.files.check import as_list, deep_plain
+from headgate.config.files.document import Table
 
 OURS = (
     "refs/for/",

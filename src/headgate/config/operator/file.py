@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headgate.config.files.check import Keys, as_list, deep_plain, entries, table
+from headgate.config.files.document import Table, load
+from headgate.config.files.source import MEANING, NO_EFFECT, Source, Wrong, nearest
 from headgate.config.keys.drivers import ALWAYS_THERE
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 from headgate.config.keys.tenant import API_ROOT, FILE_KINDS, ROLE, RULE, SEMAPHORE, TENANT
@@ -21,9 +24,6 @@ from headgate.config.operator.model import (
     TenantFile,
 )
 from headgate.config.operator.projects import tenant_projects
-from headgate.config.reading.check import Keys, as_list, deep_plain, entries, table
-from headgate.config.reading.document import Table, load
-from headgate.config.reading.source import MEANING, NO_EFFECT, Source, Wrong, nearest
 
 _TABLES: dict[str, Keys] = {
     "tenant": TENANT,

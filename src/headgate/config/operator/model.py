@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from headgate.config.files.roots import STANDARD_PATHS, touches
+from headgate.config.files.source import nearest
 from headgate.config.keys.objects import CONFIG_KINDS
 from headgate.config.model import ConfigError
 from headgate.config.patterns import Rule, any_whole
-from headgate.config.reading.roots import STANDARD_PATHS, touches
-from headgate.config.reading.source import nearest
 
 ALIKE_MAX = 4
 """Projects of one last name that are suggested."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.config.files.check import Keys, as_list, deep_plain, entries, table
+from headgate.config.files.document import Table
+from headgate.config.files.roots import STANDARD_PATHS
+from headgate.config.files.source import Wrong, nearest
 from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
 from headgate.config.keys.tenant import CONFIG_PROJECT_KINDS, GROUP, PROJECT, SOURCE
 from headgate.config.operator.model import Connection, TenantProject
 from headgate.config.patterns import any_whole
-from headgate.config.reading.check import Keys, as_list, deep_plain, entries, table
-from headgate.config.reading.document import Table
-from headgate.config.reading.roots import STANDARD_PATHS
-from headgate.config.reading.source import Wrong, nearest
 
 _FOR_CONFIG_PROJECTS = ("allow-base-jobs",)
 _FOR_UNTRUSTED = ("configure-projects", "allow-reporter-jobs")

@@ -16,7 +16,7 @@ MANY = 10**15
 """More than anybody waits for; larger numbers are not told apart."""
 
 
-class Cost(NamedTuple):
+class MatchCost(NamedTuple):
     ways: int
     """In how many it can match at one place."""
     steps: int
@@ -28,34 +28,34 @@ def steps_max(pattern: t.Tree, length: int) -> int:
     return _sequence(pattern, length).steps
 
 
-def _sequence(items: Iterable[t.Item], length: int) -> Cost:
-    return reduce(lambda so_far, item: _then(so_far, _item(item, length)), items, Cost(1, 1))
+def _sequence(items: Iterable[t.Item], length: int) -> MatchCost:
+    return reduce(lambda so_far, item: _then(so_far, _item(item, length)), items, MatchCost(1, 1))
 
 
-def _then(one: Cost, next: Cost) -> Cost:
-    return Cost(min(MANY, one.ways * next.ways), min(MANY, one.steps + one.ways * next.steps))
+def _then(one: MatchCost, next: MatchCost) -> MatchCost:
+    return MatchCost(min(MANY, one.ways * next.ways), min(MANY, one.steps + one.ways * next.steps))
 
 
-def _item(item: t.Item, length: int) -> Cost:
+def _item(item: t.Item, length: int) -> MatchCost:
     kind, said = item
     if kind is t.BRANCH:
         found = [_sequence(one, length) for one in said[1]]
-        return Cost(min(MANY, sum(c.ways for c in found)), min(MANY, sum(c.steps for c in found) + len(found)))
+        return MatchCost(min(MANY, sum(c.ways for c in found)), min(MANY, sum(c.steps for c in found) + len(found)))
     if kind is t.SUBPATTERN:
         return _sequence(said[3], length)
     if kind in t.REPEATS:
         return _repeat(said, length, atomic=kind is t.POSSESSIVE_REPEAT)
     if kind is t.ATOMIC_GROUP or kind in t.LOOKS:
-        return Cost(1, _sequence(said if kind is t.ATOMIC_GROUP else said[1], length).steps)
+        return MatchCost(1, _sequence(said if kind is t.ATOMIC_GROUP else said[1], length).steps)
     if kind is t.GROUPREF:
-        return Cost(1, length + 1)
+        return MatchCost(1, length + 1)
     if kind is t.GROUPREF_EXISTS:
         found = [_sequence(one, length) for one in said[1:] if one is not None]
-        return Cost(sum(c.ways for c in found) + 1, sum(c.steps for c in found) + 1)
-    return Cost(1, len(said) if kind is t.IN else 1)
+        return MatchCost(sum(c.ways for c in found) + 1, sum(c.steps for c in found) + 1)
+    return MatchCost(1, len(said) if kind is t.IN else 1)
 
 
-def _repeat(said: Any, length: int, *, atomic: bool) -> Cost:  # of the parser: (least, most, body)
+def _repeat(said: Any, length: int, *, atomic: bool) -> MatchCost:  # of the parser: (least, most, body)
     least, most, body = said
     each = _sequence(body, length)
     width = body.getwidth()[0]
@@ -66,4 +66,4 @@ def _repeat(said: Any, length: int, *, atomic: bool) -> Cost:  # of the parser: 
     else:
         ways = sum(each.ways**n for n in range(rounds + 1)) if rounds * each.ways.bit_length() < 60 else MANY
         steps = min(MANY, ways * (each.steps + 1))
-    return Cost(1 if atomic else min(MANY, ways), steps)
+    return MatchCost(1 if atomic else min(MANY, ways), steps)

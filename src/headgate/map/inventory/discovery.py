@@ -22,7 +22,7 @@ class ServicePlace(Dir):
     endpoint = each(EndpointPlace, key="endpoint", bare=True)
 
 
-class Registry(Dir):
+class ServiceRegistry(Dir):
     """Services that can be found."""
 
     services = each(ServicePlace, key="service")
@@ -30,5 +30,5 @@ class Registry(Dir):
 
 def endpoint(service: str, host: str, port: int) -> str:
     """Return the path of one below the prefix; clients read host and port from it as they are written."""
-    registry: Each[ServicePlace] = Registry("").services
+    registry: Each[ServicePlace] = ServiceRegistry("").services
     return f"{registry(service).path}/{host}:{port}"

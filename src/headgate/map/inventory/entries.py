@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from headgate.inventory.filters import Posting
+from headgate.inventory.filters import PostingFilter
 from headgate.inventory.model import Object
 from headgate.map.inventory.places import InventoryMap, Marker, PropertyValue, Uuid
 from headgate.map.tree import Address, escape, unescape
@@ -35,7 +35,7 @@ def _valued(places: InventoryMap, partition: str, type: str, key: str, value: st
     return places.partitions.tree(partition).properties.by_type(type).key(key).value(value)
 
 
-def marker(places: InventoryMap, object: Object, posting: Posting) -> str | None:
+def marker(places: InventoryMap, object: Object, posting: PostingFilter) -> str | None:
     """Return the path by which the object is in a posting list of its partition and type; None, if it is in none."""
     tree = places.partitions.tree(object.partition)
     if posting.kind == "tag":
@@ -46,7 +46,7 @@ def marker(places: InventoryMap, object: Object, posting: Posting) -> str | None
     return tree.properties.by_type(object.type).key(posting.key).value(value).object(object.uuid).path
 
 
-def listed(places: InventoryMap, partition: str, type: str, posting: Posting) -> str:
+def listed(places: InventoryMap, partition: str, type: str, posting: PostingFilter) -> str:
     """The directory in which the objects of a posting list are; of a list by tag, objects of every type."""
     tree = places.partitions.tree(partition)
     if posting.kind == "tag":

@@ -7,10 +7,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
-from headgate.map.inventory.made import AccountPlace, Installation, MadePlace, OrderPlace, TenantProviders, WaitPlace
+from headgate.map.inventory.machines import (
+    AccountPlace,
+    Installation,
+    MadePlace,
+    OrderPlace,
+    TenantProviders,
+    WaitPlace,
+)
 from headgate.map.tree import Dir, each, place
 
 

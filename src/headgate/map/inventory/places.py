@@ -6,9 +6,9 @@ from typing import Self
 
 import msgspec
 
-from headgate.inventory.health import Health, Probed
-from headgate.inventory.journal import History, Recorded
-from headgate.inventory.leases import Lease, Quota
+from headgate.inventory.health import ObjectHealth, Probed
+from headgate.inventory.journal import ObjectHistory, Recorded
+from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import Definition, Object, ObjectType, Partition, ProviderType
 from headgate.map.tree import Dir, below, each, place
 
@@ -226,7 +226,7 @@ class ChangePlace(Dir):
     )
 
 
-class Journal(Dir):
+class RecentJournal(Dir):
     """What was done lately."""
 
     changes = each(ChangePlace, key="commit")
@@ -236,7 +236,7 @@ class Journal(Dir):
 class HistoryPlace(Dir):
     """One object."""
 
-    record = place(History, "What was done to the object, and by whom.", by="inventory", own=True)
+    record = place(ObjectHistory, "What was done to the object, and by whom.", by="inventory", own=True)
 
 
 class Histories(Dir):
@@ -248,7 +248,7 @@ class Histories(Dir):
 class LeasePlace(Dir):
     """One lease."""
 
-    record = place(Lease, "Who wants an object, or has it, and until when.", by="inventory", own=True)
+    record = place(ObjectLease, "Who wants an object, or has it, and until when.", by="inventory", own=True)
 
 
 class Active(Dir):
@@ -271,7 +271,7 @@ class PartitionQuotas(Dir):
     quota = each(QuotaPlace, key="quota", bare=True)
 
 
-class Leases(Dir):
+class ObjectLeases(Dir):
     """Who has which object, or how much of what it has."""
 
     active = below(Active)
@@ -282,10 +282,10 @@ class Leases(Dir):
 class HealthPlace(Dir):
     """One object."""
 
-    record = place(Health, "When it was last well, and what failed since.", by="inventory", own=True)
+    record = place(ObjectHealth, "When it was last well, and what failed since.", by="inventory", own=True)
 
 
-class Healths(Dir):
+class ObjectHealths(Dir):
     """What was last heard of objects."""
 
     object = each(HealthPlace, key="object uuid", bare=True)
@@ -313,10 +313,10 @@ class InventoryMap(Dir):
     partitions = below(Partitions)
     types = below(Types)
     objects = below(ObjectRecords)
-    journal = below(Journal, seed=False)
+    journal = below(RecentJournal, seed=False)
     history = below(Histories, seed=False)
-    leases = below(Leases, seed=False)
-    health = below(Healths, seed=False)
+    leases = below(ObjectLeases, seed=False)
+    health = below(ObjectHealths, seed=False)
     probes = below(Probes, seed=False)
     page_key = place(
         PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",

@@ -23,8 +23,8 @@ from headgate.inventory.model import (
 from headgate.map.inventory.entries import last
 from headgate.map.inventory.places import InventoryMap, Uuid
 from headgate.map.tree import Address
-from headgate.services.inventory.errors import Denied, Exists, NotFound, Stale, Unmet
-from headgate.services.inventory.facts import Basis, Facts, definition_places
+from headgate.services.inventory.errors import AlreadyExists, NotFound, PermissionDenied, Stale, Unmet
+from headgate.services.inventory.facts import Basis, InventoryFacts, definition_places
 from headgate.services.inventory.journal import Journal
 from headgate.store.store import Txn
 from headgate.store.types import Conflict, Entry
@@ -38,7 +38,7 @@ PARTITIONS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DefinitionScope:
     """Where a definition holds: for a type, in one partition (a uuid) or all, for one kind or all."""
 
     type: str
@@ -50,7 +50,9 @@ class Place:
 
 
 class Admin:
-    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False) -> None:
+    def __init__(
+        self, facts: InventoryFacts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False
+    ) -> None:
         self._facts, self._journal, self._clock = facts, journal, clock
         self._default = definitions.ORIGINAL_DEFAULT if compatible else definitions.DEFAULT
 
@@ -93,7 +95,7 @@ class Admin:
         return found, last(read[limit - 1].path) if len(read) > limit else ""
 
     async def create_partition(self, caller: Caller, partition: Partition) -> tuple[Partition, int]:
-        """Raises Exists when name or uuid is taken."""
+        """Raises AlreadyExists when name or uuid is taken."""
         self.allow(caller)
         names.name(partition.name, "name of a partition")
         record = self._places.partitions.by_uuid(partition.uuid).record
@@ -102,7 +104,7 @@ class Admin:
         async def body(txn: Txn) -> None:
             for address, what in ((record, partition.uuid), (name, partition.name)):
                 if await txn.get(address.path) is not None:
-                    raise Exists(f"a partition {what} exists")
+                    raise AlreadyExists(f"a partition {what} exists")
             txn.do(record.put(partition), name.put(Uuid(partition.uuid)))
 
         await self._commit(caller, body)
@@ -111,7 +113,7 @@ class Admin:
     async def rename_partition(
         self, caller: Caller, uuid: str, new_name: str, expected_generation: int = 0
     ) -> tuple[Partition, int]:
-        """Raises NotFound, Exists, Stale."""
+        """Raises NotFound, AlreadyExists, Stale."""
         self.allow(caller)
         names.name(new_name, "name of a partition")
         record = self._places.partitions.by_uuid(uuid).record
@@ -127,7 +129,7 @@ class Admin:
             name = self._places.partitions.by_name(new_name).record
             if old.path != name.path:
                 if await txn.get(name.path) is not None:
-                    raise Exists(f"a partition {new_name} exists")
+                    raise AlreadyExists(f"a partition {new_name} exists")
                 txn.do(old.delete(), name.put(Uuid(uuid)))
             txn.do(record.put(partition))
 
@@ -216,18 +218,18 @@ class Admin:
 
     # ---- definitions
 
-    async def definition(self, place: Place, *, exact: bool) -> tuple[Place, Definition]:
+    async def definition(self, place: DefinitionScope, *, exact: bool) -> tuple[DefinitionScope, Definition]:
         """The one set there, or (not `exact`) the one that applies there.  Raises NotFound."""
         basis = Basis(self._facts)
         found = await basis.resolve(place.partition, place.type, place.kind)
         if found is None or (exact and found[0].path != place.address(self._places).path):
             raise NotFound(f"there is no definition for {_shown(place)}")
-        everywhere = [Place(place.type, "", place.kind), Place(place.type)]
-        several = [place, Place(place.type, place.partition), *everywhere]
+        everywhere = [DefinitionScope(place.type, "", place.kind), DefinitionScope(place.type)]
+        several = [place, DefinitionScope(place.type, place.partition), *everywhere]
         return next(one for one in several if one.address(self._places).path == found[0].path), found[1]
 
-    async def set_definition(self, caller: Caller, place: Place, definition: Definition) -> Definition:
-        """Without a uuid it gets one; the definition it replaces is deleted.  Raises Invalid, Unmet, Exists.
+    async def set_definition(self, caller: Caller, place: DefinitionScope, definition: Definition) -> Definition:
+        """Without a uuid it gets one; the definition it replaces is deleted.  Raises Invalid, Unmet, AlreadyExists.
 
         The caller's roles are those held in the place's partition.
         """
@@ -241,7 +243,7 @@ class Admin:
             old = await txn.get(index.path)
             former = index.decode(old.value).uuid if old else ""
             if await txn.get(record.path) is not None and former != definition.uuid:
-                raise Exists(f"a definition {definition.uuid} exists, for something else")
+                raise AlreadyExists(f"a definition {definition.uuid} exists, for something else")
             if former and former != definition.uuid:
                 txn.do(self._places.definitions.by_uuid(former).record.delete())
             txn.do(index.put(Uuid(definition.uuid)), record.put(definition))
@@ -249,7 +251,7 @@ class Admin:
         await self._commit(caller, body)
         return definition
 
-    async def delete_definition(self, caller: Caller, place: Place) -> None:
+    async def delete_definition(self, caller: Caller, place: DefinitionScope) -> None:
         """Raises NotFound."""
         self.allow(caller)
         index = place.address(self._places)
@@ -262,7 +264,7 @@ class Admin:
 
         await self._commit(caller, body)
 
-    async def _place_exists(self, txn: Txn, place: Place) -> None:
+    async def _place_exists(self, txn: Txn, place: DefinitionScope) -> None:
         if await txn.get(self._places.types.object(place.type).record.path) is None:
             raise Unmet(f"there is no object type {place.type!r}")
         if place.partition:
@@ -320,11 +322,13 @@ class Admin:
         return record, entry.version if entry else 0
 
     def allow(self, caller: Caller) -> None:
-        """Raise Denied for who is no operator."""
+        """Raise PermissionDenied for who is no operator."""
         if not caller.operator:
-            raise Denied(f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one")
+            raise PermissionDenied(
+                f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one"
+            )
 
 
-def _shown(place: Place) -> str:
+def _shown(place: DefinitionScope) -> str:
     kind = f" of kind {place.kind}" if place.kind else ""
     return f"{place.type}{kind} {f'in partition {place.partition}' if place.partition else 'in every partition'}"

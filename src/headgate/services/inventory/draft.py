@@ -9,14 +9,14 @@ from typing import assert_never
 import msgspec
 
 from headgate.inventory import names
-from headgate.inventory.journal import Change, Event, History, Kind
+from headgate.inventory.journal import InventoryEvent, JournalKind, ObjectChange, ObjectHistory
 from headgate.inventory.model import PROVIDER, Caller, Definition, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import hidden, operated, unwritable
 from headgate.inventory.schema import schema
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
-from headgate.services.inventory.errors import Denied, Exists, NotFound, Stale, Unmet
+from headgate.services.inventory.errors import AlreadyExists, NotFound, PermissionDenied, Stale, Unmet
 from headgate.services.inventory.facts import Basis
 from headgate.store.types import OPS_MAX, At, Delete, Entry, Op, Put
 
@@ -59,7 +59,7 @@ RESERVED_OPS = 6
 
 
 @dataclass(slots=True)
-class Draft:
+class InventoryDraft:
     """`stored`: path -> entry, of every record and history the steps name."""
 
     places: InventoryMap
@@ -72,14 +72,15 @@ class Draft:
     checks: dict[str, At] = field(default_factory=dict)
     puts: dict[str, bytes] = field(default_factory=dict)
     deletes: set[str] = field(default_factory=set)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ObjectChange] = field(default_factory=list)
     created: set[str] = field(default_factory=set)
     """Paths that must not be there yet: if one is, somebody else has the name or the uuid."""
     results: list[Object] = field(default_factory=list)
     _now: dict[str, Object | None] = field(default_factory=dict)
 
     async def take(self, step: Step) -> None:
-        """Raises Invalid, NotFound, Exists, Denied, Stale or Unmet; then the draft is of no use any more."""
+        """Raises Invalid, NotFound, AlreadyExists, PermissionDenied, Stale or Unmet; then the draft is of no use any
+        more."""
         match step:
             case Create(object):
                 await self._create(object)
@@ -109,15 +110,15 @@ class Draft:
         if per_project and not object.project:
             raise Invalid(f"objects of type {object.type} belong to a project; say which")
         if owned(object, self.caller) is None:
-            raise Denied(f"{self.caller.user} of {self.caller.project} may not create objects there")
+            raise PermissionDenied(f"{self.caller.user} of {self.caller.project} may not create objects there")
         self._allow(object)
         await self._check(None, object, object.properties)
         record = self.places.objects.by_uuid(object.uuid).record.path
         self._fresh(record, f"an object with the uuid {object.uuid} exists")
         indexes = entries.indexes(self.places, object, per_project)
         self._fresh(next(iter(indexes)), f"{object.type} {object.name} exists")
-        self._write(object, {}, indexes, History(), Kind.CREATED)
-        self.changes.append(Change(Kind.CREATED, None, object))
+        self._write(object, {}, indexes, ObjectHistory(), JournalKind.CREATED)
+        self.changes.append(ObjectChange(JournalKind.CREATED, None, object))
         self.results.append(object)
 
     async def _replace(self, old: Object, new: Object, named: Collection[str]) -> None:
@@ -128,8 +129,8 @@ class Draft:
             self._fresh(name, f"{new.type} {new.name} exists")
         before = entries.indexes(self.places, old, per_project)
         after = entries.indexes(self.places, new, per_project)
-        self._write(new, before, after, self._history(old.uuid), Kind.UPDATED)
-        self.changes.append(Change(Kind.UPDATED, old, new))
+        self._write(new, before, after, self._history(old.uuid), JournalKind.UPDATED)
+        self.changes.append(ObjectChange(JournalKind.UPDATED, old, new))
         self.results.append(new)
 
     async def _remove(self, old: Object) -> None:
@@ -138,18 +139,23 @@ class Draft:
         if locked := unwritable(old.properties, {}, definition, self.caller):
             shown = sorted(set(locked) - hidden(definition, self.caller))
             which = f": {', '.join(shown)}" if shown else ""
-            raise Denied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
+            raise PermissionDenied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
         heard = [places.object(old.uuid).record.path for places in (self.places.health, self.places.probes)]
         self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), *heard])
         self._now[old.uuid] = None
-        self.changes.append(Change(Kind.DELETED, old, None))
+        self.changes.append(ObjectChange(JournalKind.DELETED, old, None))
         self.results.append(old)
 
     def _write(
-        self, new: Object, before: Mapping[str, bytes], after: Mapping[str, bytes], past: History, kind: Kind
+        self,
+        new: Object,
+        before: Mapping[str, bytes],
+        after: Mapping[str, bytes],
+        past: ObjectHistory,
+        kind: JournalKind,
     ) -> None:
         record, history = self._own(new.uuid)
-        event = Event(kind, new, self.caller.user, self.caller.project, self.at_ms)
+        event = InventoryEvent(kind, new, self.caller.user, self.caller.project, self.at_ms)
         self._erase([path for path in before if path not in after])
         added = {path: value for path, value in after.items() if before.get(path) != value}
         for path, value in {**added, record: new.to_wire(), history: past.and_then(event).to_wire()}.items():
@@ -168,13 +174,13 @@ class Draft:
     def _fresh(self, path: str, taken: str) -> None:
         """Nothing is there, or an earlier step takes it away."""
         if path in self.puts:
-            raise Exists(taken)
+            raise AlreadyExists(taken)
         if path not in self.deletes:
             self.checks[path] = At(path, None)
             self.created.add(path)
 
     def _known(self, uuid: str, expected_generation: int) -> Object:
-        """As it is after the steps so far.  Raises NotFound, Stale or Denied."""
+        """As it is after the steps so far.  Raises NotFound, Stale or PermissionDenied."""
         address = self.places.objects.by_uuid(uuid).record
         entry = self.stored.get(address.path)
         if uuid in self._now:
@@ -196,19 +202,19 @@ class Draft:
         return found
 
     def _allow(self, object: Object) -> None:
-        """Raise Denied for what is an operator's: providers, and whatever belongs to no project."""
+        """Raise PermissionDenied for what is an operator's: providers, and whatever belongs to no project."""
         if self.caller.operator:
             return
         if object.type == PROVIDER or not object.project:
             whose = "providers are" if object.type == PROVIDER else f"{object.name} belongs to no project and is"
-            raise Denied(f"{whose} an operator's to write; {self.caller.user} has not the role operator here")
+            raise PermissionDenied(f"{whose} an operator's to write; {self.caller.user} has not the role operator here")
 
-    def _history(self, uuid: str) -> History:
+    def _history(self, uuid: str) -> ObjectHistory:
         address = self.places.history.object(uuid).record
         if address.path in self.puts:
             return address.decode(self.puts[address.path])
         entry = self.stored.get(address.path)
-        return address.decode(entry.value) if entry else History()
+        return address.decode(entry.value) if entry else ObjectHistory()
 
     async def _per_project(self, type: str) -> bool:
         found = await self.basis.object_type(type)
@@ -219,7 +225,7 @@ class Draft:
     async def _check(self, old: Object | None, new: Object, named: Collection[str]) -> None:
         """Names, sizes, the definition, and what the caller may write, who spoke of the keys `named`.
 
-        Raise Invalid or Denied.
+        Raise Invalid or PermissionDenied.
         """
         names.check(new)
         before = old.properties if old else {}
@@ -230,7 +236,7 @@ class Draft:
             former = await self.basis.definition(old.partition, old.type, old.kind)
             self._writable(old, new, former, named)
             if hidden(former, self.caller) & before.keys():
-                raise Denied(
+                raise PermissionDenied(
                     f"{self.caller.user} may not change the kind of {new.name}: not all of it is shown to them"
                 )
         untold = self.compatible and new.type == PROVIDER and not new.kind
@@ -238,15 +244,15 @@ class Draft:
             schema(definition.schema).check(new, secret)
 
     def _writable(self, old: Object | None, new: Object, definition: Definition | None, named: Collection[str]) -> None:
-        """Raise Denied for properties that the caller may not write."""
+        """Raise PermissionDenied for properties that the caller may not write."""
         before = old.properties if old else {}
         if locked := unwritable(before, new.properties, definition, self.caller, named):
-            raise Denied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+            raise PermissionDenied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
         was, now = operated(old), operated(new)
         if was == now or self.caller.operator:
             return
         changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
-        raise Denied(
+        raise PermissionDenied(
             f"{', '.join(changed)} of {new.name}: how machines are reached and what is run on them is an operator's to "
             f"write; {self.caller.user} has not the role operator here"
         )

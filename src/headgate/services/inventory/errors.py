@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class InventoryError(Exception):
     """Base of what is said to the caller; `names.Invalid` is its sibling for what cannot be, whatever the state."""
 
 
-class NotFound(Refused):
+class NotFound(InventoryError):
     """There is none, or none the caller may know of."""
 
 
-class Exists(Refused):
+class AlreadyExists(InventoryError):
     """The name or uuid is taken."""
 
 
-class Denied(Refused):
+class PermissionDenied(InventoryError):
     """Not by this caller."""
 
 
-class Unauthenticated(Refused):
+class Unauthenticated(InventoryError):
     """Nobody the service knows."""
 
 
-class Stale(Refused):
+class Stale(InventoryError):
     """It changed meanwhile: look again, then try again."""
 
 
-class Unmet(Refused):
+class Unmet(InventoryError):
     """Something it stands on is missing or in the way: a partition, a type, objects that still exist."""
 
 
-class Broad(Refused):
+class Broad(InventoryError):
     """More would have to be looked at than one question may cost: ask for less."""
 
 
-class Expired(Refused):
+class MomentExpired(InventoryError):
     """That moment is no longer kept: begin anew."""

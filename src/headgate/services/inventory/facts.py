@@ -17,7 +17,7 @@ R = TypeVar("R")
 KEPT_MAX = 10_000
 
 
-class Facts:
+class InventoryFacts:
     """Entries as last read.  A writer that relied on an old one loses its commit, forgets, and reads again."""
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
@@ -83,7 +83,7 @@ class Facts:
 class Basis:
     """What one decision stands on: every fact that was asked for is a check of the commit that follows from it."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
         self.checks: dict[str, At] = {}
 

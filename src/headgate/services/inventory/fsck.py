@@ -14,7 +14,7 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class InventoryFinding:
     """One thing that is wrong; without `repair` only a person can tell what is right."""
 
     path: str
@@ -36,7 +36,7 @@ class _Records:
     """uuid -> the record at the version it was read."""
 
 
-def examine(places: InventoryMap, found: Iterable[Entry]) -> list[Finding]:
+def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFinding]:
     """Of every entry below the root, all of one moment."""
     by_path = {entry.path: entry for entry in found}
     records, findings = _Records(), []
@@ -51,12 +51,12 @@ def examine(places: InventoryMap, found: Iterable[Entry]) -> list[Finding]:
         if there is None or there.value != value:
             what = "missing" if there is None else f"leads to {there.value.decode('ascii', 'replace')}, not to {uuid}"
             checks = (records.source[uuid], At(path, there.version if there else None))
-            findings.append(Finding(path, what, Put(path, value), checks))
+            findings.append(InventoryFinding(path, what, Put(path, value), checks))
     findings += _stray(places, by_path, records, expected)
     return sorted(findings, key=lambda one: one.path)
 
 
-async def repair(store: Store, findings: Iterable[Finding]) -> tuple[int, int]:
+async def repair(store: Store, findings: Iterable[InventoryFinding]) -> tuple[int, int]:
     """How many were put right, and how many were not because what they stand on changed meanwhile."""
     done = missed = 0
     for finding in findings:
@@ -70,16 +70,16 @@ async def repair(store: Store, findings: Iterable[Finding]) -> tuple[int, int]:
     return done, missed
 
 
-def _read(places: InventoryMap, entry: Entry, records: _Records) -> Finding | None:
+def _read(places: InventoryMap, entry: Entry, records: _Records) -> InventoryFinding | None:
     """Takes up a record; what cannot be read, or is nowhere on the map, is a finding."""
     located = locate(InventoryMap, places.path, entry.path)
     if located is None or located.place is None or located.rest:
-        return Finding(entry.path, "not on the map")
+        return InventoryFinding(entry.path, "not on the map")
     uuid, at = entries.last(entry.path), At(entry.path, entry.version)
     try:
         record = _decoded(places, entry, uuid)
     except Undecodable as error:
-        return Finding(entry.path, f"cannot be read: {error.why}")
+        return InventoryFinding(entry.path, f"cannot be read: {error.why}")
     match record:
         case Partition():
             records.partitions[uuid] = record
@@ -109,26 +109,28 @@ def _decoded(places: InventoryMap, entry: Entry, uuid: str) -> Partition | Objec
     return None
 
 
-def _expect(places: InventoryMap, records: _Records, expected: dict[str, tuple[bytes, str]]) -> Iterator[Finding]:
+def _expect(
+    places: InventoryMap, records: _Records, expected: dict[str, tuple[bytes, str]]
+) -> Iterator[InventoryFinding]:
     """Fills in the index entries there should be: path -> value and the uuid of the record that says so."""
     for partition in records.partitions.values():
         name = places.partitions.by_name(partition.name).record
         if name.path in expected:
-            yield Finding(name.path, f"partitions {expected[name.path][1]} and {partition.uuid} have one name")
+            yield InventoryFinding(name.path, f"partitions {expected[name.path][1]} and {partition.uuid} have one name")
         expected.setdefault(name.path, (Uuid(partition.uuid).to_wire(), partition.uuid))
     for uuid, object in records.objects.items():
         record = places.objects.by_uuid(uuid).record.path
         type = records.types.get(object.type)
         if object.uuid != uuid:
-            yield Finding(record, f"says that it is {object.uuid}")
+            yield InventoryFinding(record, f"says that it is {object.uuid}")
         if object.partition not in records.partitions:
-            yield Finding(record, f"is in partition {object.partition}, which does not exist")
+            yield InventoryFinding(record, f"is in partition {object.partition}, which does not exist")
         if type is None:
-            yield Finding(record, f"is of type {object.type}, which does not exist")
+            yield InventoryFinding(record, f"is of type {object.type}, which does not exist")
             continue
         for path, value in entries.indexes(places, object, type.per_project).items():
             if path in expected:
-                yield Finding(path, f"objects {expected[path][1]} and {uuid} have one name")
+                yield InventoryFinding(path, f"objects {expected[path][1]} and {uuid} have one name")
             expected.setdefault(path, (value, uuid))
 
 
@@ -137,7 +139,7 @@ def _stray(
     by_path: Mapping[str, Entry],
     records: _Records,
     expected: Mapping[str, tuple[bytes, str]],
-) -> Iterator[Finding]:
+) -> Iterator[InventoryFinding]:
     """Entries that lead to nothing."""
     used: set[str] = set()
     for path, entry in by_path.items():
@@ -147,17 +149,17 @@ def _stray(
         own = (At(path, entry.version),)
         within = path.removeprefix(f"{places.path}/").split("/")
         if within[0] in ("history", "health", "probes") and within[-1] not in records.objects:
-            yield Finding(path, "is of an object that does not exist", Delete(path), own)
+            yield InventoryFinding(path, "is of an object that does not exist", Delete(path), own)
         elif within[0] == "partitions" and located.keys and "definitions" not in within[:3] and _is_index(within):
-            yield Finding(path, "leads to nothing that has it", Delete(path), own)
+            yield InventoryFinding(path, "leads to nothing that has it", Delete(path), own)
         elif "definitions" in within[:3] and within[-2:-1] != ["by-uuid"]:
             uuid = entry.value.decode("ascii", "replace")
             used.add(uuid)
             if uuid not in records.definitions:
-                yield Finding(path, f"leads to definition {uuid}, which does not exist", Delete(path), own)
+                yield InventoryFinding(path, f"leads to definition {uuid}, which does not exist", Delete(path), own)
     for uuid in sorted(records.definitions - used):
         record = records.source[uuid]
-        yield Finding(record.path, "is a definition of nothing", Delete(record.path), (record,))
+        yield InventoryFinding(record.path, "is a definition of nothing", Delete(record.path), (record,))
 
 
 def _is_index(within: list[str]) -> bool:

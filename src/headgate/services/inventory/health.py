@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from headgate.inventory import names
-from headgate.inventory.health import Health, Probed
+from headgate.inventory.health import ObjectHealth, Probed
 from headgate.inventory.model import Caller
 from headgate.services.inventory.errors import NotFound, Stale
 from headgate.services.inventory.inventory import Inventory
@@ -19,25 +19,25 @@ from headgate.store.types import At, Conflict, Op
 log = logging.getLogger("headgate.inventory")
 
 ATTEMPTS_MAX = 20
-Known = tuple[Health, Probed | None]
+Known = tuple[ObjectHealth, Probed | None]
 
 
-class Healths:
+class HealthMonitor:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
 
-    async def report(self, caller: Caller, uuid: str, why: str) -> Health:
+    async def report(self, caller: Caller, uuid: str, why: str) -> ObjectHealth:
         """Record that an object is well or, with a text, what failed.  Raise Denied, NotFound, Invalid."""
         self._inventory.admin.allow(caller)
         names.value(why, "reason")
         await self._inventory.get(caller, uuid)
         return await self.heard(uuid, why)
 
-    async def heard(self, uuid: str, why: str) -> Health:
+    async def heard(self, uuid: str, why: str) -> ObjectHealth:
         """Do as `report` does, with what the system itself saw.  Raise Stale."""
         return await self._become(uuid, lambda health, now_ms: health.and_then(why, now_ms))
 
-    async def probed(self, uuid: str, why: str, guards: Sequence[At] = ()) -> Health:
+    async def probed(self, uuid: str, why: str, guards: Sequence[At] = ()) -> ObjectHealth:
         """Record what a probe found: that an object is well or, with a text, what is wrong.  Raise Stale, GuardLost.
 
         Nothing is written while it stays as it was.
@@ -50,7 +50,7 @@ class Healths:
         health, probed, _ = await self._read(uuid)
         return (health if caller.operator else replace(health, why="", missed_why="")), probed
 
-    async def unwell(self, caller: Caller) -> list[tuple[str, Health]]:
+    async def unwell(self, caller: Caller) -> list[tuple[str, ObjectHealth]]:
         """Return the objects of the partition that failed since they were last well.  Raise Denied."""
         self._inventory.admin.allow(caller)
         found = []
@@ -64,8 +64,12 @@ class Healths:
         return found
 
     async def _become(
-        self, uuid: str, change: Callable[[Health, int], Health], well: bool = False, guards: Sequence[At] = ()
-    ) -> Health:
+        self,
+        uuid: str,
+        change: Callable[[ObjectHealth, int], ObjectHealth],
+        well: bool = False,
+        guards: Sequence[At] = (),
+    ) -> ObjectHealth:
         """Write what has changed, if anything has, of an object that is still there."""
         places, now_ms = self._inventory.places, self._inventory.clock()
         for _ in range(ATTEMPTS_MAX):
@@ -91,7 +95,7 @@ class Healths:
             return now
         raise Stale("the health of this object changes faster than it can be written; try again")
 
-    async def _read(self, uuid: str) -> tuple[Health, Probed | None, list[At]]:
+    async def _read(self, uuid: str) -> tuple[ObjectHealth, Probed | None, list[At]]:
         """Return what is known, and the checks that it still is, and the object; that of the object first."""
         places = self._inventory.places
         health, probed = places.health.object(uuid).record, places.probes.object(uuid).record
@@ -100,7 +104,7 @@ class Healths:
         checks = [At(path, entry.version if entry else None) for path, entry in zip(paths, found, strict=True)]
         _, failed, answers = found
         return (
-            health.decode(failed.value) if failed else Health(),
+            health.decode(failed.value) if failed else ObjectHealth(),
             probed.decode(answers.value) if answers else None,
             checks,
         )

@@ -11,20 +11,20 @@ import msgspec
 from headgate.inventory import filters, names
 from headgate.inventory.expressions import Expression
 from headgate.inventory.filters import Filter, Sort
-from headgate.inventory.journal import Change, Event
+from headgate.inventory.journal import InventoryEvent, ObjectChange
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import visible
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.admin import Admin
 from headgate.services.inventory.draft import Remove, Step, numbered_parts, owned, parts
-from headgate.services.inventory.errors import Broad, Expired, NotFound, Refused, Stale, Unmet
-from headgate.services.inventory.facts import Basis, Facts
-from headgate.services.inventory.journal import Commit, Journal
-from headgate.services.inventory.lanes import Position, Query
+from headgate.services.inventory.errors import Broad, InventoryError, MomentExpired, NotFound, Stale, Unmet
+from headgate.services.inventory.facts import Basis, InventoryFacts
+from headgate.services.inventory.journal import Journal, JournalCommit
+from headgate.services.inventory.lanes import LaneQuery, Position
 from headgate.services.inventory.questions import (
+    PageToken,
     Questions,
-    Token,
     after_marker,
     changes_facts,
     digest,
@@ -32,7 +32,7 @@ from headgate.services.inventory.questions import (
     wrong_marker,
 )
 from headgate.services.inventory.seal import Seal
-from headgate.services.inventory.search import DEFAULTS, Bounds, Found, Moment, Plan, Search
+from headgate.services.inventory.search import DEFAULTS, FoundObject, Search, SearchBounds, SearchMoment, SearchPlan
 from headgate.services.inventory.writer import Writer, Written
 from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import TooLarge
@@ -48,8 +48,8 @@ Outcome = tuple[Object, int] | Exception | None
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    objects: Sequence[Found]
+class ObjectPage:
+    objects: Sequence[FoundObject]
     next_token: str
     revision: int
     count: int | None
@@ -69,12 +69,12 @@ class Inventory:
         clock: Callable[[], int],
         *,
         compatible: bool = False,
-        bounds: Bounds = DEFAULTS,
+        bounds: SearchBounds = DEFAULTS,
     ) -> None:
         """`compatible`: with the definitions of runm-metadata, which judges a provider before its type is forgotten."""
         self.places, self.clock = places, clock
         self.journal = Journal(store, places)
-        self.facts = Facts(store, places)
+        self.facts = InventoryFacts(store, places)
         self.journal.on_facts(self.facts.forget)
         self.admin = Admin(self.facts, self.journal, clock, compatible=compatible)
         self._questions = Questions(self.facts)
@@ -110,7 +110,7 @@ class Inventory:
             raise NotFound(f"there is no {type} {name}")
         return await self.get(caller, address.decode(entry.value).uuid)
 
-    async def history(self, caller: Caller, uuid: str) -> list[Event]:
+    async def history(self, caller: Caller, uuid: str) -> list[InventoryEvent]:
         """Oldest first.  Raises NotFound."""
         await self.get(caller, uuid)
         address = self.places.history.object(uuid).record
@@ -137,44 +137,50 @@ class Inventory:
         token: str = "",
         sorts: Sequence[Sort] = (),
         count: bool = False,
-    ) -> Page:
-        """One page of what matches one of the filters.  Raises Invalid, or Expired for an old token."""
+    ) -> ObjectPage:
+        """One page of what matches one of the filters.  Raises Invalid, or MomentExpired for an old token."""
         limit = self._limit(limit)
         asked = digest(caller, any, sorts)
-        at = await Token.read(token, asked, self._seal) if token else None
+        at = await PageToken.read(token, asked, self._seal) if token else None
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
-        plan = Plan(at.plan, at.values) if at else await self._search.plan(query, moment)
+        plan = SearchPlan(at.plan, at.values) if at else await self._search.plan(query, moment)
         if not len(plan.chosen) == len(plan.values) == len(query.conditions):
-            raise Expired("partitions or types have changed since the page before; begin anew")
+            raise MomentExpired("partitions or types have changed since the page before; begin anew")
         if sorts:
-            begun = at or Token(moment.revision, plan.chosen, 0, "", 0, asked, plan.values)
+            begun = at or PageToken(moment.revision, plan.chosen, 0, "", 0, asked, plan.values)
             return await self._sorted_page(query, plan, moment, sorts, begun, limit)
         part = await self._search.page(query, plan, moment, at.after if at else None, limit)
-        reached = Token(moment.revision, plan.chosen, *part.reached, 0, asked, plan.values) if part.reached else None
+        reached = (
+            PageToken(moment.revision, plan.chosen, *part.reached, 0, asked, plan.values) if part.reached else None
+        )
         next_token = await reached.text(self._seal) if reached else ""
-        page = Page(self._told(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
+        page = ObjectPage(self._told(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
         if not count:
             return page
         whole = await self._search.gathered(query, plan, moment)
         return replace(page, count=len(whole.found), count_is_least=whole.reached is not None)
 
-    async def several(self, caller: Caller, any: Sequence[Filter], limit: int) -> list[Found]:
+    async def several(self, caller: Caller, any: Sequence[Filter], limit: int) -> list[FoundObject]:
         """Return the first of all that match, at most `limit`."""
         return [one async for one in self.every(caller, any, limit=limit)]
 
     async def _sorted_page(
-        self, query: Query, plan: Plan, moment: Moment, sorts: Sequence[Sort], at: Token, limit: int
-    ) -> Page:
+        self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment, sorts: Sequence[Sort], at: PageToken, limit: int
+    ) -> ObjectPage:
         """Return a page in an order that no index has.  Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
         part, told = found[at.told : at.told + limit], at.told + limit
-        more = Token(moment.revision, plan.chosen, 0, "", told, at.asked, plan.values) if told < len(found) else None
-        return Page(self._told(query, part), await more.text(self._seal) if more else "", moment.revision, len(found))
+        more = (
+            PageToken(moment.revision, plan.chosen, 0, "", told, at.asked, plan.values) if told < len(found) else None
+        )
+        return ObjectPage(
+            self._told(query, part), await more.text(self._seal) if more else "", moment.revision, len(found)
+        )
 
     async def every(
         self, caller: Caller, any: Sequence[Filter], *, limit: int = 0, marker: str = "", sorts: Sequence[Sort] = ()
-    ) -> AsyncIterator[Found]:
+    ) -> AsyncIterator[FoundObject]:
         """All that match, after the object with the uuid `marker`; at most `limit` if there is one.
 
         Raise Broad when it takes too long, or for an order that no index has.
@@ -205,7 +211,7 @@ class Inventory:
             "from"
         )
 
-    async def _marked(self, query: Query, plan: Plan, marker: str) -> Position:
+    async def _marked(self, query: LaneQuery, plan: SearchPlan, marker: str) -> Position:
         """Return where the object with this uuid stands.  Raise Invalid when it does not match."""
         if names.is_uuid(marker):
             address = self.places.objects.by_uuid(names.normal(marker)).record
@@ -219,17 +225,17 @@ class Inventory:
 
     async def changes(
         self, caller: Caller, any: Sequence[Filter], revision: int, *, quiet_s: float
-    ) -> AsyncIterator[tuple[list[tuple[Change, Commit]], int]]:
+    ) -> AsyncIterator[tuple[list[tuple[ObjectChange, JournalCommit]], int]]:
         """What was done to matching objects after a moment (0: from now on), and how far that is.
 
-        An object that comes to match is told as it is, one that no longer does as it was.  Raises Expired.
+        An object that comes to match is told as it is, one that no longer does as it was.  Raises MomentExpired.
         """
         query = await self._questions.query(caller, any)
         if not revision:
             revision = await self.journal.now()
             await self.journal.reach(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
-            told: list[tuple[Change, Commit]] = []
+            told: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
                 told += [(one, commit) for one in seen(query, commit)]
                 if len(told) >= TOLD_MAX:
@@ -264,7 +270,7 @@ class Inventory:
                 await self._search.turns.turn()
                 try:
                     written = await self.apply(caller, [steps[number] for number in numbers])
-                except (Refused, Invalid, TooLarge) as error:
+                except (InventoryError, Invalid, TooLarge) as error:
                     if len(numbers) == 1:
                         outcomes[numbers[0]] = error
                         return
@@ -323,7 +329,7 @@ class Inventory:
             raise Invalid(f"limit is {limit}; a page has at most {LIMIT_MAX} objects")
         return limit or LIMIT_DEFAULT
 
-    def _sorted(self, query: Query, found: Sequence[Found], sorts: Sequence[Sort]) -> list[Found]:
+    def _sorted(self, query: LaneQuery, found: Sequence[FoundObject], sorts: Sequence[Sort]) -> list[FoundObject]:
         for sort in sorts:
             if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith(filters.KEYED_FIELDS):
                 known = ", ".join(filters.PLAIN_FIELDS)
@@ -334,5 +340,5 @@ class Inventory:
         shown = filters.ordered([query.shown(one.object) for one in found], sorts)
         return [by_uuid[one.uuid] for one in shown]
 
-    def _told(self, query: Query, found: Iterable[Found]) -> list[Found]:
-        return [Found(query.shown(one.object), one.generation, one.position) for one in found]
+    def _told(self, query: LaneQuery, found: Iterable[FoundObject]) -> list[FoundObject]:
+        return [FoundObject(query.shown(one.object), one.generation, one.position) for one in found]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from headgate.inventory.journal import Recorded, of_facts
 from headgate.map.inventory.places import InventoryMap
-from headgate.services.inventory.errors import Expired
+from headgate.services.inventory.errors import MomentExpired
 from headgate.store.store import PORTION_MAX, Store
-from headgate.store.types import At, Changed, Conflict, Delete, Entry, Gone, Op, Put, Snapshot, Unavailable
+from headgate.store.types import At, Conflict, Delete, Entry, EntryChanged, EntryGone, Op, Put, Snapshot, Unavailable
 
 KEPT_MAX = 10_000
 KEPT_SIZE_MAX_BYTES = 32_000_000
@@ -28,7 +28,7 @@ GENESIS = "genesis"
 
 
 @dataclass(order=True, slots=True, frozen=True)
-class Commit:
+class JournalCommit:
     """One of them; `revision` is its moment.  What it says is kept as it is stored, and read when it is asked for."""
 
     revision: int
@@ -47,8 +47,8 @@ class Journal:
 
     def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = KEPT_MAX) -> None:
         self._store, self._places, self._kept_max = store, places, kept_max
-        self._commits: list[Commit] = []
-        self._by_path: dict[str, Commit] = {}
+        self._commits: list[JournalCommit] = []
+        self._by_path: dict[str, JournalCommit] = {}
         self._size_bytes = 0
         self._revision = 0
         self._complete = False
@@ -125,13 +125,14 @@ class Journal:
         while self._revision <= revision:
             await self._moves()
 
-    def since(self, revision: int) -> list[Commit]:
-        """What was committed after that moment, oldest first.  Raises Expired when part of it is no longer kept."""
+    def since(self, revision: int) -> list[JournalCommit]:
+        """What was committed after that moment, oldest first.  Raises MomentExpired when part of it is no longer
+        kept."""
         if self._trimmed(revision):
-            raise Expired(f"what changed after revision {revision} is no longer kept; begin anew")
+            raise MomentExpired(f"what changed after revision {revision} is no longer kept; begin anew")
         return self._commits[bisect_right(self._commits, revision, key=lambda one: one.revision) :]
 
-    async def follow(self, revision: int, *, quiet_s: float) -> AsyncIterator[tuple[list[Commit], int]]:
+    async def follow(self, revision: int, *, quiet_s: float) -> AsyncIterator[tuple[list[JournalCommit], int]]:
         """What came after that moment, again and again, with the moment reached; nothing once in `quiet_s`."""
         while True:
             reached = self._revision
@@ -157,13 +158,13 @@ class Journal:
         oldest = self._commits[0].revision if self._commits else self._revision
         return revision < max(oldest, self._floor)
 
-    async def _apply(self, change: Snapshot | Changed | Gone) -> None:
+    async def _apply(self, change: Snapshot | EntryChanged | EntryGone) -> None:
         match change:
             case Snapshot(entries):
                 await self._restart(entries)
-            case Changed(entry):
+            case EntryChanged(entry):
                 self._take(entry)
-            case Gone(path):
+            case EntryGone(path):
                 gone = self._by_path.pop(path, None)
                 if gone is not None:
                     self._commits.remove(gone)
@@ -174,7 +175,7 @@ class Journal:
 
     async def _restart(self, entries: Sequence[Entry]) -> None:
         """Take up what is there; others come between portions of it."""
-        revision, commits = self._revision, list[Commit]()
+        revision, commits = self._revision, list[JournalCommit]()
         for number, entry in enumerate(entries, 1):
             if entry.path == self._places.journal.revision.path:
                 revision = max(revision, entry.version)
@@ -202,10 +203,10 @@ class Journal:
         if commit.facts:
             self._told()
 
-    def _read(self, entry: Entry) -> Commit | None:
+    def _read(self, entry: Entry) -> JournalCommit | None:
         """Return the commit; None, if it cannot be read: whoever needs what it said begins anew."""
         try:
-            return Commit(entry.born, entry.path, entry.value, of_facts(entry.value))
+            return JournalCommit(entry.born, entry.path, entry.value, of_facts(entry.value))
         except ValueError:
             self._floor = max(self._floor, entry.born)
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headgate.inventory.filters import Filter, Posting, postings
+from headgate.inventory.filters import Filter, PostingFilter, postings
 from headgate.inventory.model import Object
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
@@ -30,7 +30,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class LaneQuery:
     """Conditions, of which one must hold; `shown` is what the one who asks may see of an object."""
 
     conditions: Sequence[Condition]
@@ -51,14 +51,14 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class PostingLane:
     """Entries of one directory of the store, in order; each leads to an object."""
 
     directory: str
     begins: str = ""
     condition: Condition | None = None
     """Which the objects of this lane are looked at for; None: any of the query."""
-    posting: Posting | None = None
+    posting: PostingFilter | None = None
     """Of which list it is; None: of names, or of the objects themselves."""
     uuids: tuple[str, ...] = ()
     """In place of a directory: these objects, by uuid."""
@@ -102,7 +102,7 @@ def direct(condition: Condition) -> bool:
     )
 
 
-def unions(query: Query, condition: Condition) -> list[tuple[Posting, ...]]:
+def unions(query: LaneQuery, condition: Condition) -> list[tuple[PostingFilter, ...]]:
     """Return the lists that may lead to its matches: each entry is a union that all of them are in."""
     secret = query.secret(condition)
     found = postings(condition.filter.wanted)
@@ -113,7 +113,7 @@ Values = Sequence[Sequence[str]]
 """For each condition the values of a property among which its matches are, in order; none: it is not known."""
 
 
-def lanes(places: InventoryMap, query: Query, plan: Sequence[int], values: Values) -> list[Lane]:
+def lanes(places: InventoryMap, query: LaneQuery, plan: Sequence[int], values: Values) -> list[PostingLane]:
     """Return those that hold all matches.  `plan` says for each condition which of its unions leads there; -1: none.
 
     A condition that no index leads to has all objects of its type looked at, once for all that need it.
@@ -121,7 +121,7 @@ def lanes(places: InventoryMap, query: Query, plan: Sequence[int], values: Value
     planned = list(zip(query.conditions, plan, values, strict=True))
     whole = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
     apart = {root for root in whole if not any(root.startswith(f"{other}/") for other in whole)}
-    narrow: list[Lane] = []
+    narrow: list[PostingLane] = []
     for condition, chosen, among in planned:
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
             continue
@@ -130,12 +130,12 @@ def lanes(places: InventoryMap, query: Query, plan: Sequence[int], values: Value
             continue
         union = unions(query, condition)[chosen]
         if among:
-            union = tuple(Posting("item", union[0].key, value) for value in among)
+            union = tuple(PostingFilter("item", union[0].key, value) for value in among)
         narrow += [lane(places, condition, one) for one in union]
-    return [*map(Lane, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
+    return [*map(PostingLane, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
 
 
-def ranged(query: Query, condition: Condition, chosen: int) -> Posting | None:
+def ranged(query: LaneQuery, condition: Condition, chosen: int) -> PostingFilter | None:
     """Return the list that a range of numbers leads to, where that is the one chosen."""
     if chosen < 0:
         return None
@@ -156,25 +156,25 @@ def _root(places: InventoryMap, condition: Condition) -> str:
     return entries.names_of(places, condition.partition, condition.type, project)
 
 
-def lane(places: InventoryMap, condition: Condition, posting: Posting) -> Lane:
+def lane(places: InventoryMap, condition: Condition, posting: PostingFilter) -> PostingLane:
     """Return that of one posting list."""
     directory = entries.listed(places, condition.partition, condition.type, posting)
     begins = entries.component(posting.value, prefix=True) if posting.prefix else ""
-    return Lane(directory, begins, condition, posting)
+    return PostingLane(directory, begins, condition, posting)
 
 
-def _direct_lane(places: InventoryMap, condition: Condition) -> Lane:
+def _direct_lane(places: InventoryMap, condition: Condition) -> PostingLane:
     wanted = condition.filter
     if wanted.uuids is not None:
-        return Lane("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
+        return PostingLane("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
     if wanted.name is not None and _one_directory(condition):
         project = (wanted.project or "") if condition.per_project else None
         directory = entries.names_of(places, condition.partition, condition.type, project)
         if project is None:
             directory = places.partitions.tree(condition.partition).objects.by_type(condition.type).by_name.path
         begins = entries.component(wanted.name, prefix=wanted.name_prefix)
-        return Lane(directory, begins, condition, exact=not wanted.name_prefix)
-    return Lane(places.objects.by_uuid.path, wanted.uuid_prefix or "", condition)
+        return PostingLane(directory, begins, condition, exact=not wanted.name_prefix)
+    return PostingLane(places.objects.by_uuid.path, wanted.uuid_prefix or "", condition)
 
 
 def _one_directory(condition: Condition) -> bool:

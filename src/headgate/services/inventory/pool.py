@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from headgate.inventory import leases
 from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, Item, Wanted
-from headgate.inventory.health import Health
-from headgate.inventory.leases import Lease, Quota
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
+from headgate.inventory.health import ObjectHealth
+from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
 from headgate.inventory.numbers import number
 from headgate.inventory.permissions import PROVIDED
@@ -34,13 +34,13 @@ class Book:
     """Leases, quotas and health as they were at one moment, and the check that they still are."""
 
     at: At
-    leases: Mapping[str, Lease] = field(default_factory=dict)
+    leases: Mapping[str, ObjectLease] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
     """In which they are kept."""
     quotas: Sequence[Quota] = ()
-    health: Mapping[str, Health] = field(default_factory=dict)
+    health: Mapping[str, ObjectHealth] = field(default_factory=dict)
 
-    def line(self, now_ms: int) -> list[Lease]:
+    def line(self, now_ms: int) -> list[ObjectLease]:
         """Return those that wait, the next one first."""
         waiting = [one for one in self.leases.values() if one.state == leases.WAITING]
         return sorted(
@@ -48,7 +48,7 @@ class Book:
         )
 
     @property
-    def taking(self) -> list[Lease]:
+    def taking(self) -> list[ObjectLease]:
         """Return those that have something."""
         return [one for one in self.leases.values() if one.takes]
 
@@ -67,7 +67,7 @@ class Book:
         """Return those of them that do not come back by themselves."""
         return {uuid: one.reason for uuid, one in self.health.items() if one.broken}
 
-    def with_lease(self, lease: Lease, entry: Entry, ledger: Entry) -> Book:
+    def with_lease(self, lease: ObjectLease, entry: Entry, ledger: Entry) -> Book:
         """Return it after a commit that wrote the lease."""
         kept, entries = {**self.leases, lease.id: lease}, {**self.entries, lease.id: entry}
         return Book(At(ledger.path, ledger.version), kept, entries, self.quotas, self.health)
@@ -77,7 +77,7 @@ async def book_of(inventory: Inventory) -> Book:
     """Return what is there now.  The ledger is read first: whoever changes quotas writes it with them."""
     store, places = inventory.facts.store, inventory.places
     ledger = places.leases.active.ledger.path
-    at, found, entries = At(ledger, None), dict[str, Lease](), dict[str, Entry]()
+    at, found, entries = At(ledger, None), dict[str, ObjectLease](), dict[str, Entry]()
     record = places.leases.active.lease("_").record
     for entry in await store.list(places.leases.active.path):
         if entry.path == ledger:
@@ -98,7 +98,7 @@ def marks(inventory: Inventory) -> list[Op]:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LeaseCandidate:
     """An object, as who asks may see it, and its provider."""
 
     object: Object
@@ -112,10 +112,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LeaseChoice:
     """Which object it is to be; else which ones must be left to who waits, and why it does."""
 
-    candidate: Candidate | None = None
+    candidate: LeaseCandidate | None = None
     reserved: frozenset[str] = frozenset()
     why: str = ""
 
@@ -125,11 +125,11 @@ class Pool:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._found: dict[tuple[object, ...], list[Candidate]] = {}
+        self._found: dict[tuple[object, ...], list[LeaseCandidate]] = {}
         self._providers: dict[tuple[str, str], Object | None] = {}
         self._shares: dict[str, int] = {}
 
-    async def candidates(self, lease: Lease) -> list[Candidate]:
+    async def candidates(self, lease: ObjectLease) -> list[LeaseCandidate]:
         """Return what matches the search and has, in all, as much as is wanted.  Raise Invalid, Refused."""
         key = (lease.partition, lease.project, lease.user, lease.roles, lease.search)
         if key not in self._found:
@@ -148,12 +148,12 @@ class Pool:
             self._found[key] = [one for one in several if one is not None]
         return [one for one in self._found[key] if leases.could(lease.amounts, one.object)]
 
-    async def choose(self, book: Book, lease: Lease, *, launched: bool, busy: Collection[str]) -> Choice:
+    async def choose(self, book: Book, lease: ObjectLease, *, launched: bool, busy: Collection[str]) -> LeaseChoice:
         """Return what it can have now of what launchers give, or of what they do not.  Raise Invalid, Refused.
 
         `busy` are objects that builds or others have, or wait for.
         """
-        free: list[Candidate] = []
+        free: list[LeaseCandidate] = []
         missing: list[str] = []
         reserved: set[str] = set()
         for one in [one for one in await self.candidates(lease) if one.launched == launched]:
@@ -171,10 +171,12 @@ class Pool:
             else:
                 free.append(one)
         if free:
-            return Choice(min(free, key=lambda one: (_left(book, lease, one.object), one.object.name, one.object.uuid)))
-        return Choice(None, frozenset(reserved), missing[0] if missing else "nothing matches now")
+            return LeaseChoice(
+                min(free, key=lambda one: (_left(book, lease, one.object), one.object.name, one.object.uuid))
+            )
+        return LeaseChoice(None, frozenset(reserved), missing[0] if missing else "nothing matches now")
 
-    async def _shared_out(self, book: Book, one: Candidate) -> str:
+    async def _shared_out(self, book: Book, one: LeaseCandidate) -> str:
         """Return why people get no more machines of a launcher; empty: they do."""
         if not one.launched or one.provider is None:
             return ""
@@ -199,20 +201,20 @@ class Pool:
         return self._shares[provider.uuid]
 
     async def _machines(self, provider: Object) -> int:
-        own = Wanted(require_items=(Item(PROVIDED, provider.name),))
+        own = PropertyConditions(require_items=(PropertyFilter(PROVIDED, provider.name),))
         wanted = Filter((provider.partition,), (MACHINE,), wanted=own)
         return len(await self._inventory.several(_root(provider.partition), [wanted], LIMIT_MAX))
 
-    async def _candidate(self, seen: Object, full: Object, generation: int) -> Candidate | None:
+    async def _candidate(self, seen: Object, full: Object, generation: int) -> LeaseCandidate | None:
         """None for what nobody can have: the slots of executors."""
         provider = await self._provider(full)
         if provider is not None and provider.kind == LOCAL:
             return None
         if provider is None or provider.kind != STATIC:
-            return Candidate(seen, full, generation, provider, launched=False)
+            return LeaseCandidate(seen, full, generation, provider, launched=False)
         basis = Basis(self._inventory.facts)
         launched = await basis.provider_type(STATIC) is not None  # there is or was a launcher
-        return Candidate(seen, full, generation, provider, launched, tuple(basis.checks.values()))
+        return LeaseCandidate(seen, full, generation, provider, launched, tuple(basis.checks.values()))
 
     async def _provider(self, one: Object) -> Object | None:
         named = one.properties.get(PROVIDED, "")
@@ -245,7 +247,7 @@ def _root(partition: str) -> Caller:
     return Caller("leases", "headgate", partition, frozenset({ADMIN}))
 
 
-def _left(book: Book, lease: Lease, object: Object) -> float:
+def _left(book: Book, lease: ObjectLease, object: Object) -> float:
     """Return how much would be left of what is wanted: the fullest object that has enough is the best."""
     others = [other for other in book.taking if other.object == object.uuid]
     left = [(number(object.properties.get(key, "")) or 0) - leases.used(others, key) for key in lease.amounts]

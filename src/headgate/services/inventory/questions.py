@@ -12,16 +12,16 @@ import msgspec
 from headgate.inventory import names
 from headgate.inventory.expressions import Expression
 from headgate.inventory.filters import Filter, Sort
-from headgate.inventory.journal import Change, Kind
+from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.inventory.model import Caller, Definition, Object
 from headgate.inventory.names import Invalid, is_uuid, normal
 from headgate.inventory.permissions import hidden, visible
-from headgate.services.inventory.errors import Denied, Unmet
-from headgate.services.inventory.facts import Basis, Facts
-from headgate.services.inventory.journal import Commit
-from headgate.services.inventory.lanes import Condition, Position, Query
+from headgate.services.inventory.errors import PermissionDenied, Unmet
+from headgate.services.inventory.facts import Basis, InventoryFacts
+from headgate.services.inventory.journal import JournalCommit
+from headgate.services.inventory.lanes import Condition, LaneQuery, Position
 from headgate.services.inventory.seal import Seal
-from headgate.services.inventory.search import Found
+from headgate.services.inventory.search import FoundObject
 
 CONDITIONS_MAX = 200
 """Filters x partitions x types of one search."""
@@ -34,21 +34,23 @@ _Rules = dict[tuple[str, str], dict[str, Definition | None]]
 class Questions:
     """What they name is looked up; what is not the caller's to ask is refused."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
 
     async def filter(self, caller: Caller, said: Expression) -> Filter:
         """With names and patterns resolved, and the caller's partition and project where nothing is said.
 
-        Raises Denied for what is not the caller's, Unmet for a partition or type there is not.
+        Raises PermissionDenied for what is not the caller's, Unmet for a partition or type there is not.
         """
         partitions = [await self.partition(one, caller) for one in said.partitions] or [caller.partition]
         everywhere = caller.admin and caller.partitions is None
         if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
-            raise Denied(f"{caller.user} may search in the partition of the session only, not in {foreign[0]}")
+            raise PermissionDenied(
+                f"{caller.user} may search in the partition of the session only, not in {foreign[0]}"
+            )
         project = None if said.every_project else said.project or caller.project
         if project != caller.project and not caller.admin:
-            raise Denied(f"{caller.user} may search in project {caller.project} only")
+            raise PermissionDenied(f"{caller.user} may search in project {caller.project} only")
         return Filter(
             partitions=tuple(dict.fromkeys(partitions)),
             types=await self._types(said.types) if said.types else None,
@@ -70,7 +72,7 @@ class Questions:
         uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
         known = uuid is not None and await basis.partition(uuid) is not None
         if caller is not None and caller.partitions is not None and not (known and caller.may_enter(uuid or "")):
-            raise Denied(
+            raise PermissionDenied(
                 f"partition {named} is not open to {caller.user}: the credential must name it (the claim `partitions`, "
                 "or L of a certificate), or [inventory] open_partitions must"
             )
@@ -78,7 +80,7 @@ class Questions:
             raise Unmet(f"there is no partition {named!r}")
         return uuid
 
-    async def query(self, caller: Caller, any: Sequence[Filter]) -> Query:
+    async def query(self, caller: Caller, any: Sequence[Filter]) -> LaneQuery:
         """Return the conditions, of which one must hold, and what the caller may see.  Raise Invalid."""
         given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
         types = {one.code: one.per_project for one in await self._facts.object_types()}
@@ -104,7 +106,7 @@ class Questions:
             found = rules.get((one.partition, one.type), {}).values()
             return frozenset().union(*(hidden(definition, caller) for definition in found))
 
-        return Query(conditions, types, self._shown(caller, rules), secret)
+        return LaneQuery(conditions, types, self._shown(caller, rules), secret)
 
     def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
         """What the caller may see of any object that a condition is about."""
@@ -139,7 +141,7 @@ class Questions:
         return tuple(dict.fromkeys(found))
 
 
-class Token(msgspec.Struct, frozen=True, array_like=True):
+class PageToken(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended: the moment that all pages show, by which indexes it is found, the last position in them, how
     many were told before where another order is wanted."""
 
@@ -175,7 +177,7 @@ def digest(caller: Caller, any: Sequence[Filter], sorts: Sequence[Sort]) -> str:
     return hashlib.sha256(said).hexdigest()[:16]
 
 
-def after_marker(found: Sequence[Found], marker: str) -> Sequence[Found]:
+def after_marker(found: Sequence[FoundObject], marker: str) -> Sequence[FoundObject]:
     """Those after the object with this uuid; without a marker all.  Raises Invalid when it is not among them."""
     if not marker:
         return found
@@ -190,17 +192,17 @@ def wrong_marker(marker: str) -> Invalid:
     return Invalid(f"marker {marker!r} is not the uuid of an object that matches")
 
 
-def seen(query: Query, commit: Commit) -> Iterator[Change]:
+def seen(query: LaneQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
     """What a commit did to what matches: coming to match is being created, ceasing to is being deleted."""
     for change in commit.recorded.changes:
         old = query.shown(change.old) if change.old and query.matches(change.old) else None
         new = query.shown(change.new) if change.new and query.matches(change.new) else None
         if old is not None and new is not None:
-            yield Change(Kind.UPDATED, old, new)
+            yield ObjectChange(JournalKind.UPDATED, old, new)
         elif old is not None or new is not None:
-            yield Change(Kind.CREATED if old is None else Kind.DELETED, old, new)
+            yield ObjectChange(JournalKind.CREATED if old is None else JournalKind.DELETED, old, new)
 
 
-def changes_facts(commits: Sequence[Commit]) -> bool:
+def changes_facts(commits: Sequence[JournalCommit]) -> bool:
     """Did one of them change partitions, types or definitions?"""
     return any(commit.facts for commit in commits)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.inventory import numbers
-from headgate.inventory.filters import Posting
+from headgate.inventory.filters import PostingFilter
 from headgate.inventory.model import Object
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.tree import unescape
@@ -21,9 +21,9 @@ from headgate.services.inventory.errors import Broad
 from headgate.services.inventory.journal import Journal
 from headgate.services.inventory.lanes import (
     Condition,
-    Lane,
+    LaneQuery,
     Position,
-    Query,
+    PostingLane,
     direct,
     in_range,
     lane,
@@ -52,7 +52,7 @@ MOMENTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SearchBounds:
     """Of what one answer may cost."""
 
     examined_max: int = 5_000
@@ -65,11 +65,11 @@ class Bounds:
     """Of looking for all that an answer in one piece has; who reads it slowly takes nothing of it."""
 
 
-DEFAULTS = Bounds()
+DEFAULTS = SearchBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundObject:
     """An object, its generation (0: as it was at an earlier moment), and where it stands in the order."""
 
     object: Object
@@ -78,7 +78,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Moment:
+class SearchMoment:
     """What is shown: the state at `revision`, by undoing what came later, as far as `reached`."""
 
     revision: int
@@ -87,7 +87,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """For each condition which union of its posting lists leads to its matches; -1: none does."""
 
     chosen: tuple[int, ...]
@@ -98,10 +98,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SearchPart:
     """Matches in order; where to go on, if there may be more; and whether a bound ended it."""
 
-    found: list[Found]
+    found: list[FoundObject]
     reached: Position | None
     bounded: bool = False
 
@@ -118,7 +118,7 @@ class _Budget:
         return self.entries <= 0 or asyncio.get_running_loop().time() > self.until_s
 
 
-class Turns:
+class ReadTurns:
     """A line in which all who read wait: one goes on between two looks of the loop at everybody else."""
 
     def __init__(self) -> None:
@@ -130,21 +130,21 @@ class Turns:
 
 
 class Search:
-    def __init__(self, store: Store, places: InventoryMap, journal: Journal, bounds: Bounds) -> None:
+    def __init__(self, store: Store, places: InventoryMap, journal: Journal, bounds: SearchBounds) -> None:
         self._store, self._places, self._journal, self._bounds = store, places, journal, bounds
-        self.turns = Turns()
-        self._moments: dict[int, Moment] = {}
+        self.turns = ReadTurns()
+        self._moments: dict[int, SearchMoment] = {}
 
-    async def moment(self, revision: int | None) -> Moment:
+    async def moment(self, revision: int | None) -> SearchMoment:
         """Of a page's token, or now.  Raises Expired."""
         revision = await self._journal.now() if revision is None else revision
-        moment = self._moments.pop(revision, None) or Moment(revision, revision)
+        moment = self._moments.pop(revision, None) or SearchMoment(revision, revision)
         while len(self._moments) >= MOMENTS_MAX:
             del self._moments[next(iter(self._moments))]
         self._moments[revision] = moment
         return moment
 
-    async def plan(self, query: Query, moment: Moment) -> Plan:
+    async def plan(self, query: LaneQuery, moment: SearchMoment) -> SearchPlan:
         """Return by which indexes matches are found: of posting lists by the shortest."""
         read: dict[str, Sequence[Entry]] = {}
         chosen = tuple([await self._chosen(query, one, read) for one in query.conditions])
@@ -154,9 +154,9 @@ class Search:
             values.append(await self._values(condition, posting) if posting else ())
         if any(values) and await self._journal.now() != moment.revision:
             values = [()] * len(values)  # a value that was there at the moment may be gone
-        return Plan(chosen, tuple(values), read)
+        return SearchPlan(chosen, tuple(values), read)
 
-    async def _values(self, condition: Condition, posting: Posting) -> tuple[str, ...]:
+    async def _values(self, condition: Condition, posting: PostingFilter) -> tuple[str, ...]:
         """Return the numbers within a range that objects have, in order; none, if there are too many of them."""
         directory = lane(self._places, condition, posting).directory
         found: list[str] = []
@@ -172,15 +172,17 @@ class Search:
             after, every = f"{component}/~", every + 1  # behind the last object with this value
         return ()
 
-    async def page(self, query: Query, plan: Plan, moment: Moment, after: Position | None, limit: int) -> Part:
+    async def page(
+        self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int
+    ) -> SearchPart:
         """Return the next matches in order."""
         return await self._part(query, plan, moment, after, limit, self._bounds.examined_max)
 
-    async def gathered(self, query: Query, plan: Plan, moment: Moment) -> Part:
+    async def gathered(self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment) -> SearchPart:
         """Return all matches, or, `bounded`, as many as were found before it was too much."""
         return await self._part(query, plan, moment, None, self._bounds.gathered_max, self._bounds.gathered_max)
 
-    async def every(self, query: Query, plan: Plan, moment: Moment) -> list[Found]:
+    async def every(self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment) -> list[FoundObject]:
         """Return all matches.  Raise Broad."""
         part = await self.gathered(query, plan, moment)
         if part.reached is not None:
@@ -191,18 +193,18 @@ class Search:
             )
         return part.found
 
-    def position(self, query: Query, plan: Plan, object: Object) -> Position | None:
+    def position(self, query: LaneQuery, plan: SearchPlan, object: Object) -> Position | None:
         """Return where the object stands in the order; None, if it is not in it."""
         return self._first(query, lanes(self._places, query, plan.chosen, plan.values), object)
 
     # ---- going through lanes
 
     async def _part(
-        self, query: Query, plan: Plan, moment: Moment, after: Position | None, limit: int, most: int
-    ) -> Part:
+        self, query: LaneQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int, most: int
+    ) -> SearchPart:
         going = lanes(self._places, query, plan.chosen, plan.values)
         budget = _Budget(most, asyncio.get_running_loop().time() + self._bounds.page_max_s)
-        found: list[Found] = []
+        found: list[FoundObject] = []
         reached: Position | None = None
         number, within = after or (0, "")
         while number < len(going):
@@ -219,18 +221,18 @@ class Search:
                 kept.append(one)
         kept.sort(key=lambda one: one.position)
         if len(kept) > limit:
-            return Part(kept[:limit], kept[limit - 1].position)
-        return Part(kept, reached, reached is not None and len(kept) < limit)
+            return SearchPart(kept[:limit], kept[limit - 1].position)
+        return SearchPart(kept, reached, reached is not None and len(kept) < limit)
 
     async def _through(
         self,
-        query: Query,
-        going: Sequence[Lane],
+        query: LaneQuery,
+        going: Sequence[PostingLane],
         after: Position,
         limit: int,
-        found: list[Found],
+        found: list[FoundObject],
         budget: _Budget,
-        plan: Plan,
+        plan: SearchPlan,
     ) -> tuple[bool, str]:
         """Add what one lane has from there on; return whether that is all of it, and how far it was gone through."""
         number, within = after
@@ -244,7 +246,7 @@ class Search:
             piece = await self._piece(lane, within, piece_max, plan)
             for place, object, generation in await self._objects(lane, piece):
                 if query.matches(object) and self._claimed(query, going, number, object):
-                    found.append(Found(object, generation, (number, place)))
+                    found.append(FoundObject(object, generation, (number, place)))
             budget.entries -= max(1, len(piece))
             looked += len(piece)
             if piece:
@@ -255,7 +257,7 @@ class Search:
                 return False, within
 
     async def _piece(
-        self, lane: Lane, after: str, piece_max: int, plan: Plan
+        self, lane: PostingLane, after: str, piece_max: int, plan: SearchPlan
     ) -> Sequence[tuple[str, str, Entry | None]]:
         """Return the next entries: where each is, to which object it leads, and the record if it was read with it."""
         if lane.uuids:
@@ -274,7 +276,7 @@ class Search:
         return [(one.path[start:], lane.uuid(one), one if records else None) for one in read]
 
     async def _objects(
-        self, lane: Lane, piece: Sequence[tuple[str, str, Entry | None]]
+        self, lane: PostingLane, piece: Sequence[tuple[str, str, Entry | None]]
     ) -> list[tuple[str, Object, int]]:
         """Return the objects that entries lead to, as far as there are any, with where each is and its generation."""
         addresses = [self._places.objects.by_uuid(uuid or "0").record for _, uuid, _ in piece]
@@ -288,7 +290,7 @@ class Search:
             if entry is not None
         ]
 
-    def _claimed(self, query: Query, going: Sequence[Lane], number: int, object: Object) -> bool:
+    def _claimed(self, query: LaneQuery, going: Sequence[PostingLane], number: int, object: Object) -> bool:
         """Return whether a match is told by this lane: it is one of its condition, and in none before it."""
         lane = going[number]
         if len(going) == 1 and (lane.condition is None or len(query.conditions) == 1):
@@ -298,7 +300,7 @@ class Search:
         first = self._first(query, going[:number], object) if number else None
         return first is None
 
-    def _first(self, query: Query, going: Sequence[Lane], object: Object) -> Position | None:
+    def _first(self, query: LaneQuery, going: Sequence[PostingLane], object: Object) -> Position | None:
         """Return where the first lane that tells the object has it."""
         seen = query.shown(object)
         for number, one in enumerate(going):
@@ -310,7 +312,7 @@ class Search:
 
     # ---- which list is the shortest
 
-    async def _chosen(self, query: Query, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
+    async def _chosen(self, query: LaneQuery, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
         if direct(condition):
             return -1
         choice = unions(query, condition)
@@ -323,7 +325,9 @@ class Search:
             sizes.append(await self._size(condition, union, read) if probes >= 0 else float("inf"))
         return sizes.index(min(sizes))
 
-    async def _size(self, condition: Condition, union: Sequence[Posting], read: dict[str, Sequence[Entry]]) -> float:
+    async def _size(
+        self, condition: Condition, union: Sequence[PostingFilter], read: dict[str, Sequence[Entry]]
+    ) -> float:
         """Return about how many entries the lists have; of one that is long, by how densely uuids lie at its begin."""
         total = 0.0
         for posting in union:
@@ -336,7 +340,7 @@ class Search:
 
     # ---- one moment
 
-    async def _undo(self, moment: Moment) -> None:
+    async def _undo(self, moment: SearchMoment) -> None:
         """What changed after the moment, until now, is shown as it was before.  Raises Expired."""
         await self._journal.reach(await self._journal.now())
         self._journal.since(moment.revision)  # is all of it still kept?
@@ -350,20 +354,20 @@ class Search:
                 undone = 0
                 await self.turns.turn()
 
-    async def _earlier(self, query: Query, going: Sequence[Lane], moment: Moment) -> list[Found]:
+    async def _earlier(self, query: LaneQuery, going: Sequence[PostingLane], moment: SearchMoment) -> list[FoundObject]:
         """Return what matched at the moment and was changed since, as it was then."""
         found = []
         for number, object in enumerate(list(moment.before.values()), 1):
             if object is not None and query.matches(object):
                 place = self._first(query, going, object)
                 if place is not None:
-                    found.append(Found(object, 0, place))
+                    found.append(FoundObject(object, 0, place))
             if number % PIECE_MAX == 0:
                 await self.turns.turn()
         return found
 
 
-def _estimated(posting: Posting, uuids: Sequence[str]) -> float:
+def _estimated(posting: PostingFilter, uuids: Sequence[str]) -> float:
     """Return how many entries a list has of which these are the first; those of a list by key are in no such order."""
     if len(uuids) < PROBED_MAX:
         return len(uuids)

@@ -9,9 +9,9 @@ from headgate.base.ids import fresh
 from headgate.inventory.journal import Recorded
 from headgate.inventory.model import Caller, Object
 from headgate.map.inventory.places import InventoryMap
-from headgate.services.inventory.draft import Create, Draft, Step
-from headgate.services.inventory.errors import Exists, Stale
-from headgate.services.inventory.facts import Basis, Facts
+from headgate.services.inventory.draft import Create, InventoryDraft, Step
+from headgate.services.inventory.errors import AlreadyExists, Stale
+from headgate.services.inventory.facts import Basis, InventoryFacts
 from headgate.services.inventory.journal import Journal
 from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry
@@ -28,7 +28,9 @@ class Written:
 
 
 class Writer:
-    def __init__(self, facts: Facts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False) -> None:
+    def __init__(
+        self, facts: InventoryFacts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False
+    ) -> None:
         self._facts, self._journal, self._clock = facts, journal, clock
         self._compatible = compatible
 
@@ -43,7 +45,8 @@ class Writer:
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
         """All steps, in order, or none.
 
-        Raises Invalid, NotFound, Exists, Denied, Unmet, or Stale: an object is not at the generation expected, or
+        Raises Invalid, NotFound, AlreadyExists, Denied, Unmet, or Stale: an object is not at the generation expected,
+        or
         changed again and again while it was tried.
         """
         for attempt in range(ATTEMPTS_MAX):
@@ -63,18 +66,20 @@ class Writer:
                 await self._refuse(draft, conflict.check, last=attempt == ATTEMPTS_MAX - 1)
         raise AssertionError("the loop returns or raises")
 
-    async def _draft(self, caller: Caller, steps: Sequence[Step]) -> Draft:
+    async def _draft(self, caller: Caller, steps: Sequence[Step]) -> InventoryDraft:
         uuids = [step.uuid for step in steps if not isinstance(step, Create)]
         records = [self._places.objects.by_uuid(uuid).record.path for uuid in uuids]
         histories = [self._places.history.object(uuid).record.path for uuid in uuids]
         paths = list(dict.fromkeys([*records, *histories]))
         stored = dict(zip(paths, await self._store.get_many(paths), strict=True)) if paths else {}
-        draft = Draft(self._places, Basis(self._facts), caller, self._clock(), stored, compatible=self._compatible)
+        draft = InventoryDraft(
+            self._places, Basis(self._facts), caller, self._clock(), stored, compatible=self._compatible
+        )
         for step in steps:
             await draft.take(step)
         return draft
 
-    async def _refuse(self, draft: Draft, check: At, *, last: bool) -> None:
+    async def _refuse(self, draft: InventoryDraft, check: At, *, last: bool) -> None:
         """Raises, when trying again would not help."""
         if check.path in draft.created and (entry := await self._store.get(check.path)) is not None:
             self._vacant([entry])
@@ -82,14 +87,14 @@ class Writer:
             raise Stale("what this stands on changes faster than it can be written; try again")
 
     def _vacant(self, entries: Sequence[Entry | None]) -> None:
-        """Raises Exists."""
+        """Raises AlreadyExists."""
         records = self._places.objects.by_uuid.path
         for entry in entries:
             if entry is not None:
                 what = "uuid" if entry.path.startswith(f"{records}/") else "name"
-                raise Exists(f"an object of this {what} exists: {entry.path.rpartition('/')[2]}")
+                raise AlreadyExists(f"an object of this {what} exists: {entry.path.rpartition('/')[2]}")
 
-    def _written(self, draft: Draft, entries: Sequence[Entry | None]) -> Written:
+    def _written(self, draft: InventoryDraft, entries: Sequence[Entry | None]) -> Written:
         versions = {entry.path: entry.version for entry in entries if entry is not None}
         paths = [self._places.objects.by_uuid(one.uuid).record.path for one in draft.results]
         objects = tuple((one, versions.get(path, 0)) for one, path in zip(draft.results, paths, strict=True))

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from headgate.config.operator.model import Label, Tenant
 from headgate.inventory.model import LOCAL
 from headgate.inventory.names import Invalid
-from headgate.services.inventory.errors import Refused
+from headgate.services.inventory.errors import InventoryError
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.pool import Book, book_of
-from headgate.services.nodes.finding import Candidate, Finding
 from headgate.services.nodes.pooled import PooledMachine
+from headgate.services.nodes.search import MachineCandidate, MachineFinder
 from headgate.store.types import Unavailable
 
 LOOK_S = 2.0
@@ -61,11 +61,15 @@ class FreeMachines:
         return known.revision == self._inventory.journal.revision or not late
 
     async def _search(self, tenant: Tenant) -> list[PooledMachine]:
-        finding, labels, machines = Finding(self._inventory), dict[str, list[str]](), dict[str, Candidate]()
+        finding, labels, machines = (
+            MachineFinder(self._inventory),
+            dict[str, list[str]](),
+            dict[str, MachineCandidate](),
+        )
         for name, label in sorted(tenant.labels.items()):
             try:
                 found = await finding.machines(label, "", None)
-            except (Invalid, Refused):
+            except (Invalid, InventoryError):
                 continue  # who asks for it is told
             for one in found:
                 machines[one.object.uuid] = one
@@ -75,7 +79,7 @@ class FreeMachines:
         return sorted(several, key=lambda one: (one.name, one.uuid))
 
 
-def _pooled(one: Candidate, labels: tuple[str, ...], book: Book) -> PooledMachine:
+def _pooled(one: MachineCandidate, labels: tuple[str, ...], book: Book) -> PooledMachine:
     uuid, provider = one.object.uuid, one.object.properties.get("provider", "")
     state, why = "ready", ""
     if uuid in book.aside:

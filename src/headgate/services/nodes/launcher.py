@@ -15,28 +15,28 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
 from headgate.config.machines import FlatProvider
-from headgate.inventory.leases import CLEANING, Lease, level
+from headgate.inventory.leases import CLEANING, ObjectLease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
-from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, Provider, Unusable
+from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Update
-from headgate.services.inventory.errors import NotFound, Refused
-from headgate.services.inventory.health import Healths
+from headgate.services.inventory.errors import InventoryError, NotFound
+from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.pool import Book, Pool
-from headgate.services.nodes.asking import Tenants
-from headgate.services.nodes.assigning import Assigned, Assigning, Refusal
-from headgate.services.nodes.finding import KINDS, LAUNCHER, Finding
-from headgate.services.nodes.made.maker import Making
-from headgate.services.nodes.made.seen import is_made, providers
-from headgate.services.nodes.probing import Probing
+from headgate.services.nodes.assignment import Assigned, Assigning, NodesRefused
+from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.machines.survey import is_made, providers
+from headgate.services.nodes.probes import Probing
+from headgate.services.nodes.requester import Tenants
+from headgate.services.nodes.search import KINDS, LAUNCHER, MachineFinder
 from headgate.services.nodes.slots import keep_slots
-from headgate.services.nodes.standing import Standing, Waiting, standing
-from headgate.services.quarantine.tended import tended
+from headgate.services.nodes.status import NodeState, WaitingRequest, standing
+from headgate.services.quarantine.supervision import tended
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op
 
@@ -61,7 +61,7 @@ class Launcher:
         providers: Mapping[str, Provider],
         *,
         probe_interval_s: float = 60.0,
-        making: Callable[[At], Making] | None = None,
+        making: Callable[[At], MachineMaker] | None = None,
     ) -> None:
         """Set up the launcher with `providers` by their type; `probe_interval_s`: seconds between probes of machines
         that do not say it, 0: these are not probed; `making`: what makes machines, given the guard under which it
@@ -75,7 +75,7 @@ class Launcher:
             if kind not in known:
                 await self.inventory.admin.set_provider_type(LAUNCHER, ProviderType(kind, what))
         async with lock(self.context.store, session, self.context.map.nodepool.path).hold() as guard:
-            term = Term(self, guard)
+            term = LauncherTerm(self, guard)
 
             async def probed(_: Session) -> None:
                 await Probing(self.inventory, self.providers, self._probe_interval_s, term.taken, guard).run()
@@ -89,7 +89,7 @@ class Launcher:
             await run_until(asyncio.Event(), term.run(), *beside)
 
 
-class Term:
+class LauncherTerm:
     """For as long as we are the one."""
 
     def __init__(self, launcher: Launcher, guard: At) -> None:
@@ -99,9 +99,9 @@ class Term:
         self._avoided: dict[str, float] = {}
         """Machine -> until when, in the loop's time."""
         self._attempts: dict[str, int] = {}
-        self._leasing, self._healths = Leasing(launcher.inventory), Healths(launcher.inventory)
+        self._leasing, self._healths = ObjectLeasing(launcher.inventory), HealthMonitor(launcher.inventory)
         self._book, self._pool = Book(At("", None)), Pool(launcher.inventory)
-        self._finding, self._revision = Finding(launcher.inventory), -1
+        self._finding, self._revision = MachineFinder(launcher.inventory), -1
         """What was found in the inventory, at which moment."""
 
     async def run(self) -> None:
@@ -125,7 +125,7 @@ class Term:
         if revision != self._revision:
             await keep_slots(self._inventory)
             self._book, self._pool = await self._leasing.book(), Pool(self._inventory)
-            self._finding, self._revision = Finding(self._inventory), revision
+            self._finding, self._revision = MachineFinder(self._inventory), revision
         now = standing(self._context.map, self._context.mirror, self._context.now_ms())
         self._attempts = {id: count for id, count in self._attempts.items() if id in now.requests}
         for machine, held in now.claims.items():
@@ -142,7 +142,7 @@ class Term:
                 self._begin(f"prepare {waiting.request.id}", self._prepare(waiting))
         await self._assign(now)
 
-    async def _assign(self, now: Standing) -> None:
+    async def _assign(self, now: NodeState) -> None:
         """Assign machines in order: builds and people stand in one line, and those behind do not take what one ahead
         waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
@@ -150,14 +150,14 @@ class Term:
         avoided = {*self._avoided, *self._book.taken, *self._book.aside}
         assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, self._book.broken)
 
-        def place(one: Waiting | Lease) -> tuple[int, int]:
-            asked = one.request if isinstance(one, Waiting) else one
+        def place(one: WaitingRequest | ObjectLease) -> tuple[int, int]:
+            asked = one.request if isinstance(one, WaitingRequest) else one
             return level(asked.precedence, asked.asked_ms, now_ms), asked.asked_ms
 
         made = providers(self._context.map, self._context.mirror)
-        lines: list[Sequence[Waiting | Lease]] = [now.waiting, self._book.line(now_ms)]
+        lines: list[Sequence[WaitingRequest | ObjectLease]] = [now.waiting, self._book.line(now_ms)]
         for waiting in heapq.merge(*lines, key=place):
-            if isinstance(waiting, Lease):
+            if isinstance(waiting, ObjectLease):
                 await self._lease(waiting, assigning)
                 continue
             if waiting.claimed or waiting.cleaning or self._is_made(waiting, made):
@@ -165,17 +165,17 @@ class Term:
             match await assigning.assign(waiting):
                 case Assigned(claims, checks):
                     await self._claim(waiting, claims, checks)
-                case Refusal(why) if await self._seen_all():
+                case NodesRefused(why) if await self._seen_all():
                     await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 case _:
                     pass
 
-    def _is_made(self, waiting: Waiting, made: Mapping[str, list[FlatProvider]]) -> bool:
+    def _is_made(self, waiting: WaitingRequest, made: Mapping[str, list[FlatProvider]]) -> bool:
         """Return whether it wants machines that are made, which is not done here."""
         tenant = self._launcher.tenants().get(waiting.request.tenant)
         return tenant is not None and is_made(waiting.request, tenant.labels, made.get(tenant.name, []))
 
-    async def _lease(self, lease: Lease, assigning: Assigning) -> None:
+    async def _lease(self, lease: ObjectLease, assigning: Assigning) -> None:
         """Give a person one of the machines that builds have, too."""
         choice = await self._leasing.choose(self._book, self._pool, lease, launched=True, busy=assigning.taken)
         if choice.candidate is None:
@@ -196,7 +196,7 @@ class Term:
             await self._inventory.journal.reach(now)
         return now == self._revision
 
-    async def _claim(self, waiting: Waiting, claims: list[NodeClaim], machines: list[At]) -> None:
+    async def _claim(self, waiting: WaitingRequest, claims: list[NodeClaim], machines: list[At]) -> None:
         """Claim all the machines or none: nothing is claimed if somebody else has one of them."""
         addresses = [self._context.map.nodes.claims(claim.machine).record for claim in claims]
         checks = [waiting.at, self._book.at, *machines, *(At(address.path, None) for address in addresses)]
@@ -204,12 +204,12 @@ class Term:
         if await self._commit(checks, puts):
             log.info("request %s: %s", waiting.request.id, ", ".join(claim.name for claim in claims))
 
-    async def _prepare(self, waiting: Waiting) -> None:
+    async def _prepare(self, waiting: WaitingRequest) -> None:
         request = waiting.request
         found = await asyncio.gather(*(self._prepared(one.claim) for one in waiting.claims), return_exceptions=True)
         hosts, wrong, keys = {}, list[str](), dict[str, str]()
         for one, answer in zip(waiting.claims, found, strict=True):
-            if isinstance(answer, Unusable):
+            if isinstance(answer, MachineUnusable):
                 wrong.append(str(answer))
                 self._avoid(one.claim.machine)
                 await self._healths.heard(one.claim.machine, str(answer)[:WHY_MAX])
@@ -232,10 +232,11 @@ class Term:
             await self._commit([one.at for one in waiting.claims], back)
 
     async def _prepared(self, claim: NodeClaim) -> dict[str, object]:
-        """Return what a build is told of the machine; record the key of the machine if it is new.  Raise Unusable."""
+        """Return what a build is told of the machine; record the key of the machine if it is new.  Raise
+        MachineUnusable."""
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         if provider is None:
-            raise Unusable(f"there is no provider for machine {claim.name}")
+            raise MachineUnusable(f"there is no provider for machine {claim.name}")
         known = {"label": claim.label, "provider": claim.reach.get("provider", ""), "external_id": claim.machine}
         prepared = await provider.prepare(_machine(claim))
         key = str(prepared.get(HOST_KEY_VARIABLE, ""))
@@ -244,33 +245,33 @@ class Term:
         return {**prepared, "headgate_machine": claim.name, "nodepool": known}
 
     async def _learn(self, claim: NodeClaim, key: str) -> None:
-        """Record the machine's key, by which it is known from now on, if it still exists.  Raise Unusable."""
+        """Record the machine's key, by which it is known from now on, if it still exists.  Raise MachineUnusable."""
         caller = replace(LAUNCHER, partition=claim.partition)
         try:
             await self._inventory.apply(caller, [Update(claim.machine, set_properties={HOST_KEY: key})])
         except NotFound:
             pass  # deleted meanwhile: this build is its last
-        except (Refused, Invalid) as error:
-            raise Unusable(f"{claim.name}: its key cannot be recorded as {HOST_KEY}: {error}") from error
+        except (InventoryError, Invalid) as error:
+            raise MachineUnusable(f"{claim.name}: its key cannot be recorded as {HOST_KEY}: {error}") from error
 
     async def _clean(self, claim: NodeClaim, at: At) -> None:
         provider = self._launcher.providers.get(claim.provider.get("kind", ""))
         try:
             if provider is not None:
                 await provider.clean(_machine(claim))
-        except Unusable as error:
+        except MachineUnusable as error:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", claim.name, AVOIDED_S, error)
             await asyncio.sleep(AVOIDED_S)
             return
         await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
 
-    async def _clean_lease(self, lease: Lease) -> None:
+    async def _clean_lease(self, lease: ObjectLease) -> None:
         """Make the machine of a lease that is over ready for others."""
         provider = self._launcher.providers.get(lease.provider.get("kind", ""))
         try:
             if provider is not None:
                 await provider.clean(Machine(lease.name, lease.reach, lease.provider, lease.id))
-        except Unusable as error:
+        except MachineUnusable as error:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", lease.name, AVOIDED_S, error)
             await asyncio.sleep(AVOIDED_S)
             return
@@ -278,12 +279,12 @@ class Term:
             if await self._leasing.over(book, left, guards=[self._guard]) is not None:
                 return
 
-    def _marked(self, waiting: Waiting, state: str, keys: Mapping[str, str]) -> list[Op]:
+    def _marked(self, waiting: WaitingRequest, state: str, keys: Mapping[str, str]) -> list[Op]:
         """Return operations that put the claims into `state`; `keys`: machine -> the key by which it was just known."""
         claims = [one.claim.now(state, keys.get(one.claim.machine, "")) for one in waiting.claims]
         return [self._context.map.nodes.claims(claim.machine).record.put(claim) for claim in claims]
 
-    async def _answer(self, waiting: Waiting, answer: NodeAnswer, more: list[Op]) -> None:
+    async def _answer(self, waiting: WaitingRequest, answer: NodeAnswer, more: list[Op]) -> None:
         put = self._context.map.nodes.answers(waiting.request.id).record.put(answer)
         await self._commit([waiting.at, *(one.at for one in waiting.claims)], [put, *more])
 

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.ports.cloud import Listing
-from headgate.services.nodes.made.accounts import Account
+from headgate.ports.cloud import MachineListing
+from headgate.services.nodes.machines.accounts import CloudAccount
 
 log = logging.getLogger("headgate.launcher")
 
@@ -18,7 +18,7 @@ log = logging.getLogger("headgate.launcher")
 class Permitted:
     """One launcher's; it remembers what was said to whoever reads its log."""
 
-    def __init__(self, accounts: Mapping[str, Account]) -> None:
+    def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
         self._accounts = accounts
         self._told = frozenset[str]()
 
@@ -43,7 +43,7 @@ class Permitted:
 
     def _refusal(self, provider: FlatProvider, host: Mapping[str, Any]) -> str:
         account = self._accounts.get(provider.connection)
-        if account is None or not isinstance(account.cloud, Listing):
+        if account is None or not isinstance(account.cloud, MachineListing):
             return ""
         return account.cloud.refusal(provider.projects, host)
 

@@ -7,13 +7,13 @@ import logging
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.inventory.filters import Filter, Item, Wanted
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
 from headgate.inventory.model import KIND, LOCAL, PROVIDER, Caller, Object
 from headgate.services.inventory.draft import Create, Remove
-from headgate.services.inventory.errors import Refused
+from headgate.services.inventory.errors import InventoryError
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.services.inventory.pool import MACHINE
-from headgate.services.nodes.finding import LAUNCHER
+from headgate.services.nodes.search import LAUNCHER
 
 log = logging.getLogger("headgate.launcher")
 
@@ -24,7 +24,9 @@ async def keep_slots(inventory: Inventory) -> None:
     """Of every local provider, in every partition."""
     for partition, _ in await inventory.admin.partitions():
         caller = replace(LAUNCHER, partition=partition.uuid)
-        local = Filter((partition.uuid,), (PROVIDER,), wanted=Wanted(require_items=(Item(KIND, LOCAL),)))
+        local = Filter(
+            (partition.uuid,), (PROVIDER,), wanted=PropertyConditions(require_items=(PropertyFilter(KIND, LOCAL),))
+        )
         for one in await inventory.several(caller, [local], LIMIT_MAX):
             await _keep(inventory, caller, one.object)
 
@@ -35,7 +37,9 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
         log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, said)
         return
     wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(said) + 1)}
-    own = Wanted(require_items=(Item("provider", provider.name), Item("slot", "", prefix=True)))
+    own = PropertyConditions(
+        require_items=(PropertyFilter("provider", provider.name), PropertyFilter("slot", "", prefix=True))
+    )
     slots = Filter((caller.partition,), (MACHINE,), wanted=own)
     there = {one.object.uuid for one in await inventory.several(caller, [slots], LIMIT_MAX)}
     try:
@@ -45,5 +49,5 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
             await inventory.apply(caller, [Create(made)])
         for uuid in sorted(there - wanted.keys()):
             await inventory.apply(caller, [Remove(uuid)])
-    except (Refused, ValueError) as error:
+    except (InventoryError, ValueError) as error:
         log.error("provider %s: its slots cannot be kept: %s", provider.name, error)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from headgate.config.machines import FlatProvider
 from headgate.config.model import FrozenJob
-from headgate.map.records import ComponentRecord, Facts, ZoneLabels
+from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
 from headgate.recipes.codec import readable
 from headgate.recipes.requests import Open
 from headgate.services.context import Context
-from headgate.services.nodes.made.asked import zone_of_label
-from headgate.services.nodes.made.seen import providers
+from headgate.services.nodes.machines.demand import zone_of_label
+from headgate.services.nodes.machines.survey import providers
 
 IMAGE = "image"
 """In what is said of a request for a build: the image that the job names for its programs."""
@@ -59,7 +59,7 @@ def _best(zones: Collection[str], context: Context) -> str:
     return min(zones, key=lambda zone: (zone not in there, zone != "", zone))
 
 
-def _served(data: Facts) -> tuple[str, ...]:
+def _served(data: ComponentFacts) -> tuple[str, ...]:
     return (data.zone, "") if data.unzoned or not data.zone else (data.zone,)
 
 

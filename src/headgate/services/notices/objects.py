@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headgate.inventory.journal import Change, Kind
-from headgate.map.occasions import Published
-from headgate.map.telling import ObjectNotice
+from headgate.inventory.journal import JournalKind, ObjectChange
+from headgate.map.occasions import PublishedMoment
+from headgate.map.outbox import ObjectNotice
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
-from headgate.services.inventory.errors import Expired
+from headgate.services.inventory.errors import MomentExpired
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.journal import Commit
-from headgate.services.notices.naming import VERSION
-from headgate.services.notices.posting import Posts
+from headgate.services.inventory.journal import JournalCommit
+from headgate.services.notices.names import VERSION
+from headgate.services.notices.posts import ServerPosts
 from headgate.store.store import Session
 from headgate.store.types import At
 
@@ -35,7 +35,11 @@ TOGETHER_MAX = 200
 """Notices in one post."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 10.0
 QUIET_S = 3_600.0
-WORDS = {Kind.CREATED: "object-created", Kind.UPDATED: "object-updated", Kind.DELETED: "object-deleted"}
+WORDS = {
+    JournalKind.CREATED: "object-created",
+    JournalKind.UPDATED: "object-updated",
+    JournalKind.DELETED: "object-deleted",
+}
 
 
 def queue_of_partition(name: str) -> str:
@@ -52,7 +56,7 @@ class ObjectPublisher:
 
     context: Context
     inventory: Inventory
-    posts: Posts
+    posts: ServerPosts
     _partitions: dict[str, str] = field(default_factory=dict)
     """Uuid -> name."""
 
@@ -64,13 +68,13 @@ class ObjectPublisher:
                 revision = place.published.decode(entry.value).revision if entry is not None else 0
                 try:
                     await self._follow(revision or await self.inventory.journal.now(), guard)
-                except Expired as expired:  # so much happened while nobody posted that it is no longer known
+                except MomentExpired as expired:  # so much happened while nobody posted that it is no longer known
                     log.error("%s: %s; what happened meanwhile is not told", NAME, expired)
                     self.context.observer.untold(NAME, 1)
                     await self._posted(await self.inventory.journal.now(), guard)
 
     async def _follow(self, revision: int, guard: At) -> None:
-        """Until cancelled.  Raise Expired."""
+        """Until cancelled.  Raise MomentExpired."""
         await self.inventory.journal.reach(revision)
         await self._posted(revision, guard)
         async for commits, reached in self.inventory.journal.follow(revision, quiet_s=QUIET_S):
@@ -81,10 +85,10 @@ class ObjectPublisher:
 
     async def _posted(self, revision: int, guard: At) -> None:
         """Up to there all is posted."""
-        put = self.context.map.notices.objects.published.put(Published(revision))
+        put = self.context.map.notices.objects.published.put(PublishedMoment(revision))
         await self.context.store.commit([], [put], guards=[guard])
 
-    async def _post(self, commit: Commit) -> None:
+    async def _post(self, commit: JournalCommit) -> None:
         """What one commit did, until it is taken; posted again it is the same."""
         recorded, together = commit.recorded, dict[str, list[ObjectNotice]]()
         for number, change in enumerate(recorded.changes, 1):
@@ -117,7 +121,7 @@ class ObjectPublisher:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
 
-def _notice(change: Change, id: str, user: str, at_ms: int) -> ObjectNotice:
+def _notice(change: ObjectChange, id: str, user: str, at_ms: int) -> ObjectNotice:
     object = change.object
     return ObjectNotice(
         v=VERSION,

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headgate.map.telling import Notices
+from headgate.map.outbox import Notices
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.recipes.lock import lock
-from headgate.recipes.stream import Waiting, consumed
+from headgate.recipes.stream import Unread, consumed
 from headgate.services.context import Context
-from headgate.services.notices.naming import queue_of
-from headgate.services.notices.posting import Posts
+from headgate.services.notices.names import queue_of
+from headgate.services.notices.posts import ServerPosts
 from headgate.services.quarantine.quarantine import Quarantine, Tries
 from headgate.store.store import Session
 from headgate.store.types import At
@@ -32,7 +32,7 @@ class Publisher:
     """`run` is the body; one process at a time posts."""
 
     context: Context
-    posts: Posts
+    posts: ServerPosts
     _tries: Tries = field(default_factory=Tries)
 
     async def run(self, session: Session) -> None:
@@ -55,7 +55,7 @@ class Publisher:
                     await asyncio.sleep(wait_s)
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
 
-    async def _posted(self, waiting: Sequence[Waiting[Notices]], guard: At) -> Sequence[Waiting[Notices]]:
+    async def _posted(self, waiting: Sequence[Unread[Notices]], guard: At) -> Sequence[Unread[Notices]]:
         """Those that the server took, up to the first that it did not.  What raises is set aside after a few tries."""
         for number, event in enumerate(waiting):
             try:
@@ -72,7 +72,7 @@ class Publisher:
                 return waiting[:number]
         return waiting
 
-    async def _post(self, event: Waiting[Notices]) -> None:
+    async def _post(self, event: Unread[Notices]) -> None:
         """Once, however often it is tried: the entry's name is the key."""
         together: dict[str, list[tuple[str, str]]] = {}
         for one in event.event.notices:

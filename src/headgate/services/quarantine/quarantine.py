@@ -15,13 +15,13 @@ import msgspec
 from headgate.base.ids import derived
 from headgate.gate.change import TriggerEvent
 from headgate.gate.work import ReportRequest
+from headgate.map.outbox import Postings
 from headgate.map.places import PipelineEvents
 from headgate.map.records import Quarantined
-from headgate.map.telling import Postings
 from headgate.map.tree import Undecodable
 from headgate.recipes.codec import encode, readable
 from headgate.recipes.requests import Request
-from headgate.recipes.stream import StreamEntry, Waiting
+from headgate.recipes.stream import StreamEntry, Unread
 from headgate.services.context import Context
 from headgate.store.store import Txn
 from headgate.store.types import Append, Conflict, Delete, Op, Put, SessionLost, StoreError, TooLarge
@@ -92,7 +92,7 @@ class Quarantine:
     def path(self, id: str) -> str:
         return f"{self._place.records.path}/{id}"
 
-    def event(self, waiting: Waiting[E], queue: str, error: BaseException, tenant: str = "") -> list[Op]:
+    def event(self, waiting: Unread[E], queue: str, error: BaseException, tenant: str = "") -> list[Op]:
         """Takes the event out of its queue; for the commit of whoever consumes it."""
         body = self._context.mirror.get(waiting.body)
         name = waiting.body.rpartition("/")[2]
@@ -100,7 +100,7 @@ class Quarantine:
         ops = self.put(name, "event", what, error, tenant, queue, waiting.body, body.value if body else b"")
         return [*ops, *waiting.consume()]
 
-    def report(self, waiting: Waiting[Postings], queue: str, connection: str, error: Exception) -> list[Op]:
+    def report(self, waiting: Unread[Postings], queue: str, connection: str, error: Exception) -> list[Op]:
         """Takes a report out of its outbox that whoever it is for does not take; of very many the first are kept."""
         if self._full():
             return waiting.consume()

@@ -11,15 +11,15 @@ from headgate.ports.messages import Letter, MessageSource, PostedAlready, PostRe
 from headgate.queueing.lanes import DEAD_LETTERS, Lane
 from headgate.queueing.letters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, letter_of
 from headgate.queueing.message import Message
-from headgate.queueing.policy import Failure, Routes
+from headgate.queueing.policy import Failure, Routing
 from headgate.queueing.priorities import PATIENCE_S
 from headgate.queueing.tally import Tally
-from headgate.services.queueing.calling import Caller, log
-from headgate.services.queueing.figures import Figures
+from headgate.services.queueing.calls import JobCaller, log
+from headgate.services.queueing.figures import WorkerMetrics
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class JobPace:
     """How much at once, how long at most."""
 
     page: int = 200
@@ -45,10 +45,10 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Desk:
+class MessageProcessor:
     source: MessageSource
-    routes: Routes
-    caller: Caller
+    routes: Routing
+    caller: JobCaller
     context: Any  # whatever job_context gave
     now_ms: Callable[[], int]
     failure: Failure | None = None
@@ -56,8 +56,8 @@ class Desk:
     worker: str = ""
     group: str = ""
     """Of workers with progress of its own; each has its own dead letters."""
-    pace: Pace = field(default_factory=Pace)
-    figures: Figures = field(default_factory=Figures)
+    pace: JobPace = field(default_factory=JobPace)
+    figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     chance: random.Random = field(default_factory=random.Random)
 
     async def bury(self, message: Message, tally: Tally, error: BaseException) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.map.workers import Application, QueueShape
+from headgate.map.workers import Application, QueueSettings
 from headgate.ports.messages import SourceDown
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import NEW, Progress
 from headgate.recipes.mirror import Mirror
-from headgate.services.queueing.calling import log
-from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.calls import log
+from headgate.services.queueing.desk import MessageProcessor
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Unavailable
 
@@ -23,7 +23,7 @@ GONE_KEPT_MS = 7 * 86_400_000
 
 
 @dataclass(slots=True)
-class Turn:
+class DiscoveryTurn:
     """The oldest worker's, so nobody has to be told.  Two at once do no harm: every write checks what it saw."""
 
     ours: bool = False
@@ -38,7 +38,7 @@ class Turn:
 Change = tuple[At, tuple[Op, ...]]
 
 
-async def discover(desk: Desk, store: Store, app: Application, mirror: Mirror, turn: Turn) -> None:
+async def discover(desk: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn) -> None:
     """Until cancelled; looks when asked to, and now and then anyway, while it is our turn."""
     await mirror.ready()
     while True:
@@ -48,7 +48,7 @@ async def discover(desk: Desk, store: Store, app: Application, mirror: Mirror, t
         await _until(turn.asked, desk.pace.discover_s)
 
 
-async def _look(desk: Desk, store: Store, app: Application, mirror: Mirror) -> None:
+async def _look(desk: MessageProcessor, store: Store, app: Application, mirror: Mirror) -> None:
     try:
         lanes = await desk.source.lanes()
         priorities = await desk.source.priorities()
@@ -68,7 +68,7 @@ def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> l
     found: list[Change] = []
     for queue, count in sorted(priorities.items()):
         place, entry = app.shape(queue), known.get(queue)
-        wanted = place.put(QueueShape(count))
+        wanted = place.put(QueueSettings(count))
         if entry is None or entry.value != wanted.value:
             found.append((At(place.path, entry.version if entry is not None else None), (wanted,)))
     for queue in sorted(known.keys() - priorities.keys()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
-class Figures:
+class WorkerMetrics:
     """A registry of its own for each worker."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from headgate.map.workers import Application, Control
 from headgate.queueing import progress as steps
 from headgate.queueing.lanes import Lane
 from headgate.queueing.progress import Progress
-from headgate.services.queueing.calling import log
+from headgate.services.queueing.calls import log
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, Unavailable
 

@@ -17,11 +17,11 @@ from headgate.queueing.ids import position_of, unix_ms_of
 from headgate.queueing.lanes import Lane
 from headgate.queueing.letters import ERROR_MAX_CHARS
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
-from headgate.queueing.policy import Route
+from headgate.queueing.policy import RoutingRule
 from headgate.queueing.progress import PARKED_MAX, Parked, Progress
 from headgate.queueing.tally import Ending, Tally
-from headgate.services.queueing.calling import JobExit, Stuck, log
-from headgate.services.queueing.desk import Desk
+from headgate.services.queueing.calls import JobExit, Stuck, log
+from headgate.services.queueing.desk import MessageProcessor
 from headgate.services.queueing.hold import Hold
 from headgate.services.queueing.turns import Rank
 from headgate.store.store import GuardLost
@@ -46,7 +46,7 @@ class Around:
 class LaneRunner:
     """`run` ends when the lane was handed back after `leave`, or was lost.  Raises StopWorker, JobExit, Stuck."""
 
-    def __init__(self, desk: Desk, hold: Hold, route: Route, around: Around) -> None:
+    def __init__(self, desk: MessageProcessor, hold: Hold, route: RoutingRule, around: Around) -> None:
         self._desk, self._hold, self._around = desk, hold, around
         self._job, self._policy = route.job, route.policy
         self.lane, self.rank = hold.lane, around.rank

@@ -9,7 +9,7 @@ from headgate.queueing.priorities import comes_next
 
 
 @dataclass(slots=True)
-class Turns:
+class StrandTurns:
     """Of one strand: one message at a time, as `comes_next` says."""
 
     count: int
@@ -45,7 +45,7 @@ class Turns:
 class Rank:
     """Of one lane."""
 
-    turns: Turns
+    turns: StrandTurns
     which: int
 
     def stirs(self) -> None:

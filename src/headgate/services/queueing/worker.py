@@ -11,10 +11,10 @@ from headgate.ports.messages import NoStream, QueueGone, SourceDown
 from headgate.queueing import progress as steps
 from headgate.queueing.message import StopWorker
 from headgate.recipes.mirror import Mirror
-from headgate.services.queueing.calling import JobExit, Stuck, log
-from headgate.services.queueing.desk import Desk
-from headgate.services.queueing.discovery import Turn, discover
-from headgate.services.queueing.sharing import Choice, Sharing
+from headgate.services.queueing.calls import JobExit, Stuck, log
+from headgate.services.queueing.desk import MessageProcessor
+from headgate.services.queueing.discovery import DiscoveryTurn, discover
+from headgate.services.queueing.shares import PartitionSharing, WorkerScope
 from headgate.store.store import TTL_S, GuardLost, Session, Store
 from headgate.store.types import SessionLost, Unavailable
 
@@ -27,15 +27,15 @@ NAMES_MAX = 20
 class QueueWorker:
     """`run` it once.  Setting `abort` after `stop` gives up what still runs."""
 
-    desk: Desk
+    desk: MessageProcessor
     store: Store
     app: Application
     host: str
-    choice: Choice = field(default_factory=Choice)
+    choice: WorkerScope = field(default_factory=WorkerScope)
     url: str = ""
     ttl_s: float = TTL_S
     abort: asyncio.Event = field(default_factory=asyncio.Event)
-    sharing: Sharing | None = None
+    sharing: PartitionSharing | None = None
     """Of the session now."""
     was: tuple[str, ...] = ()
     """Our names in sessions that were lost, the last ones."""
@@ -61,8 +61,10 @@ class QueueWorker:
             self.was = (*self.was, self.sharing.name)[-NAMES_MAX:]
 
     async def _live(self, session: Session, stop: asyncio.Event) -> None:
-        mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), Turn()
-        sharing = Sharing(self.desk, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url)
+        mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), DiscoveryTurn()
+        sharing = PartitionSharing(
+            self.desk, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url
+        )
         sharing.was = self.was
         self.sharing = sharing
         await run_until(
@@ -74,7 +76,7 @@ class QueueWorker:
             discover(self.desk, self.store, self.app, mirror, turn),
         )
 
-    async def _share(self, sharing: Sharing, stop: asyncio.Event, ended: asyncio.Event) -> None:
+    async def _share(self, sharing: PartitionSharing, stop: asyncio.Event, ended: asyncio.Event) -> None:
         failure: JobExit | Stuck | None = None
         try:
             await sharing.join()
@@ -91,7 +93,7 @@ class QueueWorker:
         if failure is not None:
             raise failure
 
-    async def _listen(self, sharing: Sharing, turn: Turn) -> None:
+    async def _listen(self, sharing: PartitionSharing, turn: DiscoveryTurn) -> None:
         """Hears what is posted; where the server does not tell, looks."""
         wait_s = 0.1
         while True:
@@ -109,12 +111,12 @@ class QueueWorker:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, TROUBLE_MAX_S)
 
-    async def _poll(self, sharing: Sharing) -> None:
+    async def _poll(self, sharing: PartitionSharing) -> None:
         while True:
             sharing.ring(None)
             await asyncio.sleep(self.desk.pace.poll_s)
 
-    async def _measure(self, sharing: Sharing) -> None:
+    async def _measure(self, sharing: PartitionSharing) -> None:
         figures = self.desk.figures
         figures.running.set_function(lambda: self.desk.caller.running)
         while True:

@@ -11,7 +11,7 @@ from headgate.base.ids import derived
 from headgate.gate.actions import Action, Record
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import artifacts_of, error_of
-from headgate.gate.returned.shape import Artifact, checked
+from headgate.gate.returns.shape import ReturnedArtifact, checked
 from headgate.gate.reuse import lasting
 from headgate.gate.work import BuildOutcome
 from headgate.map.records import Finished, FinishedBuild
@@ -111,7 +111,7 @@ class Bygone:
         name: str,
         nodeset: str,
         provides: tuple[str, ...],
-        artifacts: tuple[Artifact, ...],
+        artifacts: tuple[ReturnedArtifact, ...],
         *,
         final: bool,
     ) -> FinishedBuild:

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from headgate.config.branches import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
-from headgate.map.kept.layouts import layout_at
 from headgate.map.records import ConfigBranch, ConfigRead
+from headgate.map.state.layouts import layout_at
 from headgate.map.tree import Address, escape, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import write_lock
 from headgate.services.configuration import protection
 from headgate.services.context import Context
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.store import GuardLost, Session, Txn
 from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
@@ -104,7 +104,7 @@ class Former:
         return {d for record in found if record is not None for d in record.branches.get(self._project, {}).values()}
 
 
-class ConfigFiles:
+class ConfigFileWriter:
     """Writes what was read; `services.configuration` reads it."""
 
     def __init__(self, context: Context) -> None:
@@ -217,6 +217,6 @@ class ConfigFiles:
 
     async def _commit(self, ops: list[Op], checks: list[At], guards: Sequence[At]) -> None:
         """`checks`, if any, are one for each of `ops`."""
-        pieces = [Piece([op], checks[n : n + 1]) for n, op in enumerate(ops)]
+        pieces = [TurnPart([op], checks[n : n + 1]) for n, op in enumerate(ops)]
         for commit in packed(pieces):
             await self._context.store.commit(commit.checks, commit.ops, guards=guards)

@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
-from headgate.gate.change import HEADS, EventKind, Standing, TriggerEvent, whose
+from headgate.gate.change import HEADS, ChangeState, EventKind, TriggerEvent, whose
 from headgate.gate.work import Dequeue
-from headgate.map.records import BranchCache, ForPipeline, Reconfigure, Trouble, Troubles
-from headgate.ports.forge import Order, Sighting, Watch
+from headgate.map.records import BranchCache, ForPipeline, Reconfigure, RepositoryProblem, RepositoryProblems
+from headgate.ports.forge import ButtonOrder, ForgeWatch, Sighting
 from headgate.recipes import blob
 from headgate.recipes.lock import lock, write_lock
-from headgate.recipes.stream import Reader, Stream, Waiting
+from headgate.recipes.stream import Stream, StreamConsumer, Unread
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.scheduler.dependencies import Needed
 from headgate.services.scheduler.hints import Hints
-from headgate.services.scheduler.needed import Needed
 from headgate.services.scheduler.protections import Protections
 from headgate.services.scheduler.refs import Refs
 from headgate.services.scheduler.standings import Standings, forgotten, remember, shown
-from headgate.services.scheduler.turn import Piece, packed, together
+from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Delete, Op
 
@@ -51,7 +51,7 @@ class ConnectionRunner:
     def __init__(
         self,
         context: Context,
-        forge: Watch,
+        forge: ForgeWatch,
         tenants: Mapping[str, frozenset[str]],
         closed_max: int = CLOSED_MAX,
         beside: tuple[str, ...] = (),
@@ -65,7 +65,7 @@ class ConnectionRunner:
         self._refs = Refs(context, forge.name)
         self._protections = Protections(context, forge.name, tenants)
         self._lingering: dict[str, frozenset[str]] = {}
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, RepositoryProblem] = {}
         self._storing = asyncio.Lock()
         projects = frozenset[str]().union(*tenants.values())
         self._needed = Needed(context, forge.name, projects, beside or (forge.name,))
@@ -99,7 +99,7 @@ class ConnectionRunner:
         self._troubles = {}
         place = self._context.map.cache.connection(self._forge.name).troubles
         if await self._context.store.get(place.path) is not None:
-            await self._context.store.commit([], [place.put(Troubles({}))], guards=guards)
+            await self._context.store.commit([], [place.put(RepositoryProblems({}))], guards=guards)
 
     async def _forget_heads(self, damaged: ValueError, guards: Guards) -> None:
         """Put branch heads that cannot be read into quarantine.  What was pushed meanwhile is not known: it triggers
@@ -107,11 +107,11 @@ class ConnectionRunner:
         context, path = self._context, self._branches
         entry = await context.store.get(path)
         value = entry.value if entry is not None else b""
-        pieces = [Piece(Quarantine(context).put(derived(path), "record", path, damaged, value=value, tries=1))]
+        pieces = [TurnPart(Quarantine(context).put(derived(path), "record", path, damaged, value=value, tries=1))]
         for tenant, projects in self._tenants.items():
             again = Reconfigure(dict.fromkeys(projects, ()))
-            pieces.append(Piece(context.map.events.tenant(tenant).management.stream.append(again)))
-        pieces.append(Piece([Delete(path)]))
+            pieces.append(TurnPart(context.map.events.tenant(tenant).management.stream.append(again)))
+        pieces.append(TurnPart([Delete(path)]))
         for commit in packed(pieces):
             await context.store.commit([], commit.ops, guards=guards)
 
@@ -155,7 +155,7 @@ class ConnectionRunner:
             return
         map, mirror = self._context.map, self._context.mirror
         found = forgotten(map, mirror, self._forge.name, known, self._lingering, self._closed_max)
-        for commit in packed(Piece(ops, [check]) for check, ops in found):
+        for commit in packed(TurnPart(ops, [check]) for check, ops in found):
             try:
                 await self._context.store.commit(commit.checks, commit.ops, guards=guards)
             except GuardLost:
@@ -203,18 +203,18 @@ class ConnectionRunner:
                 continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())
             *flood, last = self._in_parts(own)
-            pieces += [Piece(part, [check]) for part in flood]
-            pieces.append(Piece([*ops, *last], [check]))
-        told = [Piece(self._told_of([event])) for rest in events.values() for event in rest]
+            pieces += [TurnPart(part, [check]) for part in flood]
+            pieces.append(TurnPart([*ops, *last], [check]))
+        told = [TurnPart(self._told_of([event])) for rest in events.values() for event in rest]
         if sighting.heads:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
-            told += [Piece([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
+            told += [TurnPart([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
         pieces += [*together(told), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
-        pieces += map(Piece, self._ordered(sighting.orders))
-        pieces += map(Piece, self._hints.answered(sighting.answered))
+        pieces += map(TurnPart, self._ordered(sighting.orders))
+        pieces += map(TurnPart, self._hints.answered(sighting.answered))
         if sighting.troubles:
-            pieces.append(Piece([self._troubled(sighting.troubles)]))
+            pieces.append(TurnPart([self._troubled(sighting.troubles)]))
         cached = f"{context.map.cache.connection(self._forge.name).cache.path}/"
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=guards)
@@ -222,7 +222,7 @@ class ConnectionRunner:
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
 
-    def _to_be_shown(self, was: Standing, now: Standing) -> bool:
+    def _to_be_shown(self, was: ChangeState, now: ChangeState) -> bool:
         """Return whether a report waits by which the forge is to show that a push landed this commit."""
         if not now.change.number or was.change.commit != now.change.commit:
             return False
@@ -248,7 +248,7 @@ class ConnectionRunner:
     def _told_of(self, events: Iterable[TriggerEvent]) -> list[Op]:
         return [op for event in events for op in self._events.stream.append(event)]
 
-    def _ordered(self, orders: Iterable[tuple[str, Order]]) -> Iterator[list[Op]]:
+    def _ordered(self, orders: Iterable[tuple[str, ButtonOrder]]) -> Iterator[list[Op]]:
         """Yield the operations that pass each order on to its tenant, if that has the project; whether it has the
         pipeline, the tenant knows."""
         for key, one in orders:
@@ -263,12 +263,14 @@ class ConnectionRunner:
         for project, text in troubles.items():
             known = self._troubles.pop(project, None)
             if text:
-                self._troubles[project] = Trouble(known.since_ms if known else now_ms, text)
-        return self._context.map.cache.connection(self._forge.name).troubles.put(Troubles(dict(self._troubles)))
+                self._troubles[project] = RepositoryProblem(known.since_ms if known else now_ms, text)
+        return self._context.map.cache.connection(self._forge.name).troubles.put(
+            RepositoryProblems(dict(self._troubles))
+        )
 
     async def _forward(self, guards: Guards) -> None:
         """Move each event on to every tenant that has its project, taking projects in turn.  Run until cancelled."""
-        mirror, reader = self._context.mirror, Reader(self._events.stream, self._context.mirror, whose)
+        mirror, reader = self._context.mirror, StreamConsumer(self._events.stream, self._context.mirror, whose)
         with mirror.part(self._events.path) as stirs:
             while True:
                 seen = stirs.moves
@@ -282,13 +284,13 @@ class ConnectionRunner:
                         await self._context.store.commit([], commit.ops, guards=guards)
                 await mirror.gone(waiting[-1].entry)
 
-    def _move(self, event: Waiting[TriggerEvent]) -> list[Piece]:
+    def _move(self, event: Unread[TriggerEvent]) -> list[TurnPart]:
         """Return what moves an event on and removes it once all tenants concerned were told.  Where they are too many
         for one commit, who takes over in between tells some of them again."""
         streams = list(self._concerned(event.event))
         news = replace(event.event, shared=True) if len(streams) > 1 else event.event
-        told = [Piece(stream.append(news)) for stream in streams]
-        return together([*told, Piece(event.consume())])
+        told = [TurnPart(stream.append(news)) for stream in streams]
+        return together([*told, TurnPart(event.consume())])
 
     def _concerned(self, event: TriggerEvent) -> Iterator[Stream[TriggerEvent]]:
         for tenant, projects in self._tenants.items():
@@ -296,13 +298,13 @@ class ConnectionRunner:
                 yield self._context.map.events.tenant(tenant).trigger.stream
 
 
-class _Known(Mapping[str, Standing]):
+class _Known(Mapping[str, ChangeState]):
     """The standings that the connection has told of, always as they are now: what was only looked up is new to it."""
 
     def __init__(self, standings: Standings) -> None:
         self._standings = standings
 
-    def __getitem__(self, key: str) -> Standing:
+    def __getitem__(self, key: str) -> ChangeState:
         found = self._standings.now()[key]
         if found.looked_up:
             raise KeyError(key)
@@ -314,12 +316,12 @@ class _Known(Mapping[str, Standing]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def of_project(self, project: str) -> dict[str, Standing]:
+    def of_project(self, project: str) -> dict[str, ChangeState]:
         """Return key -> standing, of the changes of a project."""
         return {key: one for key, one in self._standings.of_project(project).items() if not one.looked_up}
 
 
-def needed_first(standings: Iterable[Standing]) -> Iterator[Standing]:
+def needed_first(standings: Iterable[ChangeState]) -> Iterator[ChangeState]:
     """Yield each standing after those its change needs; yield those that need each other in a circle as they come."""
     left = {standing.change.key: standing for standing in standings}
     while left:

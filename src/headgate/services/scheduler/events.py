@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.gate.change import TriggerEvent
-from headgate.gate.returned.sealed import Sealed
+from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import Answer, BuildEnded, BuildOutcome, BuildPaused, MergeAnswer
 from headgate.map.records import ForPipeline
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
-from headgate.recipes.stream import Waiting
+from headgate.recipes.stream import Unread
 from headgate.services.context import Context
 
 log = logging.getLogger("headgate.pipeline")
@@ -25,7 +25,7 @@ Apart = BuildEnded | BuildPaused | MergeAnswer
 """Events of which something large may lie apart."""
 
 
-async def whole(context: Context, waiting: Waiting[Event]) -> Waiting[Event]:
+async def whole(context: Context, waiting: Unread[Event]) -> Unread[Event]:
     """Return it with what lies apart from it, which goes when it goes."""
     event = waiting.event
     if not isinstance(event, Apart) or not event.apart:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from headgate.base.ids import fresh
 from headgate.map.hints import Hint
-from headgate.ports.forge import Watch
+from headgate.ports.forge import ForgeWatch
 from headgate.services.context import Context
 from headgate.store.types import Op
 
@@ -35,7 +35,7 @@ async def kept(context: Context, connection: str, hint: Hint) -> bool:
 class Hints:
     """Of a connection that has none, nothing is done."""
 
-    def __init__(self, context: Context, forge: Watch) -> None:
+    def __init__(self, context: Context, forge: ForgeWatch) -> None:
         self._context, self._forge = context, forge
         self._stream = context.map.events.connection(forge.name).events.hints.stream
 

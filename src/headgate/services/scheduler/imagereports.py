@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headgate.base.ids import derived
-from headgate.config.assembly.flattening import canonical
+from headgate.config.assembly.inheritance import canonical
 from headgate.config.layout import Layout
 from headgate.gate.actions import Action, Record
 from headgate.gate.imagework import body_of, images_of, said_of_images
 from headgate.gate.model import Item
 from headgate.gate.report import kind_of
-from headgate.gate.returned.shape import Artifact
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.gate.world import World
 from headgate.map.inventory.images import ImageFile, ImageReport
 from headgate.map.places import Map
@@ -79,6 +79,6 @@ def _files(item: Item, layout: Layout) -> Iterator[ImageFile]:
         )
 
 
-def _said(artifact: Artifact, key: str) -> str:
+def _said(artifact: ReturnedArtifact, key: str) -> str:
     value: Any = (artifact.metadata or {}).get(key)
     return value if isinstance(value, str) else ""

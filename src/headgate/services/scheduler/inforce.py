@@ -14,12 +14,12 @@ from headgate.config.model import ConfigError
 from headgate.config.tenants import Protection
 from headgate.gate.change import HEADS, Change
 from headgate.gate.work import ReportRequest
-from headgate.map.records import Held, LayoutRecord
+from headgate.map.records import HeldConfiguration, LayoutRecord
 from headgate.recipes.requests import Request
 from headgate.services.configuration import Configuration, kept, protection
 from headgate.services.context import Context
-from headgate.services.notices.naming import notice
-from headgate.services.scheduler.turn import Piece
+from headgate.services.notices.names import notice
+from headgate.services.scheduler.turn import TurnPart
 
 log = logging.getLogger("headgate.tenant")
 
@@ -33,7 +33,7 @@ class InForce(NamedTuple):
     """What the next layout record is to say."""
 
     branches: dict[str, dict[str, str]]
-    held: dict[str, dict[str, Held]]
+    held: dict[str, dict[str, HeldConfiguration]]
     protections: dict[str, Protection]
 
 
@@ -48,11 +48,11 @@ def in_force(
     if before is None:
         return InForce(branches, {}, protections)
     fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
-    held: dict[str, dict[str, Held]] = {}
+    held: dict[str, dict[str, HeldConfiguration]] = {}
     for project, branch in sorted(configuration.unfit(fresh, protections)):
         read, was = now[project][branch], before.held.get(project, {}).get(branch)
         same = was is not None and was.digest == read.digest
-        own = was if was is not None and same else Held(read.commit, read.digest, context.now_ms())
+        own = was if was is not None and same else HeldConfiguration(read.commit, read.digest, context.now_ms())
         held.setdefault(project, {})[branch] = own
         branches[project][branch] = before.branches[project][branch]
     return InForce(branches, held, protections)
@@ -68,7 +68,7 @@ def expected(record: LayoutRecord, project: str) -> dict[str, str]:
     return {**record.branches.get(project, {}), **held}
 
 
-def told(context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce) -> list[Piece]:
+def told(context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce) -> list[TurnPart]:
     """Say what is held back now, and what is in force again.  Return what tells others of it; told again, it is the
     same."""
     tenant, was = configuration.tenant, before.held if before is not None else {}
@@ -76,7 +76,7 @@ def told(context: Context, configuration: Configuration, before: LayoutRecord | 
         for branch in branches:
             if branch not in now.held.get(project, {}):
                 log.info("tenant %s: %s %s: what it has is in force again", tenant.name, project, branch)
-    pieces = list[Piece]()
+    pieces = list[TurnPart]()
     fresh = [(p, b, one) for p, found in now.held.items() for b, one in found.items() if was.get(p, {}).get(b) != one]
     for number, (project, branch, one) in enumerate(fresh):
         text = "tenant %s: %s %s: what was pushed as %s is not in force, as it would take away what is there"
@@ -88,9 +88,9 @@ def told(context: Context, configuration: Configuration, before: LayoutRecord | 
         id = derived("held", tenant.name, project, branch, one.digest)
         work = ReportRequest(change, f"tenant {tenant.name}", _note(configuration.wrong_with(project, branch)))
         meta = {"tenant": tenant.name, "pipeline": "", "change": change.id, "project": project}
-        pieces.append(Piece(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work))))
+        pieces.append(TurnPart(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work))))
         said = notice("configuration-held", id, tenant.name, "", change, "", one.since_ms)
-        pieces.append(Piece(context.published(replace(said, message=work.note))))
+        pieces.append(TurnPart(context.published(replace(said, message=work.note))))
     return pieces
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from headgate.map.tree import Dir, unescape
 from headgate.recipes.requests import Requests
 from headgate.services.context import Context
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.services.tenancy import Tenancy
 from headgate.store.store import GuardLost
 from headgate.store.types import At, Conflict, Delete
@@ -80,12 +80,12 @@ async def ended(context: Context, tenant: str, pipeline: str) -> bool:
     return False
 
 
-def leftover(context: Context, *places: Dir) -> list[Piece]:
+def leftover(context: Context, *places: Dir) -> list[TurnPart]:
     """Return what takes away all that is seen at and below these."""
-    return [Piece([Delete(entry.path)]) for place in places for entry in context.mirror.under(place.path)]
+    return [TurnPart([Delete(entry.path)]) for place in places for entry in context.mirror.under(place.path)]
 
 
-async def removed(context: Context, pieces: Iterable[Piece], guards: Sequence[At]) -> None:
+async def removed(context: Context, pieces: Iterable[TurnPart], guards: Sequence[At]) -> None:
     """Take it away, and wait until the mirror shows that.  Raise Conflict."""
     for commit in packed(pieces):
         await context.store.commit(commit.checks, commit.ops, guards=guards)

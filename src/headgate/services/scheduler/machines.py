@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headgate.config.assembly.flattening import flattened, unreadable
+from headgate.config.assembly.inheritance import flattened, unreadable
 from headgate.config.layout import Layout
 from headgate.config.machines import FlatProvider
 from headgate.map.tree import Address, Undecodable

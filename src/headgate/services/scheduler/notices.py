@@ -17,21 +17,21 @@ from msgspec.structs import asdict, replace
 from headgate.base.ids import derived
 from headgate.base.subject import about
 from headgate.base.texts import line
+from headgate.config.files.check import as_list
 from headgate.config.forges.table import DIALECTS
 from headgate.config.model import Pipeline
 from headgate.config.operator.model import Tenant
-from headgate.config.reading.check import as_list
 from headgate.gate.actions import Action, Land, Merge, Record
 from headgate.gate.change import Change
 from headgate.gate.model import BuildSet, Item, State
 from headgate.gate.refusals import speaks
 from headgate.gate.report import build_url, error_of, filled, kind_of, untested
-from headgate.gate.returned.shape import Comment
+from headgate.gate.returns.shape import FileComment
 from headgate.gate.work import LandRequest
 from headgate.gate.world import World
-from headgate.map.telling import Answered, BuildTold, Notice, Posting, QueueReport
+from headgate.map.outbox import Answered, BuildTold, Notice, OutboxMessage, QueueReport
 from headgate.services.context import Context, Outboxes
-from headgate.services.notices.naming import notice, queue_of
+from headgate.services.notices.names import notice, queue_of
 
 log = logging.getLogger("headgate.pipeline")
 
@@ -155,7 +155,7 @@ def reports(
     world: World,
     tenant: Tenant,
     all_pipelines: Collection[Pipeline] = (),
-) -> Iterator[tuple[str, Posting]]:
+) -> Iterator[tuple[str, OutboxMessage]]:
     """Yield each connection and what it is told, in order: one report for each reporter that the pipeline names.
 
     A forge is told of its own changes; other connections of all changes.  `all_pipelines`: those of the tenant.
@@ -176,10 +176,10 @@ def reports(
                 queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
                 if posted:
                     options = _options(how, driver) if not queue else {}
-                    yield name, Posting(queue, report, how.get("ttl"), options, key)
+                    yield name, OutboxMessage(queue, report, how.get("ttl"), options, key)
                 else:
                     heard, echoes = _heard(how, said.kind, change, world), _echoes(how, name, change, all_pipelines)
-                    yield name, Posting("", report, key=key, change=change, how=heard, echoes=echoes)
+                    yield name, OutboxMessage("", report, key=key, change=change, how=heard, echoes=echoes)
 
 
 def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> dict[str, Any]:
@@ -222,13 +222,13 @@ def _hows(
         yield name, (*own, *more)
 
 
-def before_merging(world: World, work: LandRequest, item: Item) -> list[Posting]:
+def before_merging(world: World, work: LandRequest, item: Item) -> list[OutboxMessage]:
     """Return what a forge has to know before it merges: the votes and statuses that it asks for."""
-    change, found = work.change, list[Posting]()
+    change, found = work.change, list[OutboxMessage]()
     report = _report("success", item, change, "SUCCESS", work.note, world, again=work.buildset)
     for number, how in enumerate(world.pipeline.reports.get("success", {}).get(change.connection, ())):
         key = derived(report.id, change.connection, change.key, str(number))
-        found.append(Posting("", report, key=key, change=change, how=dict(how)))
+        found.append(OutboxMessage("", report, key=key, change=change, how=dict(how)))
     return found
 
 
@@ -312,9 +312,9 @@ def _report(
     )
 
 
-def _comments(buildset: BuildSet) -> dict[str, tuple[Comment, ...]]:
+def _comments(buildset: BuildSet) -> dict[str, tuple[FileComment, ...]]:
     """Return file -> the comments that all jobs left on it."""
-    found: dict[str, tuple[Comment, ...]] = {}
+    found: dict[str, tuple[FileComment, ...]] = {}
     for build in buildset.builds.values():
         for path, comments in (build.returned.file_comments or {}).items():
             found[path] = (*found.get(path, ()), *comments)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.base.subject import about
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.change import EventKind, TriggerEvent, whose
@@ -20,39 +20,40 @@ from headgate.gate.enqueue import concluded
 from headgate.gate.gestures import unmoved
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
-from headgate.gate.removed import as_it_was, dissolved, remembered
+from headgate.gate.removal import as_it_was, dissolved, remembered
 from headgate.gate.start import awaited
 from headgate.gate.triggers import triggers
 from headgate.gate.work import Answer, BuildEnded, LayoutChanged
 from headgate.gate.world import World
-from headgate.map.kept.state import Damaged, garbage, load
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult
+from headgate.map.state.state import Damaged, garbage, load
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import Part
+from headgate.recipes.mirror import MirrorPart
 from headgate.recipes.requests import Open
-from headgate.recipes.stream import Reader, Waiting
-from headgate.services.asking import tell
+from headgate.recipes.stream import StreamConsumer, Unread
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
-from headgate.services.judging.proposals import Proposals
+from headgate.services.judge.proposals import Proposals
 from headgate.services.nodes.zones import zone_of
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said
+from headgate.services.requests import tell
 from headgate.services.scheduler.events import Event, whole
 from headgate.services.scheduler.imagereports import image_ops
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
 from headgate.services.scheduler.notices import batched, notices, outboxes, reports, tell_of
-from headgate.services.scheduler.past import Past
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.turn import Piece, Turn, packed
+from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
+from headgate.services.scheduler.verdicts import PipelinePast
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op, Put, SessionLost, TooLarge, Unavailable
 
 log = logging.getLogger("headgate.pipeline")
 
 DISOWN_ATTEMPTS_MAX = 10
+Events = list[Unread[Event]]
 EVENTS_MAX = 20
 """Events absorbed in one turn."""
 FRESH_MIN = 5
@@ -62,7 +63,7 @@ FRESH_MIN = 5
 class FaultyEvent(Exception):
     """Taking it up raises; the cause says what."""
 
-    def __init__(self, waiting: Waiting[Event]) -> None:
+    def __init__(self, waiting: Unread[Event]) -> None:
         super().__init__(waiting.entry)
         self.waiting = waiting
 
@@ -74,11 +75,11 @@ class PipelineRunner:
         self._context, self.tenant, self.name = context, configuration.tenant.name, name
         self._configuration, self._standings, map = configuration, standings, context.map
         self._state, self._proposals = State(), Proposals(None, lambda: None)
-        self._past = Past(context, self.tenant, name, lambda: None)
+        self._past = PipelinePast(context, self.tenant, name, lambda: None)
         self._events: PipelineEvents = context.map.events.tenant(self.tenant).pipelines(name)
         self._place = context.map.tenant(self.tenant).pipeline(name)
         self._semaphores = Semaphores(context, configuration, name)
-        self._triggers = Reader(self._events.trigger.stream, context.mirror, whose)
+        self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
         """Events of the next turn: fewer while turns raise, to find the one that does."""
@@ -96,7 +97,7 @@ class PipelineRunner:
         )
         """Prefixes of all that a turn may rest on."""
         self._looked: tuple[object, ...] = ()
-        self._layout: Layouts | None = None
+        self._layout: TenantLayouts | None = None
         self._torn = False
         """Was some of the last turn recorded before the rest was refused?"""
         self._settled = False
@@ -112,11 +113,11 @@ class PipelineRunner:
             with self._context.mirror.part(*self._looked_at) as stirs:
                 async with (
                     Proposals(self._context.judging, stirs.nudge) as self._proposals,
-                    Past(self._context, self.tenant, self.name, stirs.nudge) as self._past,
+                    PipelinePast(self._context, self.tenant, self.name, stirs.nudge) as self._past,
                 ):
                     await self._turns(stirs, guard)
 
-    async def _turns(self, stirs: Part, guard: At) -> None:
+    async def _turns(self, stirs: MirrorPart, guard: At) -> None:
         """Take turns until nothing is left of a pipeline that nobody has."""
         while True:
             seen = stirs.moves
@@ -149,7 +150,7 @@ class PipelineRunner:
             if await disowned(self._context, self.tenant, self.name, awaited(self._state), guard):
                 break
         entries = await self._context.store.list(self._place.path)
-        for commit in packed(Piece([op]) for op in garbage(self._place, entries, self._state)):
+        for commit in packed(TurnPart([op]) for op in garbage(self._place, entries, self._state)):
             await self._context.store.commit([], commit.ops, guards=[guard])
         self._littered = False
 
@@ -177,7 +178,7 @@ class PipelineRunner:
         return True
 
     async def _blame(
-        self, error: Exception, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
+        self, error: Exception, events: Events, facts: tuple[object, ...], layouts: TenantLayouts, guard: At
     ) -> None:
         """Finds what made the turn raise: an event, or an item.  After a few tries it is set aside; what is neither's
         is raised."""
@@ -199,7 +200,7 @@ class PipelineRunner:
             raise error
         await asyncio.sleep(TRY_AGAIN_S)
 
-    async def _event_aside(self, waiting: Waiting[Event], error: BaseException, guard: At) -> None:
+    async def _event_aside(self, waiting: Unread[Event], error: BaseException, guard: At) -> None:
         if not self._tries.spent(waiting.entry):
             return
         queue = waiting.entry.rpartition("/")[0]
@@ -209,9 +210,7 @@ class PipelineRunner:
             await tell(self._context, waiting.event.result, ManagementResult(False, f"it was set aside: {said(error)}"))
         await self._context.mirror.gone(waiting.entry)
 
-    async def _decide(
-        self, events: list[Waiting[Event]], facts: tuple[object, ...], layouts: Layouts, guard: At
-    ) -> None:
+    async def _decide(self, events: Events, facts: tuple[object, ...], layouts: TenantLayouts, guard: At) -> None:
         seen = self._context.mirror.moves
         events = [await whole(self._context, event) for event in events]
         world, why = self._world(layouts), self._without
@@ -271,25 +270,26 @@ class PipelineRunner:
             outcomes[event.result] = ManagementResult(not why, why)
         return after
 
-    def _leaving(self, world: World) -> list[Piece]:
+    def _leaving(self, world: World) -> list[TurnPart]:
         """Return what is written to the quarantine of what is set aside with this turn."""
-        pieces, of = list[Piece](), {item.id: item for _, item in self._state.items()}
+        pieces, of = list[TurnPart](), {item.id: item for _, item in self._state.items()}
         gone = [(of[id].change, why, id) for id, why in self._aside.items() if id in of and of[id].live]
         gone += [(one.change, f"{one.path}: {one.why}", one.path) for one in self._damaged if one.change is not None]
         for change, why, id in gone:
             again = (TriggerEvent(kind, change, fresh(), world.now_ms) for kind in EventKind)
             event = next((event for event in again if triggers(world.pipeline, event)), None)
             what = f"{change.id} of {change.project} in {self.name}"
-            pieces.append(Piece(self._quarantine.change(id, what, why, self.tenant, self._events, event)))
+            pieces.append(TurnPart(self._quarantine.change(id, what, why, self.tenant, self._events, event)))
         for one in self._damaged:
             if one.change is None:
-                pieces.append(Piece(self._quarantine.put(derived(one.path), "record", one.path, one.why, self.tenant)))
+                ops = self._quarantine.put(derived(one.path), "record", one.path, one.why, self.tenant)
+                pieces.append(TurnPart(ops))
         return pieces
 
-    def _waiting(self) -> list[Waiting[Event]]:
+    def _waiting(self) -> Events:
         """Return the events of the next turn: management first, as people are waiting; then results, which free
         resources; then what is new, of which some is always taken up."""
-        mirror, most, found = self._context.mirror, self._most, list[Waiting[Event]]()
+        mirror, most, found = self._context.mirror, self._most, Events()
         triggers, paused = self._triggers.waiting(most), state_of(self._context, self.tenant).result_queue_paused
         for queue in (self._events.management, *(() if paused else (self._events.result,))):
             limit = most - len(found) - min(FRESH_MIN, len(triggers), most // 2)
@@ -297,7 +297,7 @@ class PipelineRunner:
         found += triggers[: most - len(found)]  # type: ignore[arg-type]  # one of the union
         return found
 
-    def _world(self, layouts: Layouts) -> World:
+    def _world(self, layouts: TenantLayouts) -> World:
         pipelines = layouts.landed.pipelines
         own = pipelines.get(self.name) or as_it_was(self.name, self._state.remains)
         known = tuple(name for name in own.supercedes if name in pipelines)
@@ -343,14 +343,14 @@ class PipelineRunner:
         self,
         after: State,
         asked: list[Action],
-        events: list[Waiting[Event]],
+        events: Events,
         world: World,
-        aside: list[Piece],
+        aside: list[TurnPart],
         guard: At,
     ) -> None:
         """Raises Faulty for an item of which something is too large for any commit."""
         context, mirror, self._torn = self._context, self._context.mirror, False
-        turn = Turn(
+        turn = PipelineTurn(
             map=context.map,
             tenant=self.tenant,
             pipeline=self.name,
@@ -364,12 +364,12 @@ class PipelineRunner:
             remembers=context.remembers(),
         )
         news, reported = self._news(after, asked, world)
-        ends = [*news, *(Piece(event.consume()) for event in events)]
+        ends = [*news, *(TurnPart(event.consume()) for event in events)]
         pieces = turn.pieces(self._state, after, asked, ends, reported)
         for piece in pieces:
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
-        rest = [*aside, *pieces, *(Piece([op]) for event in events for op in event.besides)]
+        rest = [*aside, *pieces, *(TurnPart([op]) for event in events for op in event.besides)]
         holding = self._semaphores.holding(self._state, after, settled=self._settled)
         commits = packed([*holding, *rest], context.ops_max)
         if cut := len(commits) > 1:
@@ -384,7 +384,7 @@ class PipelineRunner:
             self._torn = True
         self._torn, self._settled = False, not cut
 
-    def _news(self, after: State, asked: list[Action], world: World) -> tuple[list[Piece], list[Piece]]:
+    def _news(self, after: State, asked: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
         """Return what is published of the turn, and what is reported; what cannot be put in words, nobody is told."""
         context, found, reported = self._context, list[list[Op]](), list[list[Op]]()
         try:
@@ -397,4 +397,4 @@ class PipelineRunner:
         except Exception:
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)
-        return [Piece(ops) for ops in found], [Piece(ops) for ops in reported]
+        return [TurnPart(ops) for ops in found], [TurnPart(ops) for ops in reported]

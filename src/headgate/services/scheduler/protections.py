@@ -12,7 +12,7 @@ from headgate.map.records import Reconfigure
 from headgate.recipes import blob
 from headgate.recipes.codec import decode
 from headgate.services.context import Context
-from headgate.services.scheduler.turn import Piece
+from headgate.services.scheduler.turn import TurnPart
 from headgate.store.types import Delete, Op, Put
 
 
@@ -24,7 +24,7 @@ class Protections:
         self._context, self._tenants = context, tenants
         self._place = context.map.cache.connection(connection).protection
 
-    def pieces(self, told: Mapping[str, Protection]) -> Iterator[Piece]:
+    def pieces(self, told: Mapping[str, Protection]) -> Iterator[TurnPart]:
         """Yield what to commit, in order, so that it is kept; nothing of what is kept already."""
         mirror = self._context.mirror
         for project, said in told.items():
@@ -33,11 +33,11 @@ class Protections:
             if self._kept(project) == said:
                 continue
             *parts, pointer = place.blob(said)
-            yield from (Piece([part]) for part in parts)
+            yield from (TurnPart([part]) for part in parts)
             fresh = {place.path, *(part.path for part in parts if isinstance(part, Put))}
             stale: list[Op] = [Delete(entry.path) for entry in here if entry.path not in fresh]
-            yield Piece([pointer, *self._read_anew(project)])
-            yield from (Piece([op]) for op in stale)
+            yield TurnPart([pointer, *self._read_anew(project)])
+            yield from (TurnPart([op]) for op in stale)
 
     def _kept(self, project: str) -> Protection | None:
         """Return what is kept; None where it is damaged, too: it is written anew."""

@@ -17,7 +17,7 @@ from headgate.recipes import blob
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.types import At, Delete, Op
 
 TOLD_MAX = 20
@@ -81,20 +81,20 @@ class Refs:
 
     async def _forget(self, project: str, damaged: Undecodable | None, guard: At) -> None:
         """What was seen of the project; without `damaged`, what a first look that was cut off left."""
-        store, pieces = self._context.store, list[Piece]()
+        store, pieces = self._context.store, list[TurnPart]()
         if damaged is not None:
             entry = await store.get(damaged.path)
             value, id = entry.value if entry is not None else b"", derived(damaged.path)
             aside = Quarantine(self._context).put(id, "record", damaged.path, damaged, value=value, tries=1)
-            pieces.append(Piece(aside))
+            pieces.append(TurnPart(aside))
         path = self._place.refs(project).path
         own = [one.path for one in await store.list(path) if one.path == path or one.path.startswith(f"{path}/")]
-        for commit in packed([*pieces, *(Piece([Delete(one)]) for one in own)]):
+        for commit in packed([*pieces, *(TurnPart([Delete(one)]) for one in own)]):
             await store.commit([], commit.ops, guards=[guard])
 
     def pieces(
         self, moved: Mapping[str, Mapping[str, str]], events: Iterable[TriggerEvent], tell: Telling
-    ) -> Iterator[Piece]:
+    ) -> Iterator[TurnPart]:
         """Yield what to commit so that `moved` (as a sighting has it) is seen, each part with its `events`."""
         of = {(event.change.project, event.change.ref): event for event in events}
         for project, refs in moved.items():
@@ -105,9 +105,9 @@ class Refs:
                 for some in (names[at : at + step] for at in range(0, len(names), step)):
                     _set(here, {ref: refs[ref] for ref in some})
                     record = address.put(RefsSeen(dict(sorted(here.items())))) if here else address.delete()
-                    yield Piece([record, *tell(of[project, ref] for ref in some if (project, ref) in of)])
+                    yield TurnPart([record, *tell(of[project, ref] for ref in some if (project, ref) in of)])
             if first:  # the last: before it nothing was looked at
-                yield Piece([place.looked.put(RefsLooked(self._context.now_ms()))])
+                yield TurnPart([place.looked.put(RefsLooked(self._context.now_ms()))])
 
     def saw(self, moved: Mapping[str, Mapping[str, str]]) -> None:
         """Take up what was committed."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from headgate.gate.waiter import Waiter
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address, unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Mirror
@@ -89,7 +89,7 @@ class Forsaken:
         holders = tuple(holder for holder in record.holders if self._holds(holder, tenant))
         return replace(record, holders=holders, waiters=tuple(filter(self._waits, record.waiters)))
 
-    def _holds(self, holder: Holder, tenant: str) -> bool:
+    def _holds(self, holder: SemaphoreHolder, tenant: str) -> bool:
         items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
         names = map(unescape, self._mirror.names(items.path))
         held_for = (items(name).buildset(holder.buildset) for name in names)

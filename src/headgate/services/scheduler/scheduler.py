@@ -19,27 +19,27 @@ from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.work import BuildEnded, BuildPaused
-from headgate.map.records import Trouble
+from headgate.map.records import RepositoryProblem
 from headgate.map.tree import unescape
-from headgate.ports.forge import Watch
-from headgate.ports.occasions import Watched
-from headgate.recipes.mirror import Part
+from headgate.ports.forge import ForgeWatch
+from headgate.ports.occasions import OccasionSource
+from headgate.recipes.mirror import MirrorPart
 from headgate.services.autohold import Expiring
 from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
-from headgate.services.quarantine.tended import tended
+from headgate.services.quarantine.supervision import tended
 from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.services.scheduler.leftovers import Leftovers
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
+from headgate.services.scheduler.removedtenant import VanishedConfiguration, VanishedTenant
 from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
 from headgate.services.scheduler.standings import Standings
-from headgate.services.scheduler.sweeping import Sweeper, Unwanted
+from headgate.services.scheduler.sweeper import ResultSweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.services.scheduler.tenantfile import TenantFileRunner
 from headgate.services.scheduler.timers import Timers
-from headgate.services.scheduler.vanished import Vanished, VanishedTenant
 from headgate.services.tenancy import Tenancy, conf_of
 from headgate.store.store import Session
 
@@ -67,16 +67,16 @@ class Scheduler:
         self,
         context: Context,
         tenants: Tenancy,
-        forges: Mapping[str, Watch],
+        forges: Mapping[str, ForgeWatch],
         file: TenantFileRunner,
-        watched: Mapping[str, Watched] | None = None,
+        watched: Mapping[str, OccasionSource] | None = None,
     ) -> None:
         """`forges` and what else is `watched`: connections, by name."""
         self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
         self._watched = watched or {}
         self._standings: dict[tuple[str, ...], Standings] = {}
         self._running: dict[Work, _Running] = {}
-        self._left, self._gone = Leftovers(context, tenants), dict[str, Vanished]()
+        self._left, self._gone = Leftovers(context, tenants), dict[str, VanishedConfiguration]()
 
     @classmethod
     def of(
@@ -85,12 +85,12 @@ class Scheduler:
         text: str,
         tenants: dict[str, Tenant] | TenantFile,
         path: str,
-        forges: Mapping[str, Watch],
+        forges: Mapping[str, ForgeWatch],
         cache: ParseCache | None = None,
         connections: Mapping[str, Connection] | None = None,
         read: Callable[[], str] | None = None,
-        watched: Mapping[str, Watched] | None = None,
-        refused: Trouble | None = None,
+        watched: Mapping[str, OccasionSource] | None = None,
+        refused: RepositoryProblem | None = None,
     ) -> Scheduler:
         """`text` is the tenant file at `path` that `tenants` were read from; `read` reads it again, by the names of
         these `connections`.  `refused`: why it is not the one that is there now."""
@@ -111,13 +111,13 @@ class Scheduler:
         finally:
             await self._stop(list(self._running))
 
-    async def _works_on(self, session: Session, stirs: Part) -> None:
+    async def _works_on(self, session: Session, stirs: MirrorPart) -> None:
         while True:
             seen = stirs.moves
             await self._keep(divided(self._works(), self._members()).get(session.name, ()), session, stirs)
             await stirs.moved(seen)
 
-    async def _keep(self, mine: Collection[Work], session: Session, stirs: Part) -> None:
+    async def _keep(self, mine: Collection[Work], session: Session, stirs: MirrorPart) -> None:
         """A task for each work that is ours, none for others.  What ends one is the loss of our session or a lock."""
         rests_on = {work: self._rests_on(work) for work in mine}
         await self._stop([work for work, running in self._running.items() if rests_on.get(work) != running.rests_on])
@@ -162,7 +162,7 @@ class Scheduler:
         """Its configuration; of one that is gone, that it has none."""
         known = self.tenants.get(tenant)
         if known is None and tenant not in self._gone:
-            self._gone[tenant] = Vanished(self._context, tenant)
+            self._gone[tenant] = VanishedConfiguration(self._context, tenant)
         return known or self._gone[tenant]
 
     def _known(self, tenant: str) -> Standings:
@@ -179,24 +179,24 @@ class Scheduler:
             self._context, " ".join((work[0], "/".join(work[1:]))).strip(), self._runner(work), session, tenant
         )
 
-    def _sweeper(self, kind: str) -> Sweeper:
+    def _sweeper(self, kind: str) -> ResultSweeper:
         context, cleanup = self._context, self._context.map.cleanup
         match kind:
             case "builds":
-                return Sweeper(context, context.zones, cleanup.build_requests.path, self._apart)
+                return ResultSweeper(context, context.zones, cleanup.build_requests.path, self._apart)
             case "merges":
-                return Sweeper(context, lambda: [context.merges], cleanup.merge_requests.path)
+                return ResultSweeper(context, lambda: [context.merges], cleanup.merge_requests.path)
             case "connections":
                 gone = Disconnected(context, {*self._forges, *self._watched})
                 place, looks = cleanup.connection.path, CONNECTION_LOOKS
-                return Sweeper(context, lambda: [gone], place, looks=looks, locks=gone.locks)
+                return ResultSweeper(context, lambda: [gone], place, looks=looks, locks=gone.locks)
             case "nodes":
-                return Sweeper(context, lambda: [Unasked(context)], cleanup.node_request.path)
+                return ResultSweeper(context, lambda: [Unasked(context)], cleanup.node_request.path)
             case "semaphores":
                 forsaken = Forsaken(context)
-                return Sweeper(context, lambda: [forsaken], cleanup.sempahores.path, mended=forsaken.mended)
+                return ResultSweeper(context, lambda: [forsaken], cleanup.sempahores.path, mended=forsaken.mended)
             case _:
-                return Sweeper(context, lambda: [Unwanted(context)], cleanup.general.path)
+                return ResultSweeper(context, lambda: [Unwanted(context)], cleanup.general.path)
 
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
         match work:

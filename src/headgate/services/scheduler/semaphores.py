@@ -7,17 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headgate.config.dynamic import Layouts
+from headgate.config.dynamic import TenantLayouts
 from headgate.gate.advance import holders, waiting
 from headgate.gate.model import State
 from headgate.gate.waiter import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
-from headgate.map.records import Holder, SemaphoreRecord
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address
 from headgate.recipes.codec import readable
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
-from headgate.services.scheduler.turn import Piece
+from headgate.services.scheduler.turn import TurnPart
 from headgate.store.types import At, Entry
 
 
@@ -54,7 +54,7 @@ class Semaphores:
     def _is_passed_over(self, name: str) -> bool:
         return name in self._since_ms and self._context.now_ms() >= self._since_ms[name][1] + PATIENCE_MS
 
-    def waiters(self, layouts: Layouts, state: State) -> dict[str, tuple[Waiter, ...]]:
+    def waiters(self, layouts: TenantLayouts, state: State) -> dict[str, tuple[Waiter, ...]]:
         """Return semaphore -> who waits for a place, without those who leave a free one alone."""
         found = dict[str, tuple[Waiter, ...]]()
         for name in self._names(layouts, state):
@@ -78,28 +78,28 @@ class Semaphores:
             return False
         return not any(map(self._is_ours, record.holders)) and not any(map(self._is_own, record.waiters))
 
-    def held(self, layouts: Layouts, state: State) -> Counter[str]:
+    def held(self, layouts: TenantLayouts, state: State) -> Counter[str]:
         """Return semaphore -> how many places other pipelines and playbooks hold."""
         held: Counter[str] = Counter()
         for name in self._names(layouts, state):
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
         return held
 
-    def _names(self, layouts: Layouts, state: State) -> set[str]:
+    def _names(self, layouts: TenantLayouts, state: State) -> set[str]:
         graphs = (item.buildset.graph for _, item in state.items() if item.buildset is not None)
         return set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
 
-    def holding(self, before: State, after: State, *, settled: bool, cut: bool = False) -> list[Piece]:
+    def holding(self, before: State, after: State, *, settled: bool, cut: bool = False) -> list[TurnPart]:
         """Return the writes that make the semaphores what this pipeline holds after the turn; others' holders stay, and
         playbooks of builds that run.  `settled`: they are known to be as `before` says.  Of a turn that is `cut` none
         is given up but to another holder of ours: what it was held for is still there until the end."""
-        pieces = list[Piece]()
+        pieces = list[TurnPart]()
         before_of, after_of = _by_name(before), _by_name(after)
         waiters = self._waiting(before, after)
         names = {*before_of, *after_of, *waiters, *self._configuration.layouts.landed.semaphores}
         running = _running(after) if names else set()
 
-        def left(holder: Holder) -> bool:
+        def left(holder: SemaphoreHolder) -> bool:
             return self._is_ours(holder) and holder.build != "" and holder.build not in running
 
         for name in sorted(names):
@@ -111,27 +111,29 @@ class Semaphores:
                 continue
             others = tuple(h for h in holders if not self._is_ours(h) or (h.build and not left(h)))
             tenant = self._tenant if name in self._configuration.tenant.semaphores else ""
-            ours = tuple(Holder(self._pipeline, buildset, job, "", tenant) for buildset, job in after_of.get(name, ()))
+            ours = tuple(
+                SemaphoreHolder(self._pipeline, buildset, job, "", tenant) for buildset, job in after_of.get(name, ())
+            )
             if cut:
                 given_up = [holder for holder in holders if holder not in others + ours]
                 others += tuple(given_up[sum(holder not in holders for holder in ours) :])
             if set(others + ours) == set(holders) and line == record.waiters and not damaged:
                 continue
             check = At(address.path, entry.version if entry else None)
-            pieces.append(Piece([address.put(SemaphoreRecord(others + ours, line))], [check]))
+            pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
         return pieces
 
-    def given_up(self) -> list[Piece]:
+    def given_up(self) -> list[TurnPart]:
         """Return the writes that give up all that the pipeline holds or waits for, whatever the layout says: nobody has
         the pipeline any more."""
-        pieces = list[Piece]()
+        pieces = list[TurnPart]()
         for entry in self._entries():
             record, own = self._read(entry), entry.path.startswith(f"{self.places[0]}/")
             holders = tuple(h for h in record.holders if not (self._is_ours(h) and (own or h.tenant)))
             waiters = tuple(waiter for waiter in record.waiters if not self._is_own(waiter))
             if (holders, waiters) != (record.holders, record.waiters):
                 place = Address(entry.path, SemaphoreRecord)
-                pieces.append(Piece([place.put(SemaphoreRecord(holders, waiters))], [At(entry.path, entry.version)]))
+                pieces.append(TurnPart([place.put(SemaphoreRecord(holders, waiters))], [At(entry.path, entry.version)]))
         return pieces
 
     def _line(self, name: str, ours: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
@@ -178,7 +180,7 @@ class Semaphores:
     def _is_own(self, waiter: Waiter) -> bool:
         return (waiter.tenant, waiter.pipeline) == (self._tenant, self._pipeline)
 
-    def _is_ours(self, holder: Holder) -> bool:
+    def _is_ours(self, holder: SemaphoreHolder) -> bool:
         return holder.pipeline == self._pipeline and holder.tenant in ("", self._tenant)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.topics import ByTopic, DependantsByTopic, topic_of
-from headgate.gate.world import Layout
+from headgate.gate.world import LayoutView
 from headgate.map.places import ConnectionCache, Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import encode, readable
@@ -23,31 +23,31 @@ class Standings:
         self._caches = mirror.part(*(map.cache.connection(name).path for name in connections))
         self._seen = -1
         self._versions: dict[str, tuple[int, str]] = {}
-        self._known: dict[str, Standing] = {}
+        self._known: dict[str, ChangeState] = {}
         self._bodiless: set[str] = set()
         """Entries whose body has not been seen yet."""
         self.moves = 0
         """Grows whenever a standing changed."""
         self.dependants: dict[str, set[str]] = {}
         """Change key -> keys of the changes whose footers name it, as of the last `now`."""
-        self._projects: dict[str, dict[str, Standing]] = {}
+        self._projects: dict[str, dict[str, ChangeState]] = {}
         """Project -> key -> standing."""
         self.topics: dict[tuple[str, str], set[str]] = {}
         """Connection and topic -> keys of the open changes that have it, as of the last `now`."""
 
-    def now(self) -> Mapping[str, Standing]:
+    def now(self) -> Mapping[str, ChangeState]:
         """Change key -> standing."""
         if self._caches.moves != self._seen:
             self._seen = self._caches.moves
             self._look(self._caches.changed())
         return self._known
 
-    def of_project(self, project: str) -> Mapping[str, Standing]:
+    def of_project(self, project: str) -> Mapping[str, ChangeState]:
         """Return key -> standing, of the changes of a project."""
         self.now()
         return self._projects.get(project, {})
 
-    def under(self, layout: Layout) -> Mapping[str, Standing]:
+    def under(self, layout: LayoutView) -> Mapping[str, ChangeState]:
         """Return the standings as a configuration has them, in which topics may bind changes together."""
         known = self.now()
         return ByTopic(known, self.topics, layout) if self.topics else known
@@ -90,13 +90,13 @@ class Standings:
         if data is None:
             self._bodiless.add(path)
             return
-        if (standing := readable(data, Standing)) is None:
+        if (standing := readable(data, ChangeState)) is None:
             return
         self._keep(cached.key, standing)
         self._versions[path] = (entry.version, cached.key)
         self.moves += 1
 
-    def _keep(self, key: str, standing: Standing | None) -> None:
+    def _keep(self, key: str, standing: ChangeState | None) -> None:
         before = self._known.get(key)
         if before is not None and (own := self._projects[before.change.project]).pop(key) and not own:
             del self._projects[before.change.project]
@@ -119,20 +119,20 @@ class Standings:
             self.dependants.setdefault(need, set()).add(key)
 
 
-def shown(map: Map, mirror: Mirror, change: Change) -> Standing | None:
+def shown(map: Map, mirror: Mirror, change: Change) -> ChangeState | None:
     """Return what is known of a change, as the mirror shows it."""
     place = map.cache.connection(change.connection)
     entry = mirror.get(_path(place, change.key))
     cached = readable(entry, CacheEntry) if entry is not None else None
     body = mirror.get(f"{place.data.path}/{cached.data_uuid}") if cached is not None else None
-    return readable(body, Standing) if body is not None else None
+    return readable(body, ChangeState) if body is not None else None
 
 
 def _path(place: ConnectionCache, key: str) -> str:
     return f"{place.cache.path}/{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def remember(map: Map, mirror: Mirror, standing: Standing, id: str) -> tuple[At, list[Op]]:
+def remember(map: Map, mirror: Mirror, standing: ChangeState, id: str) -> tuple[At, list[Op]]:
     """Replaces what is known of the change: a new body under `id`, the entry switched to it, the old body gone.
     Holds under the check only: others know of landings, too."""
     place = map.cache.connection(standing.change.connection)
@@ -151,7 +151,7 @@ def forgotten(
     map: Map,
     mirror: Mirror,
     connection: str,
-    known: Mapping[str, Standing],
+    known: Mapping[str, ChangeState],
     lingering: Mapping[str, Collection[str]],
     closed_max: int,
 ) -> list[tuple[At, list[Op]]]:

@@ -15,7 +15,6 @@ from headgate.gate.change import HEADS, EventKind, TriggerEvent, whose
 from headgate.gate.enqueue import untaken
 from headgate.gate.triggers import triggers
 from headgate.gate.work import CatAnswer, ReportRequest
-from headgate.map.kept.layouts import layout_at, layout_ops
 from headgate.map.records import (
     Finished,
     ForPipeline,
@@ -25,19 +24,20 @@ from headgate.map.records import (
     Reconfigure,
     Reread,
 )
+from headgate.map.state.layouts import layout_at, layout_ops
 from headgate.map.tree import Undecodable
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.requests import Request
-from headgate.recipes.stream import Reader, Waiting, consumed
-from headgate.services.asking import tell
+from headgate.recipes.stream import StreamConsumer, Unread, consumed
 from headgate.services.configuration import Configuration, kept, protection
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, said, transient
-from headgate.services.scheduler.configfiles import ConfigFiles, Reading
+from headgate.services.requests import tell
+from headgate.services.scheduler.configfiles import ConfigFileWriter, Reading
 from headgate.services.scheduler.inforce import expected, in_force, told
 from headgate.services.scheduler.machines import provider_ops
-from headgate.services.scheduler.turn import Piece, packed, together
+from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Op
 
@@ -64,11 +64,11 @@ class TenantRunner:
         self._tenant = configuration.tenant
         self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
         self._trusted = {p.project for p in self._tenant.projects if p.trusted}
-        self._files = ConfigFiles(context)
+        self._files = ConfigFileWriter(context)
         self._events = context.map.events.tenant(self._tenant.name)
         self._unread: dict[str, str] = {}
         """Project that could not be read -> why."""
-        self._triggers = Reader(self._events.trigger.stream, context.mirror, whose)
+        self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
         """Of what is asked, taken up at once: less when that raised."""
@@ -161,7 +161,7 @@ class TenantRunner:
         waiting = () if state.trigger_queue_paused else self._triggers.waiting(BRANCHES_MAX)
         if not waiting:
             return False
-        pieces, anew = list[Piece](), set[str]()
+        pieces, anew = list[TurnPart](), set[str]()
         """`anew`: projects of which configuration changed."""
         for position, event in enumerate(waiting):
             try:
@@ -175,14 +175,14 @@ class TenantRunner:
                     await asyncio.sleep(TRY_AGAIN_S)
                     break
                 queue = self._events.trigger.stream.queue
-                pieces.append(Piece(self._quarantine.event(event, queue, error, self._tenant.name)))
+                pieces.append(TurnPart(self._quarantine.event(event, queue, error, self._tenant.name)))
                 continue
             if changed is None:
-                pieces += together([*told, Piece(event.consume())])
+                pieces += together([*told, TurnPart(event.consume())])
                 continue
             unread = changed.projects.keys() - anew
             asked = self._events.management.stream.append(changed) if unread else []
-            pieces += together([*told, Piece([*asked, *event.consume()])])
+            pieces += together([*told, TurnPart([*asked, *event.consume()])])
             anew |= unread
             if event.event.change.project in self._trusted:
                 break  # what follows may be for another pipeline
@@ -193,17 +193,17 @@ class TenantRunner:
             await self._context.mirror.gone(path)
         return True
 
-    def _forward(self, event: TriggerEvent) -> Iterable[Piece]:
+    def _forward(self, event: TriggerEvent) -> Iterable[TurnPart]:
         """To pipelines it triggers; news of a change's patchsets to all, as any may hold an older one; of a branch to
         those whose changes are to land on it."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
         moved = event.kind is EventKind.REF_UPDATED
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
             if news or (moved and pipeline.manager == "dependent") or triggers(pipeline, event):
-                yield Piece(self._events.pipelines(name).trigger.stream.append(event))
+                yield TurnPart(self._events.pipelines(name).trigger.stream.append(event))
         yield from self._answer(event)
 
-    def _answer(self, event: TriggerEvent) -> Iterable[Piece]:
+    def _answer(self, event: TriggerEvent) -> Iterable[TurnPart]:
         """To who proposed or approved what no pipeline takes up, on plain git: a note, and a line in the history."""
         if event.shared or event.change.number or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
             return
@@ -214,10 +214,10 @@ class TenantRunner:
         change, id = event.change, derived("untaken", tenant, event.id)
         work = ReportRequest(change, f"tenant {tenant}", why)
         meta = {"tenant": tenant, "pipeline": "", "change": change.id, "project": change.project}
-        yield Piece(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work)))
+        yield TurnPart(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work)))
         now_ms = context.now_ms()
         told = Finished(id, tenant, "", change, event.id, "NO_JOBS", why, event.at_ms or now_ms, now_ms)
-        yield Piece(context.map.history.stream.append(told))
+        yield TurnPart(context.map.history.stream.append(told))
 
     def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
         change = event.change
@@ -252,7 +252,7 @@ class TenantRunner:
             await asyncio.sleep(TRY_AGAIN_S)
         return True
 
-    async def _manage(self, waiting: Sequence[Waiting[Management]], session: Session, guard: At) -> None:
+    async def _manage(self, waiting: Sequence[Unread[Management]], session: Session, guard: At) -> None:
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
         answers: dict[str, str] = {}

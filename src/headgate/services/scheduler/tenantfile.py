@@ -18,9 +18,9 @@ from headgate.map.records import ManagementResult, Reread, SystemConf
 from headgate.recipes import blob
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import consumed
-from headgate.services.asking import tell
 from headgate.services.context import Context
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.requests import tell
+from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.services.tenancy import Tenancy, conf_of
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Op
@@ -74,9 +74,9 @@ class TenantFileRunner:
                         continue
                     answer = await self.anew(session, [guard])
                     asked = [one.event for one in waiting]
-                    pieces = [Piece(consumed(waiting))]
+                    pieces = [TurnPart(consumed(waiting))]
                     if answer.done and any(one.full for one in asked):
-                        pieces += [Piece(ops) for ops in self._all_projects()]
+                        pieces += [TurnPart(ops) for ops in self._all_projects()]
                     for commit in packed(pieces):
                         await self._context.store.commit([], commit.ops, guards=[guard])
                     await self._tell(asked, answer)

@@ -11,23 +11,23 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.base.ids import derived
-from headgate.config.timing import BadTime, next_after, put_off, schedule
+from headgate.config.cron import BadTime, next_after, put_off, schedule
 from headgate.gate.change import Change
 from headgate.gate.work import Enqueue
 from headgate.map.records import BranchCache, ForPipeline
 from headgate.recipes import blob
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import Part
+from headgate.recipes.mirror import MirrorPart
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.store import Session
 from headgate.store.types import At
 
 log = logging.getLogger("headgate.timers")
 
 
-class Due(NamedTuple):
+class DueTimer(NamedTuple):
     at: datetime
     tenant: str
     pipeline: str
@@ -48,7 +48,7 @@ class Timers:
                 while True:
                     after = await self._round(after, stirs, guard)
 
-    async def _round(self, after: datetime, stirs: Part, guard: At) -> datetime:
+    async def _round(self, after: datetime, stirs: MirrorPart, guard: At) -> datetime:
         """Waits for the next time of all and fires, or for another layout; what is past now."""
         seen, due = stirs.moves, self._due(after)
         wait_s = max(0.0, (due[0].at - self._now()).total_seconds()) if due else None
@@ -66,11 +66,11 @@ class Timers:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._context.now_ms() / 1000, UTC)
 
-    def _due(self, after: datetime) -> list[Due]:
+    def _due(self, after: datetime) -> list[DueTimer]:
         """The next time of every timer, the soonest first."""
         return sorted(due for name, one in self._tenants.items() for due in _timers(name, one, after))
 
-    async def _pieces(self, due: Due) -> AsyncIterator[Piece]:
+    async def _pieces(self, due: DueTimer) -> AsyncIterator[TurnPart]:
         map, layout = self._context.map, self._tenants[due.tenant].layouts.landed
         stream = map.events.tenant(due.tenant).pipelines(due.pipeline).management.stream
         heads: dict[str, dict[str, dict[str, str]]] = {}
@@ -85,10 +85,10 @@ class Timers:
                 if commit and layout.takes_part(due.pipeline, source.project, branch):
                     change = Change(source.connection, source.project, branch, commit=commit, ref=ref)
                     id = derived("timer", *due[1:], source.project, branch, due.at.isoformat())
-                    yield Piece(stream.append(ForPipeline(due.pipeline, Enqueue(change, id))))
+                    yield TurnPart(stream.append(ForPipeline(due.pipeline, Enqueue(change, id))))
 
 
-def _timers(tenant: str, configuration: Configuration, after: datetime) -> Iterator[Due]:
+def _timers(tenant: str, configuration: Configuration, after: datetime) -> Iterator[DueTimer]:
     for name, pipeline in configuration.layouts.landed.pipelines.items():
         for trigger in pipeline.triggers:
             times = trigger.more.get("time", ())
@@ -100,4 +100,4 @@ def _timers(tenant: str, configuration: Configuration, after: datetime) -> Itera
                     continue
                 moment = next_after(found, after)
                 if moment is not None:
-                    yield Due(put_off(found, moment, f"{tenant} {name}"), tenant, name)
+                    yield DueTimer(put_off(found, moment, f"{tenant} {name}"), tenant, name)

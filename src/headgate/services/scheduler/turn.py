@@ -19,20 +19,20 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.actions import Action, Cancel, Land, Mark, Merge, Record, Report, Resume, Run, Supersede, Vouch
-from headgate.gate.change import Change, Standing, Tell
+from headgate.gate.actions import Action, Cancel, Land, MarkLanded, Merge, Record, Report, Resume, Run, Supersede, Vouch
+from headgate.gate.change import Change, ChangeState, Tell
 from headgate.gate.checks import vouching
 from headgate.gate.model import Item, State
 from headgate.gate.people import approvers
 from headgate.gate.work import BuildOutcome, Dequeue
-from headgate.map.kept.state import writes
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
+from headgate.map.state.state import writes
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
 from headgate.services.nodes.zones import IMAGE
-from headgate.services.reporting.postings import said, to_land, to_mark, to_push, told_of, trimmed
+from headgate.services.reports.postings import said, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.standings import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
@@ -41,7 +41,7 @@ SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
 
 @dataclass(slots=True)
-class Piece:
+class TurnPart:
     """Operations, and the checks under which they hold, that must not be torn apart."""
 
     ops: list[Op] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Turn:
+class PipelineTurn:
     """One pipeline's turn on its way to the store."""
 
     map: Map
@@ -81,9 +81,9 @@ class Turn:
         before: State,
         after: State,
         asked: Sequence[Action],
-        ends: Sequence[Piece],
-        reported: Sequence[Piece] = (),
-    ) -> list[Piece]:
+        ends: Sequence[TurnPart],
+        reported: Sequence[TurnPart] = (),
+    ) -> list[TurnPart]:
         """Return what to commit, in order.
 
         `ends`: what ends the events, and what is published of the turn.  `reported`: what people wait for, told before
@@ -95,20 +95,20 @@ class Turn:
         runs = {action.id: action for action in asked if isinstance(action, Run)}
         cancelled = {action.id for action in asked if isinstance(action, Cancel)}
         past = Bygone(self.tenant, self.pipeline, self.now_ms, self.told, self.outcomes)
-        out = [Piece([op]) for op in diff.fresh]
+        out = [TurnPart([op]) for op in diff.fresh]
         if self.remembers:  # first: told again, it is the same, but once it is gone nobody knows of it
-            out += [Piece(self.map.history.stream.append(one)) for one in past.superseded(before, after, asked)]
+            out += [TurnPart(self.map.history.stream.append(one)) for one in past.superseded(before, after, asked)]
         builds = {
-            id: Piece(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
+            id: TurnPart(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
             for id, ops in diff.builds.items()
         }
-        items = {id: Piece(ops, item=id) for id, ops in diff.items.items()}
+        items = {id: TurnPart(ops, item=id) for id, ops in diff.items.items()}
         of, giving_up = by_buildset(after), _giving_up(before, after)
-        told, unwanted = [*reported], list[Piece]()
+        told, unwanted = [*reported], list[TurnPart]()
         for action in asked:
             if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
                 item = of.get(action.work.buildset)
-                piece = items.setdefault(item.id if item is not None else "", Piece(item=item.id if item else ""))
+                piece = items.setdefault(item.id if item is not None else "", TurnPart(item=item.id if item else ""))
                 piece.ops += self._landing(action, item)
             elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
                 piece = self._word(action)
@@ -116,18 +116,18 @@ class Turn:
                     with_it.ops += piece.ops
                     with_it.checks += piece.checks
                 elif (item_id := giving_up.get(action.id)) is not None:
-                    with_it = items.setdefault(item_id, Piece(item=item_id))
+                    with_it = items.setdefault(item_id, TurnPart(item=item_id))
                     with_it.ops += piece.ops
                     with_it.checks += piece.checks
                 else:
                     unwanted.append(piece)
             else:
                 self._add(action, items, told, cancelled, of, past)
-        queues = [Piece([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
+        queues = [TurnPart([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
         if _moved(before, after):  # an item is in one queue, whatever happens in between
             queues = together(queues)
         out += [*items.values(), *builds.values(), *told, *queues, *ends, *unwanted]
-        out += [Piece([op]) for op in diff.stale]
+        out += [TurnPart([op]) for op in diff.stale]
         return [piece for piece in out if piece.ops]
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
@@ -165,8 +165,8 @@ class Turn:
     def _add(
         self,
         action: Action,
-        items: dict[str, Piece],
-        told: list[Piece],
+        items: dict[str, TurnPart],
+        told: list[TurnPart],
         cancelled: set[str],
         of: Mapping[str, Item],
         past: Bygone,
@@ -177,7 +177,7 @@ class Turn:
             case Merge(id, work, precedence):
                 if id not in cancelled and id not in self.told:
                     item = work.chain[-1].item if work.chain else ""
-                    piece = items.setdefault(item or work.buildset, Piece(item=item))
+                    piece = items.setdefault(item or work.buildset, TurnPart(item=item))
                     meta = {"item": item, "buildset": work.buildset}
                     if (whose := of.get(work.buildset)) is not None:
                         meta |= told_of(whose.change)
@@ -188,34 +188,36 @@ class Turn:
             case Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
                 if not phase:  # its reporters tell the rest
                     text = said(id, work, self.tenant, self.now_ms, kind)
-                    told.append(Piece(self.outboxes.tell(work.change.connection, text)))
-            case Mark(work=work):
+                    told.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
+            case MarkLanded(work=work):
                 posting = to_mark(action, self.tenant, self.now_ms)
-                piece = Piece(self.outboxes.ask(work.change.connection, [posting]))
+                piece = TurnPart(self.outboxes.ask(work.change.connection, [posting]))
                 told.append(self._landed(work.change, piece) if action.early else piece)
             case Report(id, work, precedence):
                 request = self._request(id, precedence, told_of(work.change))
-                told.append(Piece(self.merges.submit(request, msgspec.json.encode(work))))
+                told.append(TurnPart(self.merges.submit(request, msgspec.json.encode(work))))
             case Record():
                 told.append(self._ended(action, past))
             case Vouch(change, word):
                 known = shown(self.map, self.mirror, change)
                 if known is not None and known.change.commit == change.commit:
                     check, ops = remember(self.map, self.mirror, vouching(known, word), fresh())
-                    told.append(Piece(ops, [check]))
+                    told.append(TurnPart(ops, [check]))
             case Tell(pipeline, event):
-                told.append(Piece(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event)))
+                told.append(
+                    TurnPart(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event))
+                )
             case Supersede(pipeline, key):
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
-                told.append(Piece(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
+                told.append(TurnPart(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
             case _:
                 assert_never(action)
 
-    def _ended(self, action: Record, past: Bygone) -> Piece:
+    def _ended(self, action: Record, past: Bygone) -> TurnPart:
         """Return what records the end of an item and, if it landed, the landing of all its changes."""
         item = action.item
         ended = self._with_people(past.ended(item, action.result, action.message), item.change)
-        piece = Piece(self.map.history.stream.append(ended))
+        piece = TurnPart(self.map.history.stream.append(ended))
         if (occasion := item.change.occasion) is not None and not item.epilogue:
             begun = self.map.cache.connection(occasion.connection).occasions.begun
             piece.ops.append(Delete(f"{begun.path}/{item.event}"))
@@ -224,10 +226,10 @@ class Turn:
                 self._landed(change, piece)
         return piece
 
-    def _landed(self, change: Change, piece: Piece) -> Piece:
+    def _landed(self, change: Change, piece: TurnPart) -> TurnPart:
         """Add to the piece that the change has landed, and return it."""
         known = shown(self.map, self.mirror, change)
-        standing = Standing(change, open=False, approved=change.commit, landed=True)
+        standing = ChangeState(change, open=False, approved=change.commit, landed=True)
         standing = replace(standing, untold=known is None or known.open or known.untold)
         standing = replace(standing, details=known.details if known is not None else None)
         check, ops = remember(self.map, self.mirror, standing, fresh())
@@ -242,16 +244,16 @@ class Turn:
             return ended
         return replace(ended, proposers=known.proposers, approvers=approvers(known))
 
-    def _word(self, action: Cancel | Resume) -> Piece:
+    def _word(self, action: Cancel | Resume) -> TurnPart:
         """Return the word that tells whoever does the request to stop or go on; empty if nobody does it now."""
         found = self.told.get(action.id)
         if found is None:
-            return Piece()
+            return TurnPart()
         if isinstance(action, Cancel):
             checks, ops = Requests.cancel(found)
-            return Piece(ops, checks)
+            return TurnPart(ops, checks)
         check, op = Requests.resume(found)
-        return Piece([op], [check])
+        return TurnPart([op], [check])
 
 
 def _lasting(asked: Sequence[Action]) -> list[Action]:
@@ -277,9 +279,9 @@ def _moved(before: State, after: State) -> bool:
     return any(of.get(item.id, queue.id) != queue.id for queue in fresh for item in queue.items)
 
 
-def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece]:
+def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[TurnPart]:
     """Return as few commits as hold the pieces, in order, with none torn."""
-    commits: list[Piece] = []
+    commits: list[TurnPart] = []
     size_bytes, parents = 0, set[str]()
     for piece in pieces:
         if not piece.ops:
@@ -293,7 +295,7 @@ def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece
             or len(parents | more_parents) > PARENTS_MAX
         )
         if not commits or full:
-            commits.append(Piece())
+            commits.append(TurnPart())
             size_bytes, parents = 0, set()
         commits[-1].ops += piece.ops
         commits[-1].checks += piece.checks
@@ -302,14 +304,14 @@ def packed(pieces: Iterable[Piece], ops_max: int = COMMIT_OPS_MAX) -> list[Piece
     return [_folded(commit) for commit in commits]
 
 
-def together(pieces: Sequence[Piece]) -> list[Piece]:
+def together(pieces: Sequence[TurnPart]) -> list[TurnPart]:
     """Return the pieces as one that is not torn, where a commit can hold it."""
-    whole = Piece([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
+    whole = TurnPart([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
     parents = {op.parent for op in whole.ops if isinstance(op, Append)}
     return [whole] if whole.fits and len(parents) <= PARENTS_MAX else list(pieces)
 
 
-def _folded(piece: Piece) -> Piece:
+def _folded(piece: TurnPart) -> TurnPart:
     """Return the piece with one operation a path: a put outdoes the deletion of what it replaces, the later put the
     earlier."""
     by_path: dict[str, Op] = {}
@@ -320,7 +322,7 @@ def _folded(piece: Piece) -> Piece:
         elif not (isinstance(op, Delete) and op.path in by_path):
             by_path[op.path] = op
     checks = {check.path: check for check in piece.checks}
-    return Piece([*by_path.values(), *rest], list(checks.values()))
+    return TurnPart([*by_path.values(), *rest], list(checks.values()))
 
 
 def by_buildset(state: State) -> dict[str, Item]:

@@ -19,7 +19,7 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "shared", "bare")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class EtcdAddress:
     hosts: tuple[str, ...]
     """`host:port`"""
     root: str = ""
@@ -59,7 +59,7 @@ class Address:
         return read
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> EtcdAddress:
     """Raises StoreError, which never shows the password."""
     rest, _, query = url.removeprefix(SCHEME).partition("?")
     login, at, where = rest.rpartition("@")
@@ -88,7 +88,7 @@ def parse(url: str) -> Address:
             raise StoreError(f"{shown}: bare needs a root")
         path = path.removeprefix("/")
     hosts = tuple(_host(one, shown) for one in servers.split(","))
-    return Address(hosts, path, unquote(user), unquote(password), **options)
+    return EtcdAddress(hosts, path, unquote(user), unquote(password), **options)
 
 
 def _host(text: str, shown: str) -> str:

@@ -14,10 +14,10 @@ import msgspec
 from grpc import aio
 
 from headgate.store.etcd import reach
-from headgate.store.etcd.address import Address, parse
-from headgate.store.etcd.commits import Commits
-from headgate.store.etcd.keys import Keys
-from headgate.store.etcd.link import KEEPING, Link, Traffic
+from headgate.store.etcd.address import EtcdAddress, parse
+from headgate.store.etcd.commits import EtcdCommits
+from headgate.store.etcd.keys import EtcdKeys
+from headgate.store.etcd.link import KEEPING, EtcdLink, EtcdTraffic
 from headgate.store.etcd.watch import Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import order
@@ -30,12 +30,12 @@ _MARK = msgspec.json.encode({"headgate": FORMAT})
 class EtcdBackend:
     """Implement the backend on etcd; create one with `await EtcdBackend.open(url)`."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: EtcdAddress) -> None:
         self.address = address
-        self.traffic = Traffic()
-        self._keys = Keys(self.address.root)
-        self._link = Link(self.address, self.traffic)
-        self._commits = Commits(self._link, self._keys)
+        self.traffic = EtcdTraffic()
+        self._keys = EtcdKeys(self.address.root)
+        self._link = EtcdLink(self.address, self.traffic)
+        self._commits = EtcdCommits(self._link, self._keys)
         self._reach = reach.Reach()
 
     @classmethod

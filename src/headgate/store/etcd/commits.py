@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from uuid import uuid4
 
-from headgate.store.etcd.keys import Keys
-from headgate.store.etcd.link import Link
+from headgate.store.etcd.keys import EtcdKeys
+from headgate.store.etcd.link import EtcdLink
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import check_commit
 from headgate.store.types import NAME_DIGITS, Append, At, Conflict, Delete, Entry, Op, Put, Unavailable
@@ -22,8 +22,8 @@ FENCE_S = 600
 """A fence goes by itself, for processes that are killed; who lives raises another."""
 
 
-class Commits:
-    def __init__(self, link: Link, keys: Keys) -> None:
+class EtcdCommits:
+    def __init__(self, link: EtcdLink, keys: EtcdKeys) -> None:
         self._link, self._keys = link, keys
         self._counters: dict[str, tuple[int, int]] = {}
         """Parent -> how many were appended, and the version of the counter; as last heard."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from headgate.store.etcd.address import Address
+from headgate.store.etcd.address import EtcdAddress
 
 WITHIN_S = 3.0
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
@@ -13,12 +13,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 SETTINGS = 4
 
 
-async def trouble(address: Address) -> str:
+async def trouble(address: EtcdAddress) -> str:
     """Of each server, in words."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
 
 
-async def _of(host: str, address: Address) -> str:
+async def _of(host: str, address: EtcdAddress) -> str:
     try:
         async with asyncio.timeout(WITHIN_S):
             told = await _knock(host, address)
@@ -38,11 +38,11 @@ async def _of(host: str, address: Address) -> str:
     return f"{host}: it does not speak as etcd does; {_hint(address)}"
 
 
-def _hint(address: Address) -> str:
+def _hint(address: EtcdAddress) -> str:
     return "does it speak TLS, and is tls_cert one it accepts?" if address.tls_ca else "does it want TLS (tls_ca=…)?"
 
 
-async def _knock(host: str, address: Address) -> bytes:
+async def _knock(host: str, address: EtcdAddress) -> bytes:
     """The head of the first frame that it answers with, or what it says instead."""
     name, _, port = host.rpartition(":")
     reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=_context(address))
@@ -53,7 +53,7 @@ async def _knock(host: str, address: Address) -> bytes:
         writer.transport.abort()
 
 
-def _context(address: Address) -> ssl.SSLContext | None:
+def _context(address: EtcdAddress) -> ssl.SSLContext | None:
     if not address.tls_ca:
         return None
     context = ssl.create_default_context(cafile=address.tls_ca)

@@ -11,7 +11,7 @@ from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Lease
 
 
-class Keys:
+class EtcdKeys:
     def __init__(self, root: str) -> None:
         self._root = root.encode()
         self.mark = self._root + b"~mark"

@@ -13,7 +13,7 @@ from grpc import aio
 
 from headgate.base.tasks import end
 from headgate.store.etcd import doors
-from headgate.store.etcd.address import Address
+from headgate.store.etcd.address import EtcdAddress
 from headgate.store.etcd.patience import LONG_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
@@ -54,7 +54,7 @@ _SHUT = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 @dataclass(slots=True)
-class Traffic:
+class EtcdTraffic:
     """Count requests and bytes; keep-alives of leases are counted separately."""
 
     requests: int = 0
@@ -63,10 +63,10 @@ class Traffic:
     pings: int = 0
 
 
-class Link:
+class EtcdLink:
     """Keep connections to all servers and use one as long as it answers."""
 
-    def __init__(self, address: Address, traffic: Traffic) -> None:
+    def __init__(self, address: EtcdAddress, traffic: EtcdTraffic) -> None:
         self.address, self.traffic = address, traffic
         tls = address.tls()
         self._channels = [

@@ -11,7 +11,7 @@ KNOWN_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class EtcdDirectorySize:
     """Of a directory: its first key when last seen, and how many bytes the keys of one page have alike."""
 
     least: bytes
@@ -20,7 +20,7 @@ class Known:
 
 class Reach:
     def __init__(self) -> None:
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, EtcdDirectorySize] = {}
 
     def blocks(self, first: bytes, start: bytes, end: bytes, level: int) -> list[bytes]:
         """Return where the next two blocks of the directory `first` end, from `start` on; the last one is `end` at the
@@ -39,7 +39,7 @@ class Reach:
             self._known.clear()
         known = self._known.get(first)
         least = keys[0] if known is None or start == first else known.least
-        self._known[first] = Known(least, _alike(keys[0], keys[-1]))
+        self._known[first] = EtcdDirectorySize(least, _alike(keys[0], keys[-1]))
 
 
 def after(prefix: bytes) -> bytes:

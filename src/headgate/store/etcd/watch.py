@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from grpc import aio
 
-from headgate.store.etcd.keys import Keys
-from headgate.store.etcd.link import Link
+from headgate.store.etcd.keys import EtcdKeys
+from headgate.store.etcd.link import EtcdLink
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import inside
-from headgate.store.types import Change, Changed, Entry, Gone, Snapshot, Unavailable
+from headgate.store.types import Change, Entry, EntryChanged, EntryGone, Snapshot, Unavailable
 
 RESUME_S = 30.0
 """How long a broken watch tries to go on where it was."""
@@ -26,7 +26,7 @@ class Compacted(Exception):
 
 
 class Watch:
-    def __init__(self, link: Link, keys: Keys, prefix: str, listed: List) -> None:
+    def __init__(self, link: EtcdLink, keys: EtcdKeys, prefix: str, listed: List) -> None:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
         """The revision up to which all is known."""
@@ -101,4 +101,4 @@ class Watch:
         path = self._keys.path(event.kv)
         if self._prefix and not inside(path, self._prefix):
             return None
-        return Gone(path) if event.type == pb.Event.DELETE else Changed(self._keys.entry(event.kv))
+        return EntryGone(path) if event.type == pb.Event.DELETE else EntryChanged(self._keys.entry(event.kv))

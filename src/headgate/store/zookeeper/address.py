@@ -16,7 +16,7 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s", "adopt")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ZooKeeperAddress:
     hosts: tuple[tuple[str, int], ...]
     chroot: str = ""
     """Empty, or a path without a slash at its end."""
@@ -52,7 +52,7 @@ class Address:
         return context
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> ZooKeeperAddress:
     """Raises StoreError, which never shows the password."""
     rest, _, query = url.removeprefix(SCHEME).partition("?")
     login, at, where = rest.rpartition("@")
@@ -74,7 +74,7 @@ def parse(url: str) -> Address:
             check_path(path)
         except ValueError as error:
             raise StoreError(f"{shown}: {error}") from error
-    return Address(
+    return ZooKeeperAddress(
         tuple(_host(one, shown) for one in servers.split(",")),
         path,
         unquote(user),

@@ -11,18 +11,24 @@ from headgate.base.tasks import end
 from headgate.store.model import order
 from headgate.store.types import At, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
 from headgate.store.zookeeper.address import parse
-from headgate.store.zookeeper.commits import Commits
+from headgate.store.zookeeper.commits import ZooKeeperCommits
 from headgate.store.zookeeper.facts import Facts
-from headgate.store.zookeeper.leases import Term
+from headgate.store.zookeeper.leases import ZooKeeperLeaseTerm
 from headgate.store.zookeeper.nodes import Denied, entry_of, glance, hidden, read
 from headgate.store.zookeeper.root import claim
 from headgate.store.zookeeper.scan import Scan
-from headgate.store.zookeeper.session import Session, attach
+from headgate.store.zookeeper.session import ZooKeeperSession, attach
 from headgate.store.zookeeper.sweep import Sweeper
 from headgate.store.zookeeper.view import View
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import ANY_WATCH, Do, Found, Part, number, text
-from headgate.store.zookeeper.wire.link import Done, Identity, Link, Lost, Traffic
+from headgate.store.zookeeper.wire.jute import ANY_WATCH, Do, ZooKeeperNodeRead, ZooKeeperOperation, number, text
+from headgate.store.zookeeper.wire.link import (
+    ZooKeeperConnectionLost,
+    ZooKeeperLink,
+    ZooKeeperMultiResult,
+    ZooKeeperSessionIdentity,
+    ZooKeeperTraffic,
+)
 
 T = TypeVar("T")
 
@@ -36,15 +42,15 @@ class ZooKeeperBackend:
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)
-        self.traffic = Traffic()
-        self._session = Session(self.address, self.traffic, self._told, self._attached, self._detached)
+        self.traffic = ZooKeeperTraffic()
+        self._session = ZooKeeperSession(self.address, self.traffic, self._told, self._attached, self._detached)
         self._facts = Facts()
         self._views: dict[str, View] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._terms: dict[Lease, Term] = {}
+        self._terms: dict[Lease, ZooKeeperLeaseTerm] = {}
         self._newest = 0
         """The newest state that this process knows of, by whatever connection."""
-        self._commits = Commits(
+        self._commits = ZooKeeperCommits(
             self.address, self._facts, self._views, self._read_nodes, lambda: self._session.identity.zxid
         )
         self._sweeper = Sweeper(self.address.chroot, self._facts, self._session)
@@ -108,7 +114,7 @@ class ZooKeeperBackend:
             await self._leave(view)
 
     async def grant(self, ttl_s: float) -> Lease:
-        term = Term(self.address, self.traffic, ttl_s, self._saw)
+        term = ZooKeeperLeaseTerm(self.address, self.traffic, ttl_s, self._saw)
         await term.begin()
         self._terms[term.lease] = term
         return term.lease
@@ -145,7 +151,7 @@ class ZooKeeperBackend:
 
     # --- connections
 
-    async def _attached(self, link: Link) -> None:
+    async def _attached(self, link: ZooKeeperLink) -> None:
         """What was under way on an earlier connection is over once this has returned."""
         await link.call(Do.SYNC, text(self.address.chroot or "/"))
         try:
@@ -169,7 +175,7 @@ class ZooKeeperBackend:
     def _saw(self, zxid: int) -> None:
         self._newest = max(self._newest, zxid)
 
-    async def _reading(self, ask: Callable[[Link], Awaitable[T]]) -> T:
+    async def _reading(self, ask: Callable[[ZooKeeperLink], Awaitable[T]]) -> T:
         """Of a state no older than any this process knows of; asked again when the connection breaks."""
         await self._settled()
         for attempt in range(READ_ATTEMPTS_MAX):
@@ -183,7 +189,7 @@ class ZooKeeperBackend:
                     return await ask(link)
             except Denied as denied:
                 raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied
-            except Lost as lost:
+            except ZooKeeperConnectionLost as lost:
                 if attempt == READ_ATTEMPTS_MAX - 1:
                     raise Unavailable(f"{self.address}: {lost}") from lost
             except TimeoutError:
@@ -191,37 +197,37 @@ class ZooKeeperBackend:
                 raise Unavailable(f"{self.address}: no answer for {ANSWER_S} s") from None
         raise AssertionError("the loop returns or raises")
 
-    async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, Found | None]:
+    async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, ZooKeeperNodeRead | None]:
         """`newest`: as of now, whatever server we are connected to."""
 
-        async def ask(link: Link) -> dict[str, Found | None]:
+        async def ask(link: ZooKeeperLink) -> dict[str, ZooKeeperNodeRead | None]:
             if newest:
                 link.call(Do.SYNC, text(self.address.chroot or "/"))
             return await read(link, self.address.chroot, paths)
 
         return await self._reading(ask)
 
-    async def _multi(self, parts: Sequence[Part]) -> Done:
+    async def _multi(self, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
         link = await self._session.link()
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(Do.MULTI, parts)
-        except (Lost, TimeoutError) as error:
+        except (ZooKeeperConnectionLost, TimeoutError) as error:
             link.abort("an answer did not come")
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error or 'no answer'}") from error
 
-    async def _leased(self, term: Term, parts: Sequence[Part]) -> Done:
+    async def _leased(self, term: ZooKeeperLeaseTerm, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
         try:
             done = await term.multi(parts)
         except SessionLost:
             self._terms.pop(term.lease, None)
             raise
-        except Lost as error:
+        except ZooKeeperConnectionLost as error:
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error}") from error
         self._saw(done.zxid)
         return done
 
-    def _term_of(self, ops: Sequence[Op]) -> Term | None:
+    def _term_of(self, ops: Sequence[Op]) -> ZooKeeperLeaseTerm | None:
         for op in ops:
             lease = getattr(op, "lease", None)
             if lease is not None:
@@ -288,21 +294,21 @@ class ZooKeeperBackend:
 
     async def _compare(self, since: int, pieces: Sequence[Sequence[str]]) -> None:
         """See `View`.  By a session of its own: the servers keep each watch that is set so, and forget them with it.
-        Raises Lost."""
-        identity = Identity(int(self.address.session_s * 1000), zxid=self._session.identity.zxid)
+        Raises ZooKeeperConnectionLost."""
+        identity = ZooKeeperSessionIdentity(int(self.address.session_s * 1000), zxid=self._session.identity.zxid)
         link = await attach(self.address, identity, self.traffic, self._told)
         try:
             async with asyncio.timeout(ANSWER_S):
                 for paths in pieces:
                     await link.call(Do.SET_WATCHES, jute.set_watches(since, paths))
-                with suppress(Lost):
+                with suppress(ZooKeeperConnectionLost):
                     await link.call(Do.CLOSE)
         except TimeoutError:
-            raise Lost(f"no answer for {ANSWER_S} s") from None
+            raise ZooKeeperConnectionLost(f"no answer for {ANSWER_S} s") from None
         finally:
             link.close()
 
-    def _seen(self, path: str, found: Found | None) -> None:
+    def _seen(self, path: str, found: ZooKeeperNodeRead | None) -> None:
         self._facts.know(path, found, asyncio.get_running_loop().time())
         if found is not None and found.value is None and not found.stat.children and path:
             self._sweeper.found(path, found.stat)

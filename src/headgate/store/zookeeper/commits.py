@@ -7,26 +7,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headgate.store.model import ancestors, check_commit
 from headgate.store.types import Append, At, Conflict, Entry, Op, Put, StoreError, Unavailable
-from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.facts import AGE_MAX_S, Fact, Facts
 from headgate.store.zookeeper.nodes import BIRTHS, LEASES, OWN, birth_path, lease_path, numbered_path
-from headgate.store.zookeeper.plan import Plan, Unknown, failing, needs
+from headgate.store.zookeeper.plan import Plan, ZooKeeperUnread, failing, needs
 from headgate.store.zookeeper.view import View
-from headgate.store.zookeeper.wire.jute import Code, Found, Part, acl
-from headgate.store.zookeeper.wire.link import Done
+from headgate.store.zookeeper.wire.jute import Code, ZooKeeperNodeRead, ZooKeeperOperation, acl
+from headgate.store.zookeeper.wire.link import ZooKeeperMultiResult
 
 ATTEMPTS_MAX = 30
 """Until what is known holds still for as long as a commit takes."""
 
-Read = Callable[[Sequence[str], bool], Awaitable[dict[str, Found | None]]]
-Send = Callable[[Sequence[Part]], Awaitable[Done]]
+Read = Callable[[Sequence[str], bool], Awaitable[dict[str, ZooKeeperNodeRead | None]]]
+Send = Callable[[Sequence[ZooKeeperOperation]], Awaitable[ZooKeeperMultiResult]]
 
 
-class Commits:
+class ZooKeeperCommits:
     """Write commits; `read` reads nodes, the newest if asked for, and `state` is the zxid last seen where it reads."""
 
     def __init__(
-        self, address: Address, facts: Facts, views: Mapping[str, View], read: Read, state: Callable[[], int]
+        self, address: ZooKeeperAddress, facts: Facts, views: Mapping[str, View], read: Read, state: Callable[[], int]
     ) -> None:
         self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
         self._emptied: list[tuple[str, int]] = []
@@ -76,7 +76,7 @@ class Commits:
         self._making |= dict.fromkeys(plan.made, ended)
         for view in views:
             view.begin(paths)
-        done, found = None, dict[str, Found | None]()
+        done, found = None, dict[str, ZooKeeperNodeRead | None]()
         try:
             done = await send(plan.parts)
             codes = {answer for answer in done.answers if isinstance(answer, int)}
@@ -101,7 +101,7 @@ class Commits:
         """Set once a commit of ours under way has ended, if it makes a node that this one would make, too."""
         return next((self._making[path] for path in plan.made if path in self._making), None)
 
-    def _remember(self, found: Mapping[str, Found | None], zxid: int) -> None:
+    def _remember(self, found: Mapping[str, ZooKeeperNodeRead | None], zxid: int) -> None:
         """Unless it comes by another connection, and the counters were read later than it was true."""
         at_s = asyncio.get_running_loop().time()
         for path, node in found.items():
@@ -130,7 +130,7 @@ class Commits:
                 return fact
         elif settled and OWN not in path and not any(view.has(path) for view in views):
             return None
-        raise Unknown(path)
+        raise ZooKeeperUnread(path)
 
     async def _learn_all(self, checks: Sequence[At], ops: Sequence[Op], owner: int) -> None:
         """Everything the commit rests on, as it is now."""

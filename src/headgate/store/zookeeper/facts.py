@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headgate.store.zookeeper.nodes import birth_path
-from headgate.store.zookeeper.wire.jute import Found, Stat
+from headgate.store.zookeeper.wire.jute import Stat, ZooKeeperNodeRead
 
 AGE_MAX_S = 240.0
 SWEEP_S = 600.0
@@ -43,7 +43,7 @@ class Facts:
     introduced: set[int] = field(default_factory=set)
     """Sessions whose `lease_path` is there."""
 
-    def know(self, path: str, found: Found | None, at_s: float) -> None:
+    def know(self, path: str, found: ZooKeeperNodeRead | None, at_s: float) -> None:
         if len(self.nodes) >= NODES_MAX and path not in self.nodes:
             for old in list(self.nodes)[: NODES_MAX // 4]:
                 del self.nodes[old]

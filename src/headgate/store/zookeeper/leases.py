@@ -7,23 +7,33 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from headgate.store.types import Lease, SessionLost, Unavailable
-from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.nodes import lease_of
 from headgate.store.zookeeper.session import attach
-from headgate.store.zookeeper.wire.jute import Do, Part, text
-from headgate.store.zookeeper.wire.link import Done, Expired, Identity, Link, Lost, Refused, Traffic
+from headgate.store.zookeeper.wire.jute import Do, ZooKeeperOperation, text
+from headgate.store.zookeeper.wire.link import (
+    ZooKeeperConnectionLost,
+    ZooKeeperLink,
+    ZooKeeperMultiResult,
+    ZooKeeperRefused,
+    ZooKeeperSessionExpired,
+    ZooKeeperSessionIdentity,
+    ZooKeeperTraffic,
+)
 
 ANSWER_S = 10.0
 """How long an answer is waited for."""
 
 
-class Term:
+class ZooKeeperLeaseTerm:
     """Represent one lease."""
 
-    def __init__(self, address: Address, traffic: Traffic, ttl_s: float, saw: Callable[[int], None]) -> None:
-        self.identity = Identity(int(ttl_s * 1000))
+    def __init__(
+        self, address: ZooKeeperAddress, traffic: ZooKeeperTraffic, ttl_s: float, saw: Callable[[int], None]
+    ) -> None:
+        self.identity = ZooKeeperSessionIdentity(int(ttl_s * 1000))
         self._address, self._traffic, self._ttl_s, self._saw = address, traffic, ttl_s, saw
-        self._link: Link | None = None
+        self._link: ZooKeeperLink | None = None
         self._connecting = asyncio.Lock()
         self._kept_s = asyncio.get_running_loop().time()
         self._pinger: asyncio.Task[None] | None = None
@@ -45,19 +55,20 @@ class Term:
         await self._asked(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
         self._kept_s = asyncio.get_running_loop().time()
 
-    async def multi(self, parts: Sequence[Part]) -> Done:
-        """Raises SessionLost; Unavailable before anything was sent; Lost when the outcome is unknown, and then, if the
+    async def multi(self, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
+        """Raises SessionLost; Unavailable before anything was sent; ZooKeeperConnectionLost when the outcome is
+        unknown, and then, if the
         servers can be reached, what they had under way is done or given up when this raises."""
         link = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(Do.MULTI, parts)
-        except (Lost, TimeoutError) as error:
+        except (ZooKeeperConnectionLost, TimeoutError) as error:
             self.unsettled = True
             link.abort("an answer did not come")
             with suppress(Unavailable, SessionLost):
                 await self.settle()
-            raise Lost(str(error)) from error
+            raise ZooKeeperConnectionLost(str(error)) from error
 
     async def settle(self) -> None:
         """Once this returns, no commit of this lease can take effect any more.  Raises Unavailable, SessionLost."""
@@ -91,21 +102,21 @@ class Term:
         except TimeoutError as error:
             link.abort("an answer did not come")
             raise Unavailable(f"{self._address}: no answer for {answer_s:.1f} s") from error
-        except Lost as error:
+        except ZooKeeperConnectionLost as error:
             raise Unavailable(f"{self._address}: {error}") from error
         self._saw(reply.zxid)
 
-    async def _connected(self) -> Link:
+    async def _connected(self) -> ZooKeeperLink:
         async with self._connecting:
             if self._link is not None and not self._link.lost.done():
                 return self._link
             try:
                 self._link = await attach(self._address, self.identity, self._traffic, lambda kind, path, number: None)
-            except Expired:
+            except ZooKeeperSessionExpired:
                 raise SessionLost(f"the lease {self.lease} has run out") from None
-            except Refused as error:
-                raise Refused(f"{self._address}: {error}") from error
-            except Lost as error:
+            except ZooKeeperRefused as error:
+                raise ZooKeeperRefused(f"{self._address}: {error}") from error
+            except ZooKeeperConnectionLost as error:
                 raise Unavailable(f"{self._address}: no server can be used: {error}") from error
             return self._link
 

@@ -14,8 +14,8 @@ from zlib import crc32
 
 from headgate.store.types import Entry, Lease
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import MULTI_READS_MAX, Answer, Code, Do, Found, Part
-from headgate.store.zookeeper.wire.link import Link
+from headgate.store.zookeeper.wire.jute import MULTI_READS_MAX, Answer, Code, Do, ZooKeeperNodeRead, ZooKeeperOperation
+from headgate.store.zookeeper.wire.link import ZooKeeperLink
 
 OWN = "/~"
 LEASES = f"{OWN}/leases"
@@ -46,14 +46,14 @@ def lease_of(session: int) -> Lease:
     return Lease(f"{session & 0xFFFFFFFFFFFFFFFF:016x}")
 
 
-def entry_of(path: str, found: Found | None) -> Entry | None:
+def entry_of(path: str, found: ZooKeeperNodeRead | None) -> Entry | None:
     if found is None or found.value is None or not path:
         return None
     stat = found.stat
     return Entry(path, found.value, stat.mzxid, stat.czxid, lease_of(stat.owner) if stat.owner else None)
 
 
-async def read(link: Link, chroot: str, paths: Sequence[str]) -> dict[str, Found | None]:
+async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[str, ZooKeeperNodeRead | None]:
     """Return the nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raises Lost,
     Denied."""
     answers = await _answers(link, [jute.get(chroot + path or "/") for path in paths])
@@ -61,15 +61,15 @@ async def read(link: Link, chroot: str, paths: Sequence[str]) -> dict[str, Found
 
 
 async def read_with_children(
-    link: Link, chroot: str, paths: Sequence[str]
-) -> dict[str, tuple[Found | None, list[str]]]:
+    link: ZooKeeperLink, chroot: str, paths: Sequence[str]
+) -> dict[str, tuple[ZooKeeperNodeRead | None, list[str]]]:
     """Return the nodes, each with the paths of what is right below it; without what is hidden."""
-    parts: list[Part] = []
+    parts: list[ZooKeeperOperation] = []
     for path in paths:
         where = chroot + path or "/"
         parts += [jute.get(where), jute.children(where)]
     answers = await _answers(link, parts)
-    found: dict[str, tuple[Found | None, list[str]]] = {}
+    found: dict[str, tuple[ZooKeeperNodeRead | None, list[str]]] = {}
     for number, path in enumerate(paths):
         names = answers[2 * number + 1]
         below = [f"{path}/{name}" for name in names if name[:1] != "~"] if isinstance(names, list) else []
@@ -79,9 +79,9 @@ async def read_with_children(
     return found
 
 
-async def walk(link: Link, chroot: str, roots: Iterable[str]) -> dict[str, Found]:
+async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[str, ZooKeeperNodeRead]:
     """Return every node at and below `roots`, level by level: not as of one moment, unless there is a watch."""
-    nodes: dict[str, Found] = {}
+    nodes: dict[str, ZooKeeperNodeRead] = {}
     level = list(roots)
     while level:
         found = await read_with_children(link, chroot, level)
@@ -90,7 +90,7 @@ async def walk(link: Link, chroot: str, roots: Iterable[str]) -> dict[str, Found
     return nodes
 
 
-async def glance(link: Link, chroot: str, root: str) -> dict[str, Found] | None:
+async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, ZooKeeperNodeRead] | None:
     """Return every node at and below `root` as of one moment, read in one request; None when they are too many for
     one."""
     paths = [root]
@@ -103,7 +103,7 @@ async def glance(link: Link, chroot: str, root: str) -> dict[str, Found] | None:
     return None
 
 
-async def _answers(link: Link, parts: Sequence[Part]) -> list[Answer]:
+async def _answers(link: ZooKeeperLink, parts: Sequence[ZooKeeperOperation]) -> list[Answer]:
     pieces = [parts[n : n + MULTI_READS_MAX] for n in range(0, len(parts), MULTI_READS_MAX)]
     answers: list[Answer] = []
     for done in await asyncio.gather(*(link.multi(Do.MULTI_READ, piece) for piece in pieces)):
@@ -115,8 +115,8 @@ class Denied(Exception):
     """Report that the servers refuse access to a node."""
 
 
-def _found(path: str, answer: Answer) -> Found | None:
-    if isinstance(answer, Found):
+def _found(path: str, answer: Answer) -> ZooKeeperNodeRead | None:
+    if isinstance(answer, ZooKeeperNodeRead):
         return answer
     if answer == Code.NO_AUTH:
         raise Denied(path)

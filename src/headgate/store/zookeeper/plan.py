@@ -11,15 +11,23 @@ from headgate.store.types import NAME_DIGITS, Append, At, Delete, Entry, Op, Put
 from headgate.store.zookeeper.facts import Fact
 from headgate.store.zookeeper.nodes import birth_path, entry_of, lease_path, numbered_path
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import EPHEMERAL, SEQUENTIAL, Answer, Do, Found, Part, Stat
+from headgate.store.zookeeper.wire.jute import (
+    EPHEMERAL,
+    SEQUENTIAL,
+    Answer,
+    Do,
+    Stat,
+    ZooKeeperNodeRead,
+    ZooKeeperOperation,
+)
 
 _NUMBERED = re.compile(rf"[0-9]{{{NAME_DIGITS}}}$")
 
 Known = Callable[[str], Fact | None]
-"""What is known of a node; None: it is not there.  Raises Unknown."""
+"""What is known of a node; None: it is not there.  Raises ZooKeeperUnread."""
 
 
-class Unknown(Exception):
+class ZooKeeperUnread(Exception):
     """Report that a node must be read first."""
 
 
@@ -30,7 +38,7 @@ def needs(checks: Sequence[At], ops: Sequence[Op], known: Known) -> set[str]:
     def look(path: str) -> Fact | None:
         try:
             return known(path)
-        except Unknown:
+        except ZooKeeperUnread:
             missing.add(path)
             return None
 
@@ -73,7 +81,7 @@ class Plan:
     owner: int
     """The session of the lease that the commit is made under, else 0."""
     acl: bytes
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ZooKeeperOperation] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     """Nodes left without data."""
     made: set[str] = field(default_factory=set)
@@ -246,7 +254,7 @@ class Plan:
             found[number] = entry_of(path, node)
         return found
 
-    def learned(self, zxid: int, answers: Sequence[Answer]) -> Iterator[tuple[str, Found | None]]:
+    def learned(self, zxid: int, answers: Sequence[Answer]) -> Iterator[tuple[str, ZooKeeperNodeRead | None]]:
         """Yield every node that was made, written or deleted, as it is now."""
         for part in self._nodes:
             yield self._node(part, zxid, answers)
@@ -259,18 +267,18 @@ class Plan:
             answer = answers[part]
             yield counter, answer.version if isinstance(answer, Stat) else 0
 
-    def _node(self, part: int, zxid: int, answers: Sequence[Answer]) -> tuple[str, Found]:
+    def _node(self, part: int, zxid: int, answers: Sequence[Answer]) -> tuple[str, ZooKeeperNodeRead]:
         path, value = self._nodes[part]
         answer = answers[part]
         if isinstance(answer, Stat):
-            return path, Found(value, answer._replace(mzxid=zxid))
+            return path, ZooKeeperNodeRead(value, answer._replace(mzxid=zxid))
         assert isinstance(answer, str), "what is created answers with its path"
         kind = self.parts[part]
         assert kind.kind is Do.CREATE, "what answers with a path was created"
         ephemeral = kind.body[-1] & EPHEMERAL
         owner = self.owner if ephemeral else 0
         stat = Stat(zxid, zxid, 0, 0, 0, 0, 0, owner, len(value or b""), 0, zxid)
-        return answer.removeprefix(self.chroot), Found(value, stat)
+        return answer.removeprefix(self.chroot), ZooKeeperNodeRead(value, stat)
 
 
 def _puts(ops: Sequence[tuple[int, Op]]) -> list[tuple[int, Put]]:

@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 
 from headgate.store.types import StoreError
-from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.facts import Facts
 from headgate.store.zookeeper.nodes import BIRTHS, BIRTHS_COUNT, LEASES, OWN, read
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import Code, Do, Found
-from headgate.store.zookeeper.wire.link import Link
+from headgate.store.zookeeper.wire.jute import Code, Do, ZooKeeperNodeRead
+from headgate.store.zookeeper.wire.link import ZooKeeperLink
 
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
 _COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
 
 
-async def claim(link: Link, address: Address, facts: Facts) -> None:
+async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) -> None:
     """Begins a tree in an empty place; in one of ours, reads the counters.  Raises StoreError for anything else."""
     found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
     if found[OWN] is None:
@@ -36,7 +36,7 @@ async def claim(link: Link, address: Address, facts: Facts) -> None:
         facts.recount(path, counter.stat.version)
 
 
-async def _begin(link: Link, address: Address, root: Found | None) -> None:
+async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeperNodeRead | None) -> None:
     if root is None:
         raise StoreError(
             f"{address}: there is no node {address.chroot}; create it first, "
@@ -58,7 +58,7 @@ async def _begin(link: Link, address: Address, root: Found | None) -> None:
         raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
 
 
-async def _made(link: Link, address: Address) -> None:
+async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
     """The node of the tree and those above it."""
     names = address.chroot.removeprefix("/").split("/")
     for depth in range(len(names)):
@@ -68,7 +68,7 @@ async def _made(link: Link, address: Address) -> None:
             raise StoreError(f"{address}: we may not write here: {path} cannot be made")
 
 
-def _known(mark: Found | None, address: Address) -> None:
+def _known(mark: ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
     try:
         said: Any = msgspec.json.decode(mark.value or b"") if mark else None  # whatever somebody wrote there
         found = int(said["headgate"])

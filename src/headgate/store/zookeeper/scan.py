@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from headgate.store.types import Entry
 from headgate.store.zookeeper.nodes import entry_of, read_with_children
-from headgate.store.zookeeper.wire.jute import Found
-from headgate.store.zookeeper.wire.link import Link
+from headgate.store.zookeeper.wire.jute import ZooKeeperNodeRead
+from headgate.store.zookeeper.wire.link import ZooKeeperLink
 
 AHEAD_MAX = 200
 """Nodes read at a time."""
@@ -28,10 +28,10 @@ class Stop(NamedTuple):
 
 
 class Scan:
-    def __init__(self, link: Link, chroot: str, directory: str, *, begins: str, after: str) -> None:
+    def __init__(self, link: ZooKeeperLink, chroot: str, directory: str, *, begins: str, after: str) -> None:
         self._link, self._chroot, self._base = link, chroot, f"{directory}/"
         self._begins, self._after = begins, after
-        self._nodes: dict[str, tuple[Found | None, list[str]]] = {}
+        self._nodes: dict[str, tuple[ZooKeeperNodeRead | None, list[str]]] = {}
         """What was read and not told yet."""
         self._stops: list[Stop] = []
         self._top: list[str] = []

@@ -11,9 +11,17 @@ from contextlib import suppress
 
 from headgate.base.tasks import end
 from headgate.store.types import StoreError, Unavailable
-from headgate.store.zookeeper.address import Address
+from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.wire.jute import Do
-from headgate.store.zookeeper.wire.link import Expired, Identity, Link, Lost, Refused, Told, Traffic
+from headgate.store.zookeeper.wire.link import (
+    Told,
+    ZooKeeperConnectionLost,
+    ZooKeeperLink,
+    ZooKeeperRefused,
+    ZooKeeperSessionExpired,
+    ZooKeeperSessionIdentity,
+    ZooKeeperTraffic,
+)
 
 log = logging.getLogger("headgate.store.zookeeper")
 
@@ -27,8 +35,11 @@ TOLD_EVERY_S = 60.0
 """How often the log says that there is still no connection, and why."""
 
 
-async def attach(address: Address, identity: Identity, traffic: Traffic, told: Told) -> Link:
-    """Return a connection to the first server that answers.  Raises Lost saying why none did, Expired, Refused."""
+async def attach(
+    address: ZooKeeperAddress, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, told: Told
+) -> ZooKeeperLink:
+    """Return a connection to the first server that answers.  Raises ZooKeeperConnectionLost saying why none did,
+    ZooKeeperSessionExpired, ZooKeeperRefused."""
     tls = address.tls()
     reasons: list[str] = []
     hosts = list(address.hosts)
@@ -37,19 +48,19 @@ async def attach(address: Address, identity: Identity, traffic: Traffic, told: T
     for host, port in hosts:
         try:
             async with asyncio.timeout(try_s):
-                link = await Link.open(host, port, tls, identity, traffic, told)
+                link = await ZooKeeperLink.open(host, port, tls, identity, traffic, told)
                 await _logged_in(link, address)
                 return link
         except TimeoutError:
             reasons.append(f"{host}:{port} does not answer")
         except ssl.SSLCertVerificationError as error:
-            raise Refused(f"the certificate of {host}:{port} is not good: {error.verify_message}") from error
-        except (OSError, Lost) as error:
+            raise ZooKeeperRefused(f"the certificate of {host}:{port} is not good: {error.verify_message}") from error
+        except (OSError, ZooKeeperConnectionLost) as error:
             reasons.append(f"{host}:{port}: {_hint(error, tls, met=identity.session != 0)}")
-    raise Lost("; ".join(sorted(reasons)))
+    raise ZooKeeperConnectionLost("; ".join(sorted(reasons)))
 
 
-async def _logged_in(link: Link, address: Address) -> None:
+async def _logged_in(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
     try:
         if address.user:
             await link.login(address.user, address.password)
@@ -65,7 +76,7 @@ def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
         return f"{error.reason or error}; {certain}"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens"
-    if isinstance(error, Lost | ConnectionError):
+    if isinstance(error, ZooKeeperConnectionLost | ConnectionError):
         if met:
             return f"{error or 'closed by the server'}"
         if tls is None:
@@ -74,67 +85,67 @@ def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
     return str(error)
 
 
-class Session:
+class ZooKeeperSession:
     """`start`, then `link`.  `attached` is awaited with every new connection, before anybody else may use it;
     `detached` is called when it is lost."""
 
     def __init__(
         self,
-        address: Address,
-        traffic: Traffic,
+        address: ZooKeeperAddress,
+        traffic: ZooKeeperTraffic,
         told: Told,
-        attached: Callable[[Link], Awaitable[None]],
+        attached: Callable[[ZooKeeperLink], Awaitable[None]],
         detached: Callable[[], None],
     ) -> None:
         self.address = address
-        self.identity = Identity(int(address.session_s * 1000))
+        self.identity = ZooKeeperSessionIdentity(int(address.session_s * 1000))
         self._traffic, self._told, self._attached, self._detached = traffic, told, attached, detached
-        self._link: Link | None = None
+        self._link: ZooKeeperLink | None = None
         self._ready = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._why = "not yet connected"
 
     async def start(self) -> None:
-        """Raises Refused, or Unavailable when nobody answers for START_S."""
+        """Raises ZooKeeperRefused, or Unavailable when nobody answers for START_S."""
         loop = asyncio.get_running_loop()
         end_s, wait_s = loop.time() + START_S, WAIT_FIRST_S
         while True:
             try:
                 link = await self._attach()
                 break
-            except Lost as lost:
+            except ZooKeeperConnectionLost as lost:
                 if loop.time() > end_s:
                     raise Unavailable(f"{self.address}: no server can be used: {lost}") from lost
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, WAIT_MAX_S)
-            except Refused as refused:
-                raise Refused(f"{self.address}: {refused}") from refused
+            except ZooKeeperRefused as refused:
+                raise ZooKeeperRefused(f"{self.address}: {refused}") from refused
         self._runner = asyncio.ensure_future(self._run(link))
 
     async def close(self) -> None:
         if self._runner is not None:
             await end(self._runner)
         if self._link is not None and not self._link.lost.done():
-            with suppress(Lost, TimeoutError):
+            with suppress(ZooKeeperConnectionLost, TimeoutError):
                 async with asyncio.timeout(1):
                     await self._link.call(Do.CLOSE)
             self._link.close()
         self._ready.clear()
 
     @property
-    def present(self) -> Link | None:
+    def present(self) -> ZooKeeperLink | None:
         """Return the connection, if there is one now."""
         if self._link is not None and self._link.lost.done():
             self._ready.clear()
         return self._link if self._ready.is_set() else None
 
-    async def connected(self) -> Link:
+    async def connected(self) -> ZooKeeperLink:
         """Return the connection, however long there is none."""
         while (link := self.present) is None:
             await self._ready.wait()
         return link
 
-    async def link(self) -> Link:
+    async def link(self) -> ZooKeeperLink:
         """Return the connection.  Raises Unavailable when there is none for PATIENCE_S: nothing was sent."""
         if self.present is None:
             try:
@@ -145,31 +156,31 @@ class Session:
         assert self._link is not None, "ready means connected"
         return self._link
 
-    async def _attach(self) -> Link:
+    async def _attach(self) -> ZooKeeperLink:
         """A connection on which everything is in order again; a new session when the old one is no more."""
         try:
             link = await attach(self.address, self.identity, self._traffic, self._told)
-        except Expired:
+        except ZooKeeperSessionExpired:
             self.identity.session, self.identity.password = 0, b"\x00" * 16
             self.identity.timeout_ms = int(self.address.session_s * 1000)
-            raise Lost("the session has ended; a new one is begun") from None
+            raise ZooKeeperConnectionLost("the session has ended; a new one is begun") from None
         try:
             async with self._alive(link):
                 await self._attached(link)
         except BaseException as error:
             link.close()
             self._detached()
-            if isinstance(error, Lost) and not self.address.user:
-                raise Lost(f"{error}; does it want a login (user:password@)?") from error
+            if isinstance(error, ZooKeeperConnectionLost) and not self.address.user:
+                raise ZooKeeperConnectionLost(f"{error}; does it want a login (user:password@)?") from error
             raise
         self._link = link
         self._ready.set()
         return link
 
-    def _alive(self, link: Link) -> _Pings:
+    def _alive(self, link: ZooKeeperLink) -> _Pings:
         return _Pings(link, self.identity.timeout_ms / 1000)
 
-    async def _run(self, link: Link) -> None:
+    async def _run(self, link: ZooKeeperLink) -> None:
         """Until cancelled."""
         loop, wait_s = asyncio.get_running_loop(), WAIT_FIRST_S
         while True:
@@ -186,7 +197,7 @@ class Session:
                     log.info("%s: connected again, after %.1f s", self.address, loop.time() - lost_s)
                     wait_s = WAIT_FIRST_S
                     break
-                except (Lost, StoreError) as error:
+                except (ZooKeeperConnectionLost, StoreError) as error:
                     self._why = str(error)
                     if loop.time() - told_s >= TOLD_EVERY_S:
                         log.warning("%s: not connected: %s", self.address, self._why)
@@ -199,7 +210,7 @@ class _Pings:
     """Keeps a connection alive while the block runs, and ends it when the server has not been heard for two thirds of
     the session's time."""
 
-    def __init__(self, link: Link, timeout_s: float) -> None:
+    def __init__(self, link: ZooKeeperLink, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
         self._task: asyncio.Task[None] | None = None
 

@@ -12,10 +12,10 @@ from headgate.base.tasks import end
 from headgate.store.types import Unavailable
 from headgate.store.zookeeper.facts import SWEEP_S, Facts
 from headgate.store.zookeeper.nodes import Denied, read
-from headgate.store.zookeeper.session import Session
+from headgate.store.zookeeper.session import ZooKeeperSession
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import Do, Found, Stat
-from headgate.store.zookeeper.wire.link import Lost
+from headgate.store.zookeeper.wire.jute import Do, Stat, ZooKeeperNodeRead
+from headgate.store.zookeeper.wire.link import ZooKeeperConnectionLost
 
 log = logging.getLogger("headgate.store.zookeeper")
 
@@ -26,7 +26,7 @@ WAITING_MAX = 200_000
 class Sweeper:
     """`later` and `found` name candidates; they are looked at again after SWEEP_S, and only then."""
 
-    def __init__(self, chroot: str, facts: Facts, session: Session, wait_s: float = SWEEP_S) -> None:
+    def __init__(self, chroot: str, facts: Facts, session: ZooKeeperSession, wait_s: float = SWEEP_S) -> None:
         self._chroot, self._facts, self._session, self._wait_s = chroot, facts, session, wait_s
         self._due: dict[str, tuple[float, int]] = {}
         """Path -> when, and the zxid of the write that emptied it; soonest first."""
@@ -62,7 +62,7 @@ class Sweeper:
                 await self._some.wait()
             at_s = next(iter(self._due.values()))[0]
             await asyncio.sleep(max(0.0, at_s - loop.time()) + random.uniform(0, self._wait_s / 10))
-            with suppress(Lost, Unavailable, Denied):
+            with suppress(ZooKeeperConnectionLost, Unavailable, Denied):
                 await self._sweep(loop.time())
 
     async def _sweep(self, now_s: float) -> None:
@@ -90,5 +90,5 @@ class Sweeper:
                 self.later([(path, found.stat.mzxid)])
 
 
-def _empty(found: Found | None, zxid: int) -> bool:
+def _empty(found: ZooKeeperNodeRead | None, zxid: int) -> bool:
     return found is not None and found.value is None and not found.stat.children and found.stat.mzxid == zxid

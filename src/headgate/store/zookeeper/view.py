@@ -14,8 +14,8 @@ from headgate.store.model import inside
 from headgate.store.tree import Tree
 from headgate.store.zookeeper.nodes import Denied, entry_of, hidden, read, read_with_children, walk
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import Do, Event, Found, number, text
-from headgate.store.zookeeper.wire.link import Link, Lost
+from headgate.store.zookeeper.wire.jute import Do, ZooKeeperNodeRead, ZooKeeperWatchEvent, number, text
+from headgate.store.zookeeper.wire.link import ZooKeeperConnectionLost, ZooKeeperLink
 
 GATHER_S = 0.001
 """The events of one commit come one by one: what they name is read together."""
@@ -30,7 +30,7 @@ class _Unread:
 
 
 UNREAD: Final = _Unread()
-Seen = Callable[[str, Found | None], None]
+Seen = Callable[[str, ZooKeeperNodeRead | None], None]
 Compare = Callable[[int, Sequence[Sequence[str]]], Awaitable[None]]
 """A zxid, and full paths, as many together as go into one question."""
 
@@ -49,7 +49,7 @@ class View:
         self._chroot, self._seen, self._compare = chroot, seen, compare
         self._nodes: set[str] = set()
         """All nodes, entries or not."""
-        self._dirty: dict[str, Found | _Unread | None] = {}
+        self._dirty: dict[str, ZooKeeperNodeRead | _Unread | None] = {}
         """Paths that events named, in the order of the last event of each, and what is there."""
         self._numbers: dict[str, int] = {}
         """Of the last event of each."""
@@ -89,7 +89,7 @@ class View:
         """An event."""
         if not self.covers(path) or hidden(path):
             return
-        if kind == Event.CHILDREN:
+        if kind == ZooKeeperWatchEvent.CHILDREN:
             if not self.current:
                 self._parents.add(path)
             return
@@ -103,7 +103,7 @@ class View:
         for path in paths:
             self._own[path] = self._own.get(path, 0) + 1
 
-    def end(self, paths: list[str], written: Mapping[str, Found | None], events: int) -> None:
+    def end(self, paths: list[str], written: Mapping[str, ZooKeeperNodeRead | None], events: int) -> None:
         """It was answered, after so many events."""
         for path in paths:
             if path in self._own:
@@ -117,18 +117,18 @@ class View:
 
     # --- on a new connection
 
-    async def ensure(self, link: Link) -> None:
+    async def ensure(self, link: ZooKeeperLink) -> None:
         """As `load`, unless that was done meanwhile."""
         if not self.current:
             await self.load(link)
 
-    async def load(self, link: Link) -> None:
-        """Raises Lost, Denied.  Reads everything the first time, later what changed meanwhile."""
+    async def load(self, link: ZooKeeperLink) -> None:
+        """Raises ZooKeeperConnectionLost, Denied.  Reads everything the first time, later what changed meanwhile."""
         root = self._chroot + self.prefix or "/"
         self._dirty = dict.fromkeys(self._dirty, UNREAD)  # read by a connection that broke before it was shown
         if not self.loaded.is_set():
             await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
-            found: Mapping[str, Found | None] = await walk(link, self._chroot, [self.prefix])
+            found: Mapping[str, ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
         else:
             found = await self._missed(link, root)
         for path, node in found.items():
@@ -143,28 +143,28 @@ class View:
         self.loaded.set()
         self.tree.gap()
 
-    async def _missed(self, link: Link, root: str) -> dict[str, Found | None]:
+    async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, ZooKeeperNodeRead | None]:
         """What changed since, apart from what events will tell."""
         await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
         known = _pieces(sorted({*self._nodes, self.prefix}))
         await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
         suspects = [path for path in {*self._dirty, *self._parents, self.prefix} if not hidden(path)]
         self._parents.clear()
-        found: dict[str, Found | None] = {}
+        found: dict[str, ZooKeeperNodeRead | None] = {}
         below = await read_with_children(link, self._chroot, suspects)
         fresh = {child for _, children in below.values() for child in children if child not in self._nodes}
         found.update((path, node) for path, (node, _) in below.items())
         found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))
         return found
 
-    async def _asked(self, link: Link, kind: Do, body: bytes) -> None:
+    async def _asked(self, link: ZooKeeperLink, kind: Do, body: bytes) -> None:
         reply = await link.call(kind, body)
         if reply.code == jute.Code.NO_AUTH:
             raise Denied(self.prefix)
 
     # --- from then on
 
-    async def run(self, connected: Callable[[], Awaitable[Link]]) -> None:
+    async def run(self, connected: Callable[[], Awaitable[ZooKeeperLink]]) -> None:
         """Until cancelled: shows what events named.  They also come between `load` and when all may use the connection,
         and perhaps none after them: `connected` waits for that."""
         while True:
@@ -177,10 +177,13 @@ class View:
                 continue  # the end of `load` stirs
             try:
                 await self._settle(link)
-            except (Lost, Denied):  # a new connection begins with `load`, and that says what is wrong
+            except (
+                ZooKeeperConnectionLost,
+                Denied,
+            ):  # a new connection begins with `load`, and that says what is wrong
                 continue
 
-    async def _settle(self, link: Link) -> None:
+    async def _settle(self, link: ZooKeeperLink) -> None:
         for _ in range(ROUNDS_MAX):
             if not self._unread():
                 break
@@ -196,7 +199,7 @@ class View:
     def _unread(self) -> list[str]:
         return [path for path, found in self._dirty.items() if isinstance(found, _Unread)]
 
-    async def _look(self, link: Link) -> None:
+    async def _look(self, link: ZooKeeperLink) -> None:
         paths = [path for path in self._unread() if not self._ours(path)] or self._unread()
         marks = {path: _Unread() for path in paths}
         self._dirty.update(marks)

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
-from headgate.adapters.nodes.clouds.aws.credentials import Source
+from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
-from headgate.testing.servers.faults import Asked, Fault, Faults, Pass, Told, answers
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
+from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers
 
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
@@ -19,7 +19,7 @@ ACCESS, SECRET = "AKIAHEADGATE", "wJalrXUtnFEMI/of-no-worth"
 MAKING = ("RunInstances", "CreateFleet")
 
 
-def call(asked: Asked) -> str:
+def call(asked: ReceivedRequest) -> str:
     """Return the name of the call."""
     return parse_qs(asked.body.decode("utf-8", "replace")).get("Action", [""])[0]
 
@@ -33,13 +33,13 @@ def error(status: int, code: str, text: str) -> Fault:
     return answers(status, body.encode(), {"content-type": "text/xml;charset=UTF-8"})
 
 
-class Tokens:
+class ClientTokens:
     """Answers a call that has the token of an earlier one as EC2 documents it: with the first one's answer."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, str], tuple[dict[str, list[str]], Told]] = {}
+        self.known: dict[tuple[str, str], tuple[dict[str, list[str]], FaultAnswer]] = {}
 
-    async def __call__(self, asked: Asked, go_on: Pass) -> Told | None:
+    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer what was answered before; None: it is a new call."""
         said = parse_qs(asked.body.decode())
         token = said.get("ClientToken", [""])[0]
@@ -87,13 +87,13 @@ class AwsGround:
 
     def driver(self) -> Aws:
         """Return a driver with keys of its settings."""
-        return Aws("cloudy", Source(access=ACCESS, secret=SECRET), self.faults.url, env={})
+        return Aws("cloudy", AwsKeySource(access=ACCESS, secret=SECRET), self.faults.url, env={})
 
     def wanted(
         self, node: str, label: Mapping[str, Any] | None = None, flavor: Mapping[str, Any] | None = None
-    ) -> Wanted:
+    ) -> MachineSpec:
         """Return a node of an image that moto has; `label`, `flavor`: keys beside or instead of the usual ones."""
-        return Wanted(
+        return MachineSpec(
             node,
             {"name": "small", "volume-size": 12, **(label or {})},
             {"name": "debian", "image-id": self.image, "username": "admin"},
@@ -107,18 +107,18 @@ class AwsGround:
         """Return the id of an image."""
         return str(next(iter(self.backend.amis)))
 
-    def impossible(self, node: str) -> Wanted:
+    def impossible(self, node: str) -> MachineSpec:
         """Return a node whose image is gone."""
         wanted = self.wanted(node)
-        return Wanted(
+        return MachineSpec(
             node, wanted.label, {"name": "none", "image-id": "ami-00000000"}, wanted.flavor, self.provider, wanted.tags
         )
 
-    def makes(self, asked: Asked) -> bool:
+    def makes(self, asked: ReceivedRequest) -> bool:
         """Say whether it is a call that makes instances."""
         return call(asked) in MAKING
 
-    def lists(self, asked: Asked) -> bool:
+    def lists(self, asked: ReceivedRequest) -> bool:
         """Say whether it is the call that lists instances."""
         return call(asked) == "DescribeInstances"
 
@@ -159,7 +159,7 @@ class AwsGround:
 async def aws_ground(server: str) -> AsyncIterator[AwsGround]:
     """Provide moto's server behind a proxy."""
     async with Faults(server).serving() as faults:
-        faults.behave(Tokens())
+        faults.behave(ClientTokens())
         yield AwsGround(faults)
 
 

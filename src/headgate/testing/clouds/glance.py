@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.testing.servers.faults import Asked, Told
+from headgate.testing.servers.faults import FaultAnswer, ReceivedRequest
 
 FORMATS = {"ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "ploop", "iso"}
 READ_ONLY = {
@@ -23,13 +23,13 @@ READ_ONLY = {
 _PAGE = 2
 
 
-def told(status: int, said: Any = None, headers: Mapping[str, str] | None = None) -> Told:
+def told(status: int, said: Any = None, headers: Mapping[str, str] | None = None) -> FaultAnswer:
     """Return an answer in JSON."""
     body = b"" if said is None else json.dumps(said).encode()
-    return Told(status, body, {"content-type": "application/json", **(headers or {})})
+    return FaultAnswer(status, body, {"content-type": "application/json", **(headers or {})})
 
 
-def refusal(status: int, text: str) -> Told:
+def refusal(status: int, text: str) -> FaultAnswer:
     """Return an error as Glance puts it for whoever accepts JSON."""
     return told(status, {"message": f"{text}<br /><br />\n\n\n", "code": f"{status} Error", "title": "Error"})
 
@@ -78,7 +78,7 @@ class Glance:
         self.images[image["id"]] = image
         return str(image["id"])
 
-    def answer(self, asked: Asked, path: str, query: Mapping[str, list[str]]) -> Told:
+    def answer(self, asked: ReceivedRequest, path: str, query: Mapping[str, list[str]]) -> FaultAnswer:
         """Answer a call of an image; `path`: below `/v2/images`."""
         self._time_goes_on()
         parts = [part for part in path.split("/") if part]
@@ -107,7 +107,7 @@ class Glance:
                 del self._storing[id]
                 self._store(id, data)
 
-    def _listed(self, query: Mapping[str, list[str]]) -> Told:
+    def _listed(self, query: Mapping[str, list[str]]) -> FaultAnswer:
         marker = query.get("marker", [""])[0]
         wanted = {name: values[0] for name, values in query.items() if name not in ("marker", "limit")}
         newest = sorted(self.images.values(), key=lambda one: (one["created_at"], one["id"]), reverse=True)
@@ -119,7 +119,7 @@ class Glance:
         more = {"next": f"/v2/images?marker={page[_PAGE - 1]['id']}"} if len(page) > _PAGE else {}
         return told(200, {"images": page[:_PAGE], "first": "/v2/images", "schema": "/v2/schemas/images", **more})
 
-    def _create(self, said: Any) -> Told:
+    def _create(self, said: Any) -> FaultAnswer:
         if read_only := READ_ONLY & set(said):
             return refusal(403, f"Attribute '{min(read_only)}' is read-only.")
         if any(name.startswith("os_glance") for name in said):
@@ -137,7 +137,7 @@ class Glance:
             return refusal(409, f"Image ID {said['id']} already exists!")
         return told(201, self.images[self.add(**said)])
 
-    def _put(self, image: dict[str, Any], asked: Asked) -> Told:
+    def _put(self, image: dict[str, Any], asked: ReceivedRequest) -> FaultAnswer:
         headers = {name.lower(): value for name, value in asked.headers.items()}
         if headers.get("content-type") != "application/octet-stream":
             return refusal(415, "Unsupported content type.")
@@ -148,7 +148,9 @@ class Glance:
         if self.slow:
             image["status"] = "saving"
             self._storing[image["id"]] = self.slow, asked.body
-            return Told(504, b"<html><body><h1>504 Gateway Time-out</h1></body></html>", {"content-type": "text/html"})
+            return FaultAnswer(
+                504, b"<html><body><h1>504 Gateway Time-out</h1></body></html>", {"content-type": "text/html"}
+            )
         self._store(image["id"], asked.body)
         return told(204)
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-from headgate.ports.cloud import Cloud, Made, Making, State, Wanted
+from headgate.ports.cloud import Cloud, MachinePending, MachineSpec, Made, State
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.faults import Asked, Fault, Faults
+from headgate.testing.servers.faults import Fault, Faults, ReceivedRequest
 
 LOOK_S = 0.1
 
@@ -38,19 +38,19 @@ class Ground(Protocol):
         """Return a driver that knows nothing yet, as after a restart."""
         ...
 
-    def wanted(self, node: str) -> Wanted:
+    def wanted(self, node: str) -> MachineSpec:
         """Return what a node is to be, of this installation."""
         ...
 
-    def impossible(self, node: str) -> Wanted:
+    def impossible(self, node: str) -> MachineSpec:
         """Return a node whose image there is not."""
         ...
 
-    def makes(self, asked: Asked) -> bool:
+    def makes(self, asked: ReceivedRequest) -> bool:
         """Say whether a request makes a machine."""
         ...
 
-    def lists(self, asked: Asked) -> bool:
+    def lists(self, asked: ReceivedRequest) -> bool:
         """Say whether a request asks for a list of machines."""
         ...
 
@@ -66,7 +66,7 @@ class Ground(Protocol):
 Entry = AbstractAsyncContextManager[Ground]
 
 
-async def made(driver: Cloud, wanted: Wanted, state: State | None = None) -> Made:
+async def made(driver: Cloud, wanted: MachineSpec, state: State | None = None) -> Made:
     """Go on until the node is there."""
     standing: State = state or {}
     end_s = time.monotonic() + DEADLINE_S
@@ -80,16 +80,16 @@ async def made(driver: Cloud, wanted: Wanted, state: State | None = None) -> Mad
     raise AssertionError(f"it was not made: {standing}")
 
 
-async def steps(driver: Cloud, wanted: Wanted, count: int) -> State:
+async def steps(driver: Cloud, wanted: MachineSpec, count: int) -> State:
     """Take some steps, as far as there are any; return the state after them."""
     state: State = {}
     for _ in range(count):
-        step: Making | Made = await driver.advance(wanted, state)
+        step: MachinePending | Made = await driver.advance(wanted, state)
         state = step.state
     return state
 
 
-async def gone(driver: Cloud, wanted: Wanted, state: State) -> None:
+async def gone(driver: Cloud, wanted: MachineSpec, state: State) -> None:
     """Go on until nothing is left of the node."""
     end_s = time.monotonic() + DEADLINE_S
     while not await driver.remove(wanted, state):

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
-from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, User
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesUser
 from headgate.adapters.nodes.clouds.kubernetes.objects import tags_of
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
-from headgate.testing.servers.faults import Asked, Fault, Faults, answers
-from headgate.testing.servers.kubernetes.server import Server, kubernetes
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
+from headgate.testing.servers.faults import Fault, Faults, ReceivedRequest, answers
+from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 from headgate.testing.servers.kubernetes.state import No
 
 SPACES = "/api/v1/namespaces"
@@ -34,34 +34,34 @@ class KubernetesGround:
     refused = staticmethod(refusal(403, "Forbidden", "namespaces is forbidden: the moon is full"))
     away = staticmethod(refusal(500, "InternalError", "etcdserver: request timed out"))
 
-    def __init__(self, server: Server, faults: Faults) -> None:
+    def __init__(self, server: FakeKubernetesServer, faults: Faults) -> None:
         self._server, self.faults = server, faults
         self.provider: Mapping[str, Any] = {"name": "here"}
         self.secrets = [server.cluster.admin]
 
     def driver(self) -> Kubernetes:
         """Return a driver that goes by the proxy."""
-        return Kubernetes(Cluster(self.faults.url, "site", User(token=self._server.cluster.admin)))
+        return Kubernetes(Cluster(self.faults.url, "site", KubernetesUser(token=self._server.cluster.admin)))
 
-    def wanted(self, node: str) -> Wanted:
+    def wanted(self, node: str) -> MachineSpec:
         """Return a pod."""
         label = {"name": "small", "kind": "pod", "spec": SPEC}
-        return Wanted(node, label, {"name": "any"}, {}, self.provider, self._tags(node))
+        return MachineSpec(node, label, {"name": "any"}, {}, self.provider, self._tags(node))
 
-    def impossible(self, node: str) -> Wanted:
+    def impossible(self, node: str) -> MachineSpec:
         """Return a pod without containers."""
         label = {"name": "small", "kind": "pod", "spec": {}}
-        return Wanted(node, label, {"name": "any"}, {}, self.provider, self._tags(node))
+        return MachineSpec(node, label, {"name": "any"}, {}, self.provider, self._tags(node))
 
     @staticmethod
     def _tags(node: str) -> dict[str, str]:
         return {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"}
 
-    def makes(self, asked: Asked) -> bool:
+    def makes(self, asked: ReceivedRequest) -> bool:
         """Say whether it makes a namespace."""
         return asked.method == "POST" and asked.path == SPACES
 
-    def lists(self, asked: Asked) -> bool:
+    def lists(self, asked: ReceivedRequest) -> bool:
         """Say whether it asks for namespaces: one node's is asked for by its name."""
         return asked.method == "GET" and asked.path.startswith(SPACES) and asked.path.count("/") <= 4
 

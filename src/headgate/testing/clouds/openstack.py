@@ -14,12 +14,12 @@ import httpx
 
 from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines
-from headgate.adapters.nodes.clouds.openstack.floating import tags_of
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Wanted
+from headgate.adapters.nodes.clouds.openstack.floatingips import tags_of
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
 from headgate.testing.clouds.glance import Glance
 from headgate.testing.clouds.glance import told as _told
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.faults import Asked, Fault, Faults, Pass, Told, answers
+from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers
 from headgate.testing.servers.nova import IMAGE, NETWORK, TENANT
 
 SECRET = "a-secret-of-no-worth"
@@ -49,7 +49,7 @@ class Services:
         self.glance.add(**debian, created_at="2025-01-01T00:00:00Z")
         self.glance.add(**debian, created_at="2025-12-01T00:00:00Z", id=IMAGE)
 
-    async def __call__(self, asked: Asked, go_on: Pass) -> Told | None:
+    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer for Keystone, Glance and Neutron; None: it is Nova's."""
         path, query = urlsplit(asked.path).path, parse_qs(urlsplit(asked.path).query)
         if path == "/identity/v3/auth/tokens":
@@ -63,7 +63,7 @@ class Services:
             return self._network(asked, path.removeprefix("/network/v2.0/"), query)
         return None
 
-    def _log_in(self, auth: Mapping[str, Any]) -> Told:
+    def _log_in(self, auth: Mapping[str, Any]) -> FaultAnswer:
         self.logins.append(auth)
         identity = auth["identity"]
         user = identity.get("password", {}).get("user", {})
@@ -87,7 +87,7 @@ class Services:
         said = {"token": {"expires_at": "2100-01-01T00:00:00.000000Z", "catalog": catalog}}
         return _told(201, said, {"x-subject-token": token})
 
-    def _network(self, asked: Asked, path: str, query: Mapping[str, list[str]]) -> Told:
+    def _network(self, asked: ReceivedRequest, path: str, query: Mapping[str, list[str]]) -> FaultAnswer:
         if path == "networks":
             every = [{"id": NETWORK, "name": "private", "router:external": False}]
             every += [{"id": OUTSIDE, "name": "outside", "router:external": True}] if self.lends else []
@@ -143,9 +143,9 @@ class OpenStackGround:
 
     def wanted(
         self, node: str, label: Mapping[str, Any] | None = None, image: Mapping[str, Any] | None = None
-    ) -> Wanted:
+    ) -> MachineSpec:
         """Return a node of an image that Nova has; `label`, `image`: keys beside or instead of the usual ones."""
-        return Wanted(
+        return MachineSpec(
             node,
             {"name": "small", "networks": [NETWORK], **(label or {})},
             {"name": "debian", "image-id": IMAGE, "username": "debian", **(image or {})},
@@ -154,15 +154,15 @@ class OpenStackGround:
             {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"},
         )
 
-    def impossible(self, node: str) -> Wanted:
+    def impossible(self, node: str) -> MachineSpec:
         """Return a node whose image is gone."""
         return self.wanted(node, image={"image-id": str(uuid.uuid4())})
 
-    def makes(self, asked: Asked) -> bool:
+    def makes(self, asked: ReceivedRequest) -> bool:
         """Say whether it is the call that makes a server."""
         return asked.method == "POST" and asked.path.startswith("/v2.1/servers")
 
-    def lists(self, asked: Asked) -> bool:
+    def lists(self, asked: ReceivedRequest) -> bool:
         """Say whether it is the call that lists servers."""
         return asked.method == "GET" and asked.path.startswith("/v2.1/servers/detail")
 

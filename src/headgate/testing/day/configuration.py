@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from headgate.testing.day.plan import CONNECTION, TENANT, Plan, Project
+from headgate.testing.day.plan import CONNECTION, TENANT, DayPlan, DayProject
 
 Stanzas = list[dict[str, Any]]
 CONFIG = "org/config"
@@ -20,7 +20,7 @@ ARM, ELSEWHERE, TIMED, PROMOTED = 20, 30, 5, 4
 """One project in so many has jobs in check-arm64, in third-party-check, in periodic pipelines, in promote."""
 
 
-def tenants(plan: Plan) -> str:
+def tenants(plan: DayPlan) -> str:
     """Return the tenant file."""
     sources = {"config-projects": [CONFIG], "untrusted-projects": [project.name for project in plan.projects]}
     return yaml.safe_dump([{"tenant": {"name": TENANT, "source": {CONNECTION: sources}}}])
@@ -42,7 +42,7 @@ def central(periodic: str = NEVER) -> str:
     return _text(stanzas)
 
 
-def own(project: Project, level: int = 0) -> str:
+def own(project: DayProject, level: int = 0) -> str:
     """Return what a project says of itself; a change of its jobs says another `level`."""
     name = project.name.rpartition("/")[2]
     return _text([*_jobs(project, name, level), {"project": _section(project, name)}])
@@ -111,7 +111,7 @@ def _template(n: int) -> dict[str, Any]:
     }
 
 
-def _jobs(project: Project, name: str, level: int) -> Stanzas:
+def _jobs(project: DayProject, name: str, level: int) -> Stanzas:
     parent = f"shared-{project.number % SHARED_JOBS}"
     common = {"irrelevant-files": ["^doc/.*$"], "vars": {"level": level, "settings": {"flags": ["one", "two"]}}}
     unit = {"name": f"{name}-unit", "parent": parent, "run": "playbooks/unit.yaml", **common}
@@ -122,7 +122,7 @@ def _jobs(project: Project, name: str, level: int) -> Stanzas:
     return [{"job": job} for job in (unit, *([older] if project.stable else []), whole, upgrade)]
 
 
-def _section(project: Project, name: str) -> dict[str, Any]:
+def _section(project: DayProject, name: str) -> dict[str, Any]:
     first, n = [f"{name}-unit", {f"{name}-functional": {"dependencies": [f"{name}-unit"]}}], project.number
     section: dict[str, Any] = {"templates": [f"standard-{n % TEMPLATES}"]}
     section |= {"queue": project.queue} if project.queue else {}

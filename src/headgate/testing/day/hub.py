@@ -11,15 +11,15 @@ from pathlib import Path
 import pygit2
 
 from headgate.testing.day.configuration import CONFIG, central, own
-from headgate.testing.day.plan import Plan, Project, Proposal
+from headgate.testing.day.plan import DayPlan, DayProject, DayProposal
 
 _ME = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)
 PROJECT_FILE = ".zuul.d/project.yaml"
 FILE = pygit2.enums.FileMode.BLOB
 
 
-class Hub:
-    def __init__(self, root: Path, plan: Plan, periodic: str = "") -> None:
+class DayHub:
+    def __init__(self, root: Path, plan: DayPlan, periodic: str = "") -> None:
         """Make all repositories below `root`, bare; `periodic`: a line of cron, of when the daily jobs run."""
         self.root, self._plan = root, plan
         self._open: dict[str, pygit2.Repository] = {}
@@ -29,7 +29,7 @@ class Hub:
             branches = ("master", "stable/2026") if project.stable else ("master",)
             self._begin(project.name, {PROJECT_FILE: own(project)}, branches)
 
-    def propose(self, proposal: Proposal, patchset: int = 1) -> None:
+    def propose(self, proposal: DayProposal, patchset: int = 1) -> None:
         """Push it, on the head that its branch has."""
         repository = self._of(proposal.project)
         head = repository.references[f"refs/heads/{proposal.branch}"].target
@@ -41,41 +41,41 @@ class Hub:
         commit = repository.create_commit(None, _ME, _ME, message, index.write_tree(repository), [head])
         repository.references.create(self._ref("for", proposal), commit, force=True)
 
-    def approve(self, proposal: Proposal) -> None:
+    def approve(self, proposal: DayProposal) -> None:
         repository = self._of(proposal.project)
         commit = repository.references[self._ref("for", proposal)].target
         repository.references.create(self._ref("approved", proposal), commit, force=True)
 
-    def recheck(self, proposal: Proposal) -> None:
+    def recheck(self, proposal: DayProposal) -> None:
         repository = self._of(proposal.project)
         commit = repository.references[self._ref("for", proposal)].target
         repository.references.create(self._ref("recheck", proposal), commit, force=True)
 
-    def abandon(self, proposal: Proposal) -> None:
+    def abandon(self, proposal: DayProposal) -> None:
         self._of(proposal.project).references.delete(self._ref("for", proposal))
 
-    def tag(self, project: Project, name: str) -> None:
+    def tag(self, project: DayProject, name: str) -> None:
         repository = self._of(project)
         repository.references.create(f"refs/tags/{name}", repository.references["refs/heads/master"].target)
 
-    def has(self, proposal: Proposal) -> bool:
+    def has(self, proposal: DayProposal) -> bool:
         """Return whether the branch has what the change brings."""
         repository = self._of(proposal.project)
         head = repository.references[f"refs/heads/{proposal.branch}"].peel(pygit2.Commit)
         return self._work(proposal, 1)[0] in head.tree
 
     @staticmethod
-    def _work(proposal: Proposal, patchset: int) -> tuple[str, str]:
+    def _work(proposal: DayProposal, patchset: int) -> tuple[str, str]:
         """Return the file that a change is about, and what it says."""
         if proposal.kind == "jobs":
             return f".zuul.d/t{proposal.number}.yaml", _job_of(proposal, patchset)
         return f"{'doc' if proposal.kind == 'docs' else 'src'}/{proposal.topic}", f"{proposal.topic} {patchset}\n"
 
     @staticmethod
-    def _ref(kind: str, proposal: Proposal) -> str:
+    def _ref(kind: str, proposal: DayProposal) -> str:
         return f"refs/{kind}/{proposal.branch}/{proposal.topic}"
 
-    def _of(self, project: Project) -> pygit2.Repository:
+    def _of(self, project: DayProject) -> pygit2.Repository:
         """Return its repository; objects and refs that others write meanwhile are found all the same."""
         found = self._open.get(project.name)
         if found is None:
@@ -92,7 +92,7 @@ class Hub:
             repository.references.create(f"refs/heads/{branch}", commit)
 
 
-def _job_of(proposal: Proposal, patchset: int) -> str:
+def _job_of(proposal: DayProposal, patchset: int) -> str:
     """Return a job that is the change's alone, in a file of its own, so that no two changes conflict."""
     name = f"{proposal.project.name.rpartition('/')[2]}-{proposal.topic}"
     job = f"- job: {{name: {name}, parent: base, run: playbooks/new.yaml, vars: {{patchset: {patchset}}}}}\n"

@@ -8,7 +8,7 @@ import time
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.runner import Contact
-from headgate.testing.day.plan import Plan
+from headgate.testing.day.plan import DayPlan
 
 MINUTES = {"lint": 5, "build-docs": 8, "publish": 4, "promote": 2, "release": 10, "unit": 15, "functional": 60,
            "upgrade": 75}  # fmt: skip
@@ -16,10 +16,10 @@ OTHER_MINUTES = 25
 """Of jobs that projects share."""
 
 
-class Machines:
+class DayMachines:
     """A runner whose builds take `minute_s` seconds for each minute that they would."""
 
-    def __init__(self, plan: Plan, minute_s: float) -> None:
+    def __init__(self, plan: DayPlan, minute_s: float) -> None:
         self._proposals = {one.topic: one for one in plan.proposals}
         self._minute_s, self._failed = minute_s, set[str]()
         self.ran = 0

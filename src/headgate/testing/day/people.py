@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from typing import NamedTuple
 
 from headgate.base.tasks import end
-from headgate.testing.day.hub import Hub
-from headgate.testing.day.plan import Plan, Proposal
+from headgate.testing.day.hub import DayHub
+from headgate.testing.day.plan import DayPlan, DayProposal
 
 TRIES_MAX = 20
 """Of one change in one pipeline: a day that needs more does not end."""
@@ -18,7 +18,7 @@ TAGGED = 50
 """After one landing in so many somebody tags a release."""
 
 
-class Ended(NamedTuple):
+class DayOutcome(NamedTuple):
     """What a pipeline made of a change."""
 
     topic: str
@@ -26,10 +26,10 @@ class Ended(NamedTuple):
     result: str
 
 
-class People:
+class DayPeople:
     """`day` ends once each change has landed or was given up."""
 
-    def __init__(self, hub: Hub, plan: Plan, day_s: float, patience_s: float) -> None:
+    def __init__(self, hub: DayHub, plan: DayPlan, day_s: float, patience_s: float) -> None:
         """Set up a day of `day_s` seconds; `patience_s`: how long people take at most to approve what passed."""
         self._hub, self._plan, self._day_s, self._patience_s = hub, plan, day_s, patience_s
         self._of = {one.topic: one for one in plan.proposals}
@@ -57,7 +57,7 @@ class People:
         finally:
             await end(coming, over, *self._errands)
 
-    def tell(self, ended: Ended) -> None:
+    def tell(self, ended: DayOutcome) -> None:
         """Have whoever proposed the change act on it.  Raises RuntimeError for one that fails again and again."""
         proposal = self._of.get(ended.topic)
         if proposal is None or ended.pipeline not in ("check", "gate"):
@@ -86,12 +86,12 @@ class People:
             await asyncio.sleep(max(0.0, began + proposal.at * self._day_s - time.monotonic()))
             self._propose(proposal)
 
-    def _propose(self, proposal: Proposal) -> None:
+    def _propose(self, proposal: DayProposal) -> None:
         self._patchset[proposal.topic] += 1
         self.proposed_s.setdefault(proposal.topic, time.time())
         self._hub.propose(proposal, self._patchset[proposal.topic])
 
-    async def _judge(self, proposal: Proposal) -> None:
+    async def _judge(self, proposal: DayProposal) -> None:
         """Approve what passed, or give it up; what needs another change is approved once that may be there first."""
         topic = proposal.topic
         if self._approving[topic].is_set() or topic in self.abandoned:
@@ -108,13 +108,13 @@ class People:
             self._hub.approve(proposal)
             self._approving[topic].set()
 
-    async def _again(self, proposal: Proposal) -> None:
+    async def _again(self, proposal: DayProposal) -> None:
         """Have a change that failed in the gate tested again, once what it needs has landed."""
         if (needed := self._needed.get(proposal.number)) is not None:
             await self._landing[needed.topic].wait()
         self._hub.recheck(proposal)
 
-    def _has_landed(self, proposal: Proposal) -> None:
+    def _has_landed(self, proposal: DayProposal) -> None:
         self.landed.append(proposal.topic)
         self._landing[proposal.topic].set()
         if len(self.landed) % TAGGED == 0:
@@ -129,6 +129,6 @@ class People:
         self._errands.add(asyncio.ensure_future(work))
 
 
-def _beside(one: Proposal, other: Proposal) -> bool:
+def _beside(one: DayProposal, other: DayProposal) -> bool:
     """Return whether the projects of the two share a queue of the gate."""
     return one.project is other.project or (one.project.queue != "" and one.project.queue == other.project.queue)

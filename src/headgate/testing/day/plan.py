@@ -25,7 +25,7 @@ only of documentation, of a project's own jobs, and for a stable branch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class DayProject:
     name: str
     number: int
     queue: str
@@ -38,11 +38,11 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class DayProposal:
     number: int
     at: float
     """When it comes, as a part of the day."""
-    project: Project
+    project: DayProject
     branch: str
     kind: str
     """code, docs or jobs."""
@@ -61,7 +61,7 @@ class Proposal:
     def topic(self) -> str:
         return f"t{self.number}"
 
-    def message(self, patchset: int, needed: Proposal | None) -> str:
+    def message(self, patchset: int, needed: DayProposal | None) -> str:
         """Return what its author writes."""
         lines = [f"Change {self.number} of {self.project.name}", "", f"Patchset {patchset}."]
         if needed is not None:
@@ -70,7 +70,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DayPlan:
     """A day of so many projects and changes; the same for the same seed."""
 
     projects_count: int
@@ -78,16 +78,16 @@ class Plan:
     seed: int = 1
 
     @cached_property
-    def projects(self) -> tuple[Project, ...]:
+    def projects(self) -> tuple[DayProject, ...]:
         """Return those that changes are for, the busiest first; the one with the pipelines is not among them."""
         return tuple(
-            Project(f"org/p{n:04}", n, _queue(n), stable=n % STABLE == 0) for n in range(self.projects_count - 1)
+            DayProject(f"org/p{n:04}", n, _queue(n), stable=n % STABLE == 0) for n in range(self.projects_count - 1)
         )
 
     @cached_property
-    def proposals(self) -> tuple[Proposal, ...]:
+    def proposals(self) -> tuple[DayProposal, ...]:
         """Return the changes in the order in which they come."""
-        chance, found = random.Random(self.seed), list[Proposal]()
+        chance, found = random.Random(self.seed), list[DayProposal]()
         at = sorted(self._moment(chance) for _ in range(self.changes_count))
         weights = list(accumulate(_rate(project) for project in self.projects))
         for number in range(self.changes_count):
@@ -96,7 +96,7 @@ class Plan:
         return tuple(found)
 
     @property
-    def needed(self) -> dict[int, Proposal]:
+    def needed(self) -> dict[int, DayProposal]:
         """Return change -> the one that it needs."""
         return {one.number: self.proposals[one.needs] for one in self.proposals if one.needs is not None}
 
@@ -106,7 +106,9 @@ class Plan:
         return (hour + chance.random()) / len(HOURS)
 
     @staticmethod
-    def _proposal(chance: random.Random, number: int, at: float, project: Project, before: list[Proposal]) -> Proposal:
+    def _proposal(
+        chance: random.Random, number: int, at: float, project: DayProject, before: list[DayProposal]
+    ) -> DayProposal:
         drawn, later = chance.random(), chance.random()
         backport = project.stable and chance.random() < BACKPORTS
         (kind,) = chance.choices(("docs", "jobs", "code"), (DOCS, CONFIGURING, 1 - DOCS - CONFIGURING))
@@ -115,7 +117,7 @@ class Plan:
         lately = [one for one in before[-20:] if not one.abandoned]
         needs = chance.choice(lately).number if lately and chance.random() < DEPENDING else None
         branch = "stable/2026" if backport else "master"
-        return Proposal(number, at, project, branch, kind, needs, *wrong, later)
+        return DayProposal(number, at, project, branch, kind, needs, *wrong, later)
 
 
 def _queue(number: int) -> str:
@@ -125,5 +127,5 @@ def _queue(number: int) -> str:
     return f"family-{family}" if family % 4 == 1 and family < 4 * FAMILIES else ""
 
 
-def _rate(project: Project) -> float:
+def _rate(project: DayProject) -> float:
     return float((project.number + 5) ** -POPULAR)

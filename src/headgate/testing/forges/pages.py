@@ -44,7 +44,7 @@ _STRONG = re.compile(r"\*\*([^*\n]+)\*\*")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChangeMark:
     """Says how one program finds a change."""
 
     name: str
@@ -57,7 +57,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class PageRemark:
     who: str
     at_s: float
     did: str
@@ -66,7 +66,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PageChange:
     """One change as people see it."""
 
     path: str
@@ -81,14 +81,14 @@ class Seen:
     target: str
     text: str = ""
     labels: tuple[str, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    marks: tuple[ChangeMark, ...] = ()
+    remarks: tuple[PageRemark, ...] = ()
 
 
 BY_BRANCH = "To propose a change, push a branch, and open the change here."
 
 
-class Desk(Protocol):
+class PageActions(Protocol):
     """What a stand-in shows, and what people do there; each act raises `refused` where the forge does not do it."""
 
     @property
@@ -110,7 +110,7 @@ class Desk(Protocol):
 
     @property
     def refused(self) -> type[Exception]: ...
-    async def seen(self) -> Sequence[Seen]:
+    async def seen(self) -> Sequence[PageChange]:
         """Return the changes that strangers may see."""
         ...
 
@@ -127,10 +127,10 @@ class Desk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class FakePages:
     """Serves them."""
 
-    desk: Desk
+    desk: PageActions
 
     def add(self, app: web.Application, change: str) -> None:
         """Serve them.  `change`: the route of a change's page."""
@@ -149,7 +149,7 @@ class Pages:
             return self._page(404, "Not found", "<p>There is no such change, or it is not for everybody.</p>")
         return self._page(200, f"{one.name}: {one.title}", self._shown(one))
 
-    async def _found(self, request: web.Request) -> Seen | None:
+    async def _found(self, request: web.Request) -> PageChange | None:
         return next((one for one in await self.desk.seen() if one.path == request.path.rstrip("/")), None)
 
     # --- what people do
@@ -163,7 +163,7 @@ class Pages:
         who, does, text = (str(said.get(name, "")) for name in ("who", "does", "text"))
         return self._done(one.path, await self._does(one, who, does, text))
 
-    async def _does(self, one: Seen, who: str, does: str, text: str) -> str:
+    async def _does(self, one: PageChange, who: str, does: str, text: str) -> str:
         """Return why it is not done; empty: it is."""
         if who not in self.desk.people():
             return "There is nobody of that name."
@@ -213,7 +213,7 @@ class Pages:
         }
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
-    def _listed(self, every: Sequence[Seen]) -> str:
+    def _listed(self, every: Sequence[PageChange]) -> str:
         rows = "".join(
             f"<tr><td>{_word(one.state)}<td><a href='{escape(quote(one.path, safe='/+'))}'>{escape(one.name)}</a>"
             f"<td><bdi>{escape(one.title)}</bdi><td class='of'>{escape(one.author)}"
@@ -235,7 +235,7 @@ class Pages:
             "<button>Open</button></form>"
         )
 
-    def _shown(self, one: Seen) -> str:
+    def _shown(self, one: PageChange) -> str:
         labels = " ".join(f"<span class='label'>{escape(label)}</span>" for label in one.labels)
         marks = "".join(_marked(mark) for mark in one.marks)
         remarks = "".join(_remarked(remark) for remark in sorted(one.remarks, key=lambda remark: remark.at_s))
@@ -277,7 +277,7 @@ def _acting(people: Sequence[str]) -> str:
     )
 
 
-def _marked(one: Mark) -> str:
+def _marked(one: ChangeMark) -> str:
     name = escape(one.name)
     if one.url.startswith(("http://", "https://")):
         name = f"<a href='{escape(one.url)}' rel='noreferrer'>{name}</a>"
@@ -285,7 +285,7 @@ def _marked(one: Mark) -> str:
     return f"<tr><td>{name}<td>{_word(one.state)}<td>{escape(one.text)}{lines}"
 
 
-def _remarked(one: Remark) -> str:
+def _remarked(one: PageRemark) -> str:
     at = datetime.fromtimestamp(one.at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
     text = f"<div class='text' dir='auto'>{_written(one.text)}</div>" if one.text else ""
     return f"<article><p><b>{escape(one.who)}</b> {_word(one.did)} <span class='of'>{at}</span></p>{text}</article>"

@@ -26,7 +26,7 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.inventory.identity import Sessions, Trusting
+from headgate.web.inventory.identity import CallerSessions, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
 
 AT_ONCE = 8
@@ -49,7 +49,7 @@ Channel = Any  # grpc.aio.Channel: its stubs know no calls of bytes
 METHODS: tuple[MethodDescriptor, ...] = (*RUNM.methods, *V1.methods)
 
 
-class Caller:
+class FuzzCaller:
     """`statuses` counts how calls ended; `wrong` is what must not be."""
 
     def __init__(self, channel: Channel, seed: int) -> None:
@@ -154,17 +154,17 @@ class Caller:
         return self._random.choice(TEXTS)
 
 
-async def fuzz(seed: int, seconds: float, calls_max: int = 1 << 62) -> Caller:
+async def fuzz(seed: int, seconds: float, calls_max: int = 1 << 62) -> FuzzCaller:
     """For so long, or so many calls.  What is wrong is in the answer."""
     store = Store(MemoryBackend())
     inventory = Inventory(store, InventoryMap(), lambda: 1_000)
     await inventory.begin()
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    server = serve(inventory, Sessions(Trusting(), inventory), "127.0.0.1:0", None, stop, bound.set_result)
+    server = serve(inventory, CallerSessions(Trusting(), inventory), "127.0.0.1:0", None, stop, bound.set_result)
     running = asyncio.ensure_future(run_until(stop, inventory.journal.run(), server))
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{await bound}") as channel:
-            caller = Caller(channel, seed)
+            caller = FuzzCaller(channel, seed)
             await _furnish(channel)
             end = time.monotonic() + seconds
             while time.monotonic() < end and caller.statuses.total() < calls_max and not caller.wrong:

@@ -15,20 +15,20 @@ from fractions import Fraction
 
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until, unless
-from headgate.inventory.leases import ENDED, HELD, WAITING, Lease, Quota
+from headgate.inventory.leases import ENDED, HELD, WAITING, ObjectLease, Quota
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create
-from headgate.services.inventory.errors import Refused
+from headgate.services.inventory.errors import InventoryError
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.quotas import Quotas
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Backend, Entry, Op, StoreError
 from headgate.testing.loop import run_virtual
-from headgate.testing.sim.link import Link, Trouble
+from headgate.testing.sim.link import SimFault, SimLink
 
 PARTITION = "c" * 32
 ROOT = Caller("root", "lab", PARTITION, frozenset({ADMIN}))
@@ -37,19 +37,19 @@ SERVERS, USERS, TURNS = 3, 5, 6
 TIME_MAX_S = 3_000.0
 LOOK_INTERVAL_S = 10.0
 DEATHS_MAX = 2
-SURVIVED = tuple(trouble for trouble in Trouble if trouble is not Trouble.DEATH)
+SURVIVED = tuple(trouble for trouble in SimFault if trouble is not SimFault.DEATH)
 QUOTA = 40
 """Of the property space, of each project at a time."""
 
 
-class Broken(AssertionError):
+class LeaseInvariantBroken(AssertionError):
     """What must never be, was."""
 
 
 def judge(tree: Sequence[Entry], places: InventoryMap) -> None:
-    """Add up what is held.  Raise Broken."""
+    """Add up what is held.  Raise LeaseInvariantBroken."""
     capacity: dict[str, dict[str, str]] = {}
-    held: dict[str, list[Lease]] = {}
+    held: dict[str, list[ObjectLease]] = {}
     spaces: dict[str, Fraction] = {}
     for entry in tree:
         if entry.path.startswith(f"{places.objects.by_uuid.path}/"):
@@ -61,24 +61,24 @@ def judge(tree: Sequence[Entry], places: InventoryMap) -> None:
                 held.setdefault(lease.object, []).append(lease)
     for uuid, several in held.items():
         if any(not lease.amounts for lease in several) and len(several) > 1:
-            raise Broken(f"{uuid} is given whole, and to {[lease.user for lease in several]}")
+            raise LeaseInvariantBroken(f"{uuid} is given whole, and to {[lease.user for lease in several]}")
         for key in {key for lease in several for key in lease.amounts}:
             taken = sum((Fraction(lease.amounts.get(key, "0")) for lease in several), Fraction())
             if taken > Fraction(capacity[uuid].get(key, "0")):
-                raise Broken(f"{taken} {key} of {uuid} are given, which has {capacity[uuid].get(key)}")
+                raise LeaseInvariantBroken(f"{taken} {key} of {uuid} are given, which has {capacity[uuid].get(key)}")
         for lease in several:
             space = lease.amounts.get("space", "0") if lease.amounts else capacity[uuid].get("space", "0")
             spaces[lease.project] = spaces.get(lease.project, Fraction()) + Fraction(space)
     if over := {project: space for project, space in spaces.items() if space > QUOTA}:
-        raise Broken(f"projects have more than {QUOTA}: {over}")
+        raise LeaseInvariantBroken(f"projects have more than {QUOTA}: {over}")
 
 
-class Judged(MemoryBackend):
+class LeaseOracle(MemoryBackend):
     """Looks at everything after every commit."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.wrong: list[Broken] = []
+        self.wrong: list[LeaseInvariantBroken] = []
         self.most = 0
         """Leases held at a time."""
 
@@ -87,34 +87,34 @@ class Judged(MemoryBackend):
         places = InventoryMap()
         try:
             judge(self.tree.under(""), places)
-        except Broken as broken:
+        except LeaseInvariantBroken as broken:
             self.wrong.append(broken)
         self.most = max(self.most, len(self.tree.under(places.leases.active.path)) - 1)
         return written
 
 
-MakeLeasing = Callable[[Inventory], Leasing]
+MakeLeasing = Callable[[Inventory], ObjectLeasing]
 
 
-class Simulation:
-    def __init__(self, seed: int, leasing: MakeLeasing = Leasing) -> None:
+class LeasingSimulation:
+    def __init__(self, seed: int, leasing: MakeLeasing = ObjectLeasing) -> None:
         """`leasing`: what the servers run."""
         self.seed, self._leasing = seed, leasing
         self.deaths = self.given = self.most = 0
 
     def run(self) -> None:
-        """Raise Broken, naming the seed."""
+        """Raise LeaseInvariantBroken, naming the seed."""
         try:
             run_virtual(self._run())
-        except Broken as broken:
-            raise Broken(f"seed {self.seed}: {broken}") from broken
+        except LeaseInvariantBroken as broken:
+            raise LeaseInvariantBroken(f"seed {self.seed}: {broken}") from broken
 
     async def _run(self) -> None:
-        chance, backend, stop = random.Random(self.seed), Judged(), asyncio.Event()
+        chance, backend, stop = random.Random(self.seed), LeaseOracle(), asyncio.Event()
         with drawn_from(chance.getrandbits):
             await self._play(chance, backend, stop)
 
-    async def _play(self, chance: random.Random, backend: Judged, stop: asyncio.Event) -> None:
+    async def _play(self, chance: random.Random, backend: LeaseOracle, stop: asyncio.Event) -> None:
         await _furnish(backend, chance)
         processes = [self._server(backend, chance, stop) for _ in range(SERVERS)]
         running = asyncio.ensure_future(run_until(stop, *processes))
@@ -128,7 +128,7 @@ class Simulation:
                         await running
         except TimeoutError:
             left = [entry.path for entry in backend.tree.under(InventoryMap().leases.active.path)]
-            raise (backend.wrong or [Broken(f"not quiet after {TIME_MAX_S:.0f} s: {left}")])[0] from None
+            raise (backend.wrong or [LeaseInvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {left}")])[0] from None
         finally:
             stop.set()
             await asyncio.gather(running, users, return_exceptions=True)
@@ -140,7 +140,7 @@ class Simulation:
         """Lives, meets troubles, dies, is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
-            link = Link(inner, chance, _troubles(chance, dies=lives > 0))
+            link = SimLink(inner, chance, _troubles(chance, dies=lives > 0))
             lives -= 1
             try:
                 await unless(link.died, self._life(link, stop))
@@ -157,24 +157,24 @@ class Simulation:
 
     async def _user(self, number: int, inner: MemoryBackend, chance: random.Random) -> None:
         """Asks for a thing, has it for a while, gives it back or lets it run out; and again."""
-        link = Link(inner, chance, _troubles(chance, dies=False))
+        link = SimLink(inner, chance, _troubles(chance, dies=False))
         inventory = _inventory(link)
         journal = asyncio.ensure_future(inventory.journal.run())
         leasing = self._leasing(inventory)
         caller = Caller(f"u{number}", ("red", "blue")[number % 2], PARTITION)
         try:
             for _ in range(TURNS):
-                with suppress(StoreError, Refused, Invalid):
+                with suppress(StoreError, InventoryError, Invalid):
                     await self._turn(leasing, caller, chance)
                 await asyncio.sleep(chance.random() * 20)
         finally:
             journal.cancel()
             await asyncio.gather(journal, return_exceptions=True)
 
-    async def _turn(self, leasing: Leasing, caller: Caller, chance: random.Random) -> None:
+    async def _turn(self, leasing: ObjectLeasing, caller: Caller, chance: random.Random) -> None:
         amounts = chance.choice(({}, {"space": str(chance.randrange(1, 17))}, {"space": "8.5", "ports": "1"}))
         search = f"type={TYPE} {chance.choice(('', 'fast', 'space>=20'))}"
-        wanted = Lease("", "", "", "", search, chance.randrange(5, 60), 0, amounts=amounts)
+        wanted = ObjectLease("", "", "", "", search, chance.randrange(5, 60), 0, amounts=amounts)
         lease = await leasing.ask(caller, wanted, wait_s=chance.randrange(10, 200))
         await asyncio.sleep(chance.random() * 40)
         lease, _ = await leasing.get(caller, lease.id)
@@ -187,10 +187,10 @@ class Simulation:
             assert (await leasing.end(caller, lease.id)).state == ENDED
 
 
-def _troubles(chance: random.Random, *, dies: bool) -> dict[int, Trouble]:
-    found: dict[int, Trouble] = {chance.randrange(3, 200): chance.choice(SURVIVED) for _ in range(3)}
+def _troubles(chance: random.Random, *, dies: bool) -> dict[int, SimFault]:
+    found: dict[int, SimFault] = {chance.randrange(3, 200): chance.choice(SURVIVED) for _ in range(3)}
     if dies:
-        found[chance.randrange(3, 200)] = Trouble.DEATH
+        found[chance.randrange(3, 200)] = SimFault.DEATH
     return found
 
 

@@ -18,7 +18,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 
 
-class Broken(AssertionError):
+class MachineInvariantBroken(AssertionError):
     """A promise about machines does not hold."""
 
 
@@ -50,10 +50,12 @@ async def ask(backend: MemoryBackend, builds: Iterable[BuildSpec], chance: rando
 
 
 def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str, str]:
-    """Return those of all, each answered once.  Raise Broken."""
+    """Return those of all, each answered once.  Raise MachineInvariantBroken."""
     stream = Map().events.tenant("t").pipelines("p").result.stream
     told = [decode(entry.value, BuildEnded) for entry in backend.tree.under(stream.data)]
     found = {one.outcome.build: one.outcome.result or "" for one in told}
     if len(told) != len(builds) or found.keys() != builds.keys():
-        raise Broken(f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}")
+        raise MachineInvariantBroken(
+            f"of {sorted(builds)} these were answered: {sorted(one.outcome.build for one in told)}"
+        )
     return found

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
-from headgate.map.inventory.made import MadeNode, NodeWait
+from headgate.map.inventory.machines import MadeNode, NodeWait
 from headgate.map.inventory.nodes import NodeRequest
-from headgate.services.nodes.made.asked import Site
-from headgate.services.nodes.made.choosing import Choosing, Later, Plan
-from headgate.services.nodes.made.records import host_nodes, new_node
-from headgate.testing.nodes.builds import Broken
+from headgate.services.nodes.machines.choice import Choosing, Later, NodePlan
+from headgate.services.nodes.machines.demand import NodeSurvey
+from headgate.services.nodes.machines.records import host_nodes, new_node
+from headgate.testing.nodes.builds import MachineInvariantBroken
 
 STEP_S = 60
 BUILD_MAX_S = 1_800
@@ -75,7 +75,7 @@ class CrowdSimulation:
     _count: int = 0
 
     def run(self) -> int:
-        """Return how many were served.  Raise Broken."""
+        """Return how many were served.  Raise MachineInvariantBroken."""
         chance = random.Random(self.seed)
         providers, self._most = _providers(chance), chance.randrange(4, 8)
         for id, node in host_nodes(providers[2]).items():
@@ -114,8 +114,8 @@ class CrowdSimulation:
                 else:
                     del self.nodes[node.id]
 
-    def _site(self, providers: Sequence[FlatProvider]) -> Site:
-        return Site(
+    def _site(self, providers: Sequence[FlatProvider]) -> NodeSurvey:
+        return NodeSurvey(
             providers={"t": providers},
             nodes=list(self.nodes.values()),
             uses=lambda provider, _: {} if provider.is_static else {"instances": 1.0},
@@ -133,7 +133,7 @@ class CrowdSimulation:
         choosing = Choosing(self._site(providers))
         for one in [b for b in self.builds if b.begun_s < 0]:
             found = choosing.serve(one.request, one.wait)
-            if isinstance(found, Plan):
+            if isinstance(found, NodePlan):
                 self._give(one, found)
             elif isinstance(found, Later):
                 self._wait(one, found, providers)
@@ -144,20 +144,22 @@ class CrowdSimulation:
         was = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
         one.wait = replace(was, why=later.why, at=later.at or was.at)
         alone = Choosing(self._site(providers)).serve(one.request, None)
-        one.free_s += STEP_S if isinstance(alone, Plan) else 0
+        one.free_s += STEP_S if isinstance(alone, NodePlan) else 0
         waited_s, wanted = self.now_s - one.request.asked_ms // 1000, [label for _, label in one.request.nodes]
         if waited_s > WAIT_MAX_S and not self.held:
-            raise Broken(f"seed {self.seed}: who wants {wanted} waits for {waited_s} s: {one.wait}")
+            raise MachineInvariantBroken(f"seed {self.seed}: who wants {wanted} waits for {waited_s} s: {one.wait}")
         if one.free_s > FREE_MAX_S:
-            raise Broken(f"seed {self.seed}: who wants {wanted} waits although there is room: {one.wait}")
+            raise MachineInvariantBroken(
+                f"seed {self.seed}: who wants {wanted} waits although there is room: {one.wait}"
+            )
 
-    def _give(self, one: Arrived, plan: Plan) -> None:
+    def _give(self, one: Arrived, plan: NodePlan) -> None:
         id, project, since_ms = one.request.id, one.request.project, self.now_s * 1000
         pairs = [(new_node(make.provider, make.label, make.uses, {}, "t", one.request, 0), make.node)
                  for make in plan.make]  # fmt: skip
         for node, name in (*plan.take, *pairs):
             if node.request or (node.id in self.nodes and self.nodes[node.id].request):
-                raise Broken(f"seed {self.seed}: {node.id} is given away twice")
+                raise MachineInvariantBroken(f"seed {self.seed}: {node.id} is given away twice")
             self.nodes[node.id] = replace(
                 node, request=id, node=name, tenant="t", project=project, state="in-use", since_ms=since_ms
             )
@@ -166,4 +168,6 @@ class CrowdSimulation:
         made = sum(not node.fixed for node in self.nodes.values())
         of = [node.project for node in self.nodes.values() if node.request]
         if made > self._most or max(map(of.count, of)) > PROJECT_MAX:
-            raise Broken(f"seed {self.seed}: {made} machines of {self._most}; of projects: {sorted(of)}")
+            raise MachineInvariantBroken(
+                f"seed {self.seed}: {made} machines of {self._most}; of projects: {sorted(of)}"
+            )

@@ -12,14 +12,14 @@ from headgate.ports.cloud import (
     NODE_TAG,
     SYSTEM_TAG,
     Amounts,
-    Away,
-    Failed,
+    CloudUnavailable,
+    LaunchFailed,
+    MachinePending,
+    MachineSpec,
     Made,
-    Making,
     OverQuota,
     Resource,
     State,
-    Wanted,
 )
 
 
@@ -36,7 +36,7 @@ class Instance:
 
 
 @dataclass(slots=True)
-class Troubles:
+class CloudFaults:
     """How often what goes wrong."""
 
     lost: float = 0.0
@@ -59,7 +59,7 @@ class Sky:
     """See `ports.cloud.Cloud`.  One account; machines are `instances`."""
 
     chance: random.Random
-    troubles: Troubles
+    troubles: CloudFaults
     most: int = 5
     others: int = 0
     """Machines in the account that are not ours."""
@@ -68,23 +68,23 @@ class Sky:
     made: int = 0
     calls: int = 0
 
-    async def uses(self, wanted: Wanted) -> Amounts:
+    async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return what one takes."""
         await self._call()
         if "flavor" in wanted.flavor:
-            raise Failed(f"there is no flavor {wanted.flavor['flavor']}")
+            raise LaunchFailed(f"there is no flavor {wanted.flavor['flavor']}")
         return {"instances": 1}
 
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Make it, or look how far it is; a machine of this node that is there already is taken."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         own = next((one for one in self.instances.values() if one.tags[NODE_TAG] == wanted.node), None)
         if own is None and state:
-            raise Failed("the machine is gone")
+            raise LaunchFailed("the machine is gone")
         if own is None:
             if self.chance.random() < self.troubles.refused:
-                raise Failed("no host was found for it")
+                raise LaunchFailed("no host was found for it")
             if len(self.instances) + self.others >= self.most:
                 raise OverQuota("instances")
             self.made += 1
@@ -98,12 +98,12 @@ class Sky:
             self.instances[own.id] = own
         self._lose()
         if now_s < own.ready_s:
-            return Making({"id": own.id}, "the instance is pending")
+            return MachinePending({"id": own.id}, "the instance is pending")
         if own.broken:
-            raise Failed("the instance is in error")
+            raise LaunchFailed("the instance is in error")
         return Made(own.id, {"id": own.id}, {"ansible_host": own.id, "ansible_connection": "ssh"}, {"az": "one"})
 
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Delete what is known of, or listed."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
@@ -141,11 +141,11 @@ class Sky:
         self.calls += 1
         await asyncio.sleep(self.chance.random() * self.troubles.slow_s)
         if self.chance.random() < self.troubles.away:
-            raise Away("no answer")
+            raise CloudUnavailable("no answer")
         if self.chance.random() < self.troubles.throttled:
-            raise Away("slower, please", 5.0)
+            raise CloudUnavailable("slower, please", 5.0)
 
     def _lose(self) -> None:
         """Do as asked, and tell nobody."""
         if self.chance.random() < self.troubles.lost:
-            raise Away("the answer was lost")
+            raise CloudUnavailable("the answer was lost")

@@ -20,27 +20,27 @@ from typing import Any
 from headgate.base.tasks import run_until
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.inventory.leases import HELD, Lease
+from headgate.inventory.leases import HELD, ObjectLease
 from headgate.inventory.model import ADMIN, Caller, Object, Partition, ProviderType
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
-from headgate.ports.provider import Machine, Provider, Unusable
+from headgate.ports.provider import Machine, MachineUnusable, Provider
 from headgate.ports.runner import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.membership import serve
-from headgate.services.nodes.asking import Asking
 from headgate.services.nodes.launcher import Launcher
+from headgate.services.nodes.requester import NodeRequester
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend, Entry
 from headgate.testing.loop import run_virtual
-from headgate.testing.nodes.builds import Broken, ask, results, wanted
-from headgate.testing.sim.link import Link, Trouble, dies
+from headgate.testing.nodes.builds import MachineInvariantBroken, ask, results, wanted
+from headgate.testing.sim.link import SimFault, SimLink, dies
 
 TIME_MAX_S = 3_000.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -48,8 +48,8 @@ LOOK_INTERVAL_S = 5.0
 DEATHS_MAX = 3
 TROUBLES = 3
 """Of each life, besides its death."""
-SURVIVED = tuple(trouble for trouble in Trouble if trouble is not Trouble.DEATH)
-STALLS = (Trouble.STALL, *SURVIVED)
+SURVIVED = tuple(trouble for trouble in SimFault if trouble is not SimFault.DEATH)
+STALLS = (SimFault.STALL, *SURVIVED)
 """Of launchers: who is late with a claim is who could claim what is taken."""
 PARTITION = "a" * 32
 QUOTA = 3
@@ -75,17 +75,17 @@ class Yard:
     """Machine -> the build on it."""
     at_work: Counter[str] = field(default_factory=Counter)
     """Executor -> builds."""
-    wrong: list[Broken] = field(default_factory=list)
+    wrong: list[MachineInvariantBroken] = field(default_factory=list)
     """What must never be, and was: whoever met it may have died of something else meanwhile."""
 
-    def _broken(self, what: str) -> Broken:
-        self.wrong.append(Broken(what))
+    def _broken(self, what: str) -> MachineInvariantBroken:
+        self.wrong.append(MachineInvariantBroken(what))
         return self.wrong[-1]
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < self.faults:
-            raise Unusable(f"{machine.name} does not boot")
+            raise MachineUnusable(f"{machine.name} does not boot")
         if self.dirty.get(machine.name, machine.request) != machine.request:
             raise self._broken(
                 f"{machine.name} is given to {machine.request} with traces of {self.dirty[machine.name]}"
@@ -98,17 +98,18 @@ class Yard:
             raise self._broken(f"{machine.name} is cleaned under build {self.busy[machine.name]}")
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < self.faults:
-            raise Unusable(f"{machine.name} does not answer")
+            raise MachineUnusable(f"{machine.name} does not answer")
         self.dirty.pop(machine.name, None)
 
     async def probe(self, machine: Machine) -> None:
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < 2 * self.faults:
-            raise Unusable(f"{machine.name} says nothing")
+            raise MachineUnusable(f"{machine.name} says nothing")
 
     @asynccontextmanager
-    async def visit(self, lease: Lease) -> AsyncIterator[None]:
-        """Put a person on the machine, who leaves traces.  Raise Broken if another has it, or people have too many."""
+    async def visit(self, lease: ObjectLease) -> AsyncIterator[None]:
+        """Put a person on the machine, who leaves traces.  Raise MachineInvariantBroken if another has it, or people
+        have too many."""
         if other := self.busy.get(lease.name):
             raise self._broken(f"{lease.name} is leased to {lease.user} while {other} has it")
         self.busy[lease.name], self.dirty[lease.name] = f"{lease.user}-person", lease.id
@@ -121,7 +122,8 @@ class Yard:
 
     @asynccontextmanager
     async def build(self, spec: BuildSpec, executor: str) -> AsyncIterator[None]:
-        """Give the build its machines, and a place, for itself.  Raise Broken if it cannot have them."""
+        """Give the build its machines, and a place, for itself.  Raise MachineInvariantBroken if it cannot have
+        them."""
         names = [str(found["headgate_machine"]) for found in spec.hosts.values()]
         for name in names:
             if name in self.busy:
@@ -164,7 +166,7 @@ def a_launcher(context: Context, inventory: Inventory, providers: Mapping[str, P
 
 
 @dataclass(slots=True)
-class Simulation:
+class MachineSimulation:
     seed: int
     launcher: MakeLauncher = a_launcher
     deaths: int = 0
@@ -172,11 +174,11 @@ class Simulation:
     """Given back."""
 
     def run(self) -> dict[str, str]:
-        """Build -> result.  Raises Broken, naming the seed."""
+        """Build -> result.  Raises MachineInvariantBroken, naming the seed."""
         try:
             return run_virtual(self._run())
-        except Broken as broken:
-            raise Broken(f"seed {self.seed}: {broken}") from broken
+        except MachineInvariantBroken as broken:
+            raise MachineInvariantBroken(f"seed {self.seed}: {broken}") from broken
 
     async def _run(self) -> dict[str, str]:
         chance = random.Random(self.seed)
@@ -206,11 +208,11 @@ class Simulation:
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             trouble = STALLS if kind == "launcher" else SURVIVED
-            troubles: dict[int, Trouble] = {chance.randrange(3, 60): chance.choice(trouble) for _ in range(TROUBLES)}
+            troubles: dict[int, SimFault] = {chance.randrange(3, 60): chance.choice(trouble) for _ in range(TROUBLES)}
             if lives > 0:
-                troubles[chance.randrange(3, 80)] = Trouble.DEATH
+                troubles[chance.randrange(3, 80)] = SimFault.DEATH
             lives -= 1
-            backend = Link(inner, chance, troubles)
+            backend = SimLink(inner, chance, troubles)
             if not await dies(backend, self._life(kind, yard, backend, stop)):
                 return
             self.deaths += 1
@@ -223,10 +225,10 @@ class Simulation:
             inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
             launcher = self.launcher(context, inventory, {"static": yard})
             works += [inventory.journal.run(), serve(context, "launcher", launcher.run, stop)]
-            works.append(Leasing(inventory).run())
+            works.append(ObjectLeasing(inventory).run())
         else:
             runner = Building(yard, kind)
-            executor = Executor(context, runner, builds_max=PLACES, nodes=Asking(context, lambda: TENANTS))
+            executor = Executor(context, runner, builds_max=PLACES, nodes=NodeRequester(context, lambda: TENANTS))
             works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)
 
@@ -235,11 +237,11 @@ class Simulation:
         loop, store = asyncio.get_running_loop(), Store(inner)
         inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
         journal = asyncio.ensure_future(inventory.journal.run())
-        leasing, caller = Leasing(inventory), Caller(user, "lab", PARTITION)
+        leasing, caller = ObjectLeasing(inventory), Caller(user, "lab", PARTITION)
         try:
             for _ in range(chance.randrange(3)):
                 await asyncio.sleep(chance.random() * 30)
-                wanted = Lease("", "", "", "", chance.choice(("size", "size=small", "tag:fast")), 120, 0)
+                wanted = ObjectLease("", "", "", "", chance.choice(("size", "size=small", "tag:fast")), 120, 0)
                 lease = await leasing.ask(caller, wanted, wait_s=2_000)
                 while lease.state != HELD:
                     await asyncio.sleep(LOOK_INTERVAL_S)
@@ -270,12 +272,14 @@ class Simulation:
             if running.done():
                 await running
             if loop.time() > TIME_MAX_S:
-                raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left())[:6]}")
+                raise MachineInvariantBroken(
+                    f"not quiet after {TIME_MAX_S:.0f} s: {sorted(entry.path for entry in left())[:6]}"
+                )
         await people
         if yard.wrong:
             raise yard.wrong[0]
         if yard.dirty:
-            raise Broken(f"traces are left on machines: {yard.dirty}")
+            raise MachineInvariantBroken(f"traces are left on machines: {yard.dirty}")
 
 
 async def _furnish(backend: MemoryBackend, chance: random.Random) -> None:

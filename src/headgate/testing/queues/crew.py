@@ -15,28 +15,28 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.map.workers import Application, QueueMap
 from headgate.queueing.lanes import Lane
-from headgate.queueing.policy import Policy, Route, Routes
-from headgate.services.queueing.calling import Caller
-from headgate.services.queueing.desk import Desk, Pace
-from headgate.services.queueing.sharing import Choice
+from headgate.queueing.policy import Policy, Routing, RoutingRule
+from headgate.services.queueing.calls import JobCaller
+from headgate.services.queueing.desk import JobPace, MessageProcessor
+from headgate.services.queueing.shares import WorkerScope
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.store import Store
 from headgate.store.types import Backend, SessionLost
 from headgate.testing.deadline import DEADLINE_S
-from headgate.web.messages.access import Keys
+from headgate.web.messages.access import ApplicationKeys
 from headgate.web.messages.app import create_app
 from headgate.web.serve import Tls, serve
 
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"
-QUICK = Pace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2)
+QUICK = JobPace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2)
 
 
 @asynccontextmanager
 async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) -> AsyncIterator[str]:
     """Provide its URL, without a path."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = create_app(board, Keys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop)
+    app = create_app(board, ApplicationKeys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop)
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result, tls=tls)))
     try:
         yield f"{'https' if tls else 'http'}://127.0.0.1:{await bound}"
@@ -52,7 +52,7 @@ class Crew:
     source: MessageClient
     backend: Backend
     app: Application = field(default_factory=lambda: QueueMap().app(APP))
-    pace: Pace = QUICK
+    pace: JobPace = QUICK
     stops: dict[asyncio.Event, tuple[QueueWorker, asyncio.Task[None]]] = field(default_factory=dict)
 
     async def post(self, queue: str, *bodies: str, partition: int | None = 1) -> None:
@@ -60,11 +60,13 @@ class Crew:
 
     def start(self, job: Any, policy: Policy | None = None, **more: Any) -> QueueWorker:  # people's own functions
         """Return a worker that is at it."""
-        routes = more.pop("routes", None) or Routes((Route("*", job, policy or Policy(retry_delay_s=0.05)),))
-        caller = Caller(more.pop("concurrency", 50), more.pop("threads", 4))
-        desk = Desk(self.source, routes, caller, more.pop("context", None), lambda: time.time_ns() // 1_000_000)
+        routes = more.pop("routes", None) or Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
+        caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
+        desk = MessageProcessor(
+            self.source, routes, caller, more.pop("context", None), lambda: time.time_ns() // 1_000_000
+        )
         desk.pace, desk.failure = self.pace, more.pop("failure", None)
-        worker = QueueWorker(desk, Store(self.backend), self.app, "here", more.pop("choice", Choice()), **more)
+        worker = QueueWorker(desk, Store(self.backend), self.app, "here", more.pop("choice", WorkerScope()), **more)
         stop = asyncio.Event()
         self.stops[stop] = worker, asyncio.ensure_future(worker.run(stop))
         return worker

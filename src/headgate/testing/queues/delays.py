@@ -11,11 +11,11 @@ from pathlib import Path
 
 from headgate.adapters.messages import later, queues
 from headgate.adapters.messages.database import SqliteDatabase
-from headgate.adapters.messages.posting import Post, post_group
-from headgate.adapters.messages.reading import read
-from headgate.adapters.messages.records import Draft, Queue
+from headgate.adapters.messages.pages import read
+from headgate.adapters.messages.posts import MessagePost, post_group
+from headgate.adapters.messages.records import MessageDraft, QueueRecord
 from headgate.queueing.ids import START, Position, position_of
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 APP = "app"
 STEPS = 60
@@ -24,7 +24,7 @@ DELAYS_MS = (0, 0, 1, 50, 50, 200, 1_000)
 
 
 @dataclass(slots=True)
-class Known:
+class DelayModelMessage:
     """A message as the model has it."""
 
     body: str
@@ -56,7 +56,7 @@ class DelaySimulation:
     seed: int
     directory: Path
     now_ms: int = 1_800_000_000_000
-    model: dict[tuple[str, int], list[Known]] = field(default_factory=lambda: {lane: [] for lane in LANES})
+    model: dict[tuple[str, int], list[DelayModelMessage]] = field(default_factory=lambda: {lane: [] for lane in LANES})
     seen: dict[tuple[str, int], list[str]] = field(default_factory=lambda: {lane: [] for lane in LANES})
     places: dict[tuple[str, int], Position] = field(default_factory=lambda: dict.fromkeys(LANES, START))
     step: int = 0
@@ -68,7 +68,7 @@ class DelaySimulation:
         servers = [self._open(), self._open()]
         with servers[0].transaction():
             for name, count in (("a", 2), ("b", 1)):
-                queues.create(servers[0], APP, Queue(0, name, count, "user", "strong", "", 0))
+                queues.create(servers[0], APP, QueueRecord(0, name, count, "user", "strong", "", 0))
         for self.step in range(STEPS):
             n = chance.randrange(2)
             match chance.choices(("post", "pass", "deliver", "read", "restart", "withdraw"), (8, 6, 6, 4, 1, 1))[0]:
@@ -104,20 +104,20 @@ class DelaySimulation:
 
     def _post(self, server: SqliteDatabase, chance: random.Random) -> None:
         """Some messages in one transaction, to some lanes."""
-        posts, known = list[Post](), list[tuple[tuple[str, int], Known]]()
+        posts, known = list[MessagePost](), list[tuple[tuple[str, int], DelayModelMessage]]()
         for _ in range(chance.randrange(1, 4)):
             lane = chance.choice(LANES)
             delay_ms = chance.choice(DELAYS_MS)
             absolute = bool(delay_ms) and chance.random() < 0.3
             hold = bool(delay_ms) and chance.random() < 0.3
             body = f"{lane[0]}{lane[1]} {len(self.model[lane])}"
-            one = Known(body, self.now_ms + delay_ms, self.step, not delay_ms, hold)
+            one = DelayModelMessage(body, self.now_ms + delay_ms, self.step, not delay_ms, hold)
             self._behind(lane, one)
             self.model[lane].append(one)
             known.append((lane, one))
             at_ms = self.now_ms + delay_ms if absolute else 0
-            draft = Draft(one.body, 60, lane[1], "", 0 if absolute else delay_ms, at_ms, hold)
-            posts.append(Post(APP, lane[0], (draft,)))
+            draft = MessageDraft(one.body, 60, lane[1], "", 0 if absolute else delay_ms, at_ms, hold)
+            posts.append(MessagePost(APP, lane[0], (draft,)))
         with server.transaction():
             answers = post_group(server, posts, self.now_ms * 1_000_000, 7, chance)
         for answer, (_, one) in zip(answers, known, strict=True):
@@ -126,7 +126,7 @@ class DelaySimulation:
             one.key = posted.key
             _must(posted.deliver_at == (later.seconds(one.due_ms) if one.waits else ""), f"{one.body} {posted}")
 
-    def _behind(self, lane: tuple[str, int], one: Known) -> None:
+    def _behind(self, lane: tuple[str, int], one: DelayModelMessage) -> None:
         """What it has to wait for, as the documentation says."""
         holders = [other.due_ms for other in self.model[lane] if other.holds and other.waits]
         one.due_ms = max(one.own_ms, *holders) if holders else one.own_ms
@@ -184,4 +184,4 @@ class DelaySimulation:
 
 def _must(holds: bool, what: str) -> None:
     if not holds:
-        raise Broken(what)
+        raise InvariantBroken(what)

@@ -49,7 +49,7 @@ def process(message, context):
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class DisturbanceCost:
     """Of one disturbance."""
 
     moved: int
@@ -63,7 +63,7 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Fleet:
+class QueueFleet:
     root: Path
     url: str
     store_url: str
@@ -114,7 +114,7 @@ class Fleet:
 
         await self._until("what was posted is processed", holds)
 
-    async def cost(self, disturb: Callable[[], Awaitable[None]], workers: int) -> Cost:
+    async def cost(self, disturb: Callable[[], Awaitable[None]], workers: int) -> DisturbanceCost:
         """Of a disturbance, until so many workers share the partitions and have caught up."""
         await self.caught_up()
         before, began_s = await self.owners(), time.time()
@@ -126,7 +126,7 @@ class Fleet:
         pauses = {queue: _pause(runs[queue], began_s - 1) for queue in self.queues}
         counts = [body for queue in self.queues for at_s, body in runs[queue] if at_s >= began_s - 1]
         distinct = {(queue, body) for queue in self.queues for at_s, body in runs[queue] if at_s >= began_s - 1}
-        return Cost(
+        return DisturbanceCost(
             len(moved),
             max((pauses[queue] for queue in moved), default=0.0),
             max((pauses[queue] for queue in self.queues if queue not in moved), default=0.0),
@@ -170,7 +170,9 @@ def _pause(runs: list[tuple[float, int]], since_s: float) -> float:
 
 
 @asynccontextmanager
-async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int, session_s: float) -> AsyncIterator[Fleet]:
+async def fleet(
+    root: Path, store_url: str, backend: Backend, *, queues: int, session_s: float
+) -> AsyncIterator[QueueFleet]:
     """Provide a server with queues that are posted to all the time; start workers.  The backend is for looking on."""
     board = await MessageBoard.open(f"sqlite:///{root / 'messages.sqlite'}")
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
@@ -180,7 +182,7 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int, se
         text = FILE.format(session_s=session_s, url=url, app=APP, key=KEY, store=store_url)
         (root / "fleet.conf").write_text(text)
         (root / "fleet_jobs.py").write_text(JOBS)
-        found = Fleet(root, url, store_url, backend, client, names, session_s)
+        found = QueueFleet(root, url, store_url, backend, client, names, session_s)
         posting = asyncio.ensure_future(found.keep_posting())
         try:
             yield found
@@ -198,7 +200,7 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int, se
 Disturbance = Callable[[], Awaitable[None]]
 
 
-def disturbances(fleet: Fleet, lead_dies: Disturbance | None = None) -> dict[str, tuple[Disturbance, int]]:
+def disturbances(fleet: QueueFleet, lead_dies: Disturbance | None = None) -> dict[str, tuple[Disturbance, int]]:
     """Return what may come, in turn, beginning with three workers: name -> it, and how many share afterwards."""
 
     async def joins() -> None:

@@ -13,14 +13,22 @@ from pathlib import Path
 
 from headgate.adapters.messages import leases, queues
 from headgate.adapters.messages.database import SqliteDatabase
-from headgate.adapters.messages.leased import Failure, Handed, Lease, LeaseLost, Moment, Outcome, Wish
-from headgate.adapters.messages.posting import Post, post_group
-from headgate.adapters.messages.reading import read
-from headgate.adapters.messages.records import Draft, NoQueue, Queue
+from headgate.adapters.messages.holders import (
+    Failure,
+    Handed,
+    LeaseLost,
+    LeaseMoment,
+    LeaseRequest,
+    MessageLease,
+    Outcome,
+)
+from headgate.adapters.messages.pages import read
+from headgate.adapters.messages.posts import MessagePost, post_group
+from headgate.adapters.messages.records import MessageDraft, NoQueue, QueueRecord
 from headgate.queueing.ids import START
 from headgate.queueing.lanes import DEAD_LETTERS
 from headgate.queueing.letters import dead_letter
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 APP, QUEUE = "app", "q"
 STEPS = 150
@@ -32,7 +40,7 @@ VANISHED_MAX = 3
 
 
 @dataclass(slots=True, eq=False)
-class Known:
+class LeaseModelMessage:
     """A message as the model has it."""
 
     body: str
@@ -50,12 +58,12 @@ class Known:
 
 
 @dataclass(slots=True)
-class Holder:
+class StrandHolder:
     """A worker that has a strand."""
 
-    lease: Lease
+    lease: MessageLease
     strand: int
-    fetched: tuple[Known, Handed] | None = None
+    fetched: tuple[LeaseModelMessage, Handed] | None = None
     """What it has been given, and said nothing of."""
     out_of_turn: bool = False
     """That came before one of a higher priority."""
@@ -68,8 +76,8 @@ class LeaseSimulation:
     seed: int
     directory: Path
     now_ms: int = 1_800_000_000_000
-    model: list[Known] = field(default_factory=list)
-    holders: dict[int, Holder] = field(default_factory=dict)
+    model: list[LeaseModelMessage] = field(default_factory=list)
+    holders: dict[int, StrandHolder] = field(default_factory=dict)
     """By strand."""
     held_ms: dict[int, int] = field(default_factory=dict)
     """Strand -> until when it is somebody's."""
@@ -85,7 +93,7 @@ class LeaseSimulation:
         for server in servers:
             server.execute("pragma synchronous = off")  # nothing here loses its power
         with servers[0].transaction():
-            made = Queue(0, QUEUE, STRANDS * PRIORITIES, "user", "strong", "", 0, priorities=PRIORITIES)
+            made = QueueRecord(0, QUEUE, STRANDS * PRIORITIES, "user", "strong", "", 0, priorities=PRIORITIES)
             queues.create(servers[0], APP, made)
         for _ in range(STEPS):
             server = chance.choice(servers)
@@ -107,14 +115,14 @@ class LeaseSimulation:
         for server in servers:
             server.close()
 
-    def _moment(self, chance: random.Random) -> Moment:
-        return Moment(self.now_ms * 1_000_000, 7, chance)
+    def _moment(self, chance: random.Random) -> LeaseMoment:
+        return LeaseMoment(self.now_ms * 1_000_000, 7, chance)
 
     def _post(self, server: SqliteDatabase, chance: random.Random) -> None:
         for _ in range(chance.randrange(1, 5)):
             said, key = chance.choice(sorted(NAMES)), chance.choice(("", "a", "b", "größe"))
-            one = Known(str(len(self.model)), NAMES[said], 0, self.now_ms)
-            post = Post(APP, QUEUE, (Draft(one.body, 86_400, key=key, priority=said),))
+            one = LeaseModelMessage(str(len(self.model)), NAMES[said], 0, self.now_ms)
+            post = MessagePost(APP, QUEUE, (MessageDraft(one.body, 86_400, key=key, priority=said),))
             with server.transaction():
                 (answer,) = post_group(server, [post], self.now_ms * 1_000_000, 7, chance)
             assert not isinstance(answer, Exception), answer
@@ -125,7 +133,7 @@ class LeaseSimulation:
             _must(not key or one.strand == digest % STRANDS, f"the key {key!r} is posted to partition {partition}")
             self.model.append(one)
 
-    def _waiting(self, strand: int, priority: int) -> list[Known]:
+    def _waiting(self, strand: int, priority: int) -> list[LeaseModelMessage]:
         """Return what may be handed out of one partition: what is tried again, and the first that was never told of."""
         those = [one for one in self.model if (one.strand, one.priority) == (strand, priority)]
         fresh = [one for one in those if not one.ended and not one.due_ms][:1]
@@ -133,7 +141,7 @@ class LeaseSimulation:
 
     def _take(self, server: SqliteDatabase, chance: random.Random) -> None:
         partition = chance.choice((None, None, *range(1, STRANDS * PRIORITIES + 1)))
-        wish = Wish(APP, QUEUE, "worker", partition=partition, ttl_s=TTL_MS / 1000)
+        wish = LeaseRequest(APP, QUEUE, "worker", partition=partition, ttl_s=TTL_MS / 1000)
         with server.transaction():
             lease = leases.take(server, wish, self._moment(chance))
         some = [n for n in range(STRANDS) if partition is None or (partition - 1) // PRIORITIES == n]
@@ -145,10 +153,10 @@ class LeaseSimulation:
         strand = (lease.partition - 1) // PRIORITIES
         _must((lease.partition - 1) % PRIORITIES == 0, f"a lease is of partition {lease.partition}")
         _must(strand in free, f"strand {strand} is leased, and is another's, or was not wanted")
-        self.holders[strand] = Holder(lease, strand)
+        self.holders[strand] = StrandHolder(lease, strand)
         self.held_ms[strand] = self.now_ms + TTL_MS
 
-    def _work(self, server: SqliteDatabase, chance: random.Random, holder: Holder) -> None:
+    def _work(self, server: SqliteDatabase, chance: random.Random, holder: StrandHolder) -> None:
         """Fetch, perhaps again; or tell what became of what was fetched."""
         try:
             with server.transaction():
@@ -163,7 +171,12 @@ class LeaseSimulation:
             del self.holders[holder.strand]
 
     def _tell(
-        self, server: SqliteDatabase, chance: random.Random, holder: Holder, known: Known, handed: Handed
+        self,
+        server: SqliteDatabase,
+        chance: random.Random,
+        holder: StrandHolder,
+        known: LeaseModelMessage,
+        handed: Handed,
     ) -> None:
         kind = chance.choices(("done", "later", "never"), (16, 3, 1))[0]
         after_s, outcome = chance.choice((0.0, 1.0, 70.0)), Outcome((handed.message_id,), ttl=TTL_MS / 1000)
@@ -176,7 +189,7 @@ class LeaseSimulation:
         self.held_ms[holder.strand], holder.fetched = self.now_ms + TTL_MS, None
         self.others[holder.strand] = 0 if holder.out_of_turn else self.others[holder.strand] + 1
 
-    def _judge(self, server: SqliteDatabase, holder: Holder, found: list[Handed]) -> None:
+    def _judge(self, server: SqliteDatabase, holder: StrandHolder, found: list[Handed]) -> None:
         """What was handed out comes next, as the documentation says."""
         self._bury(server)
         strand = holder.strand
@@ -196,7 +209,7 @@ class LeaseSimulation:
         self.out_of_turn += bool(higher)
         known.handed += 1
 
-    def _is_late(self, one: Known) -> bool:
+    def _is_late(self, one: LeaseModelMessage) -> bool:
         return self.now_ms - one.posted_ms > LATE_MS
 
     def _bury(self, server: SqliteDatabase) -> None:
@@ -213,7 +226,7 @@ class LeaseSimulation:
             _must(known.partition == partition, f"{buried} is said to be of partition {known.partition}")
             buried.ended = True
 
-    def _give_back(self, server: SqliteDatabase, chance: random.Random, holder: Holder) -> None:
+    def _give_back(self, server: SqliteDatabase, chance: random.Random, holder: StrandHolder) -> None:
         try:
             with server.transaction():
                 leases.release(server, APP, QUEUE, holder.lease.lease, self._moment(chance))
@@ -239,4 +252,4 @@ class LeaseSimulation:
 
 def _must(holds: bool, what: str) -> None:
     if not holds:
-        raise Broken(what)
+        raise InvariantBroken(what)

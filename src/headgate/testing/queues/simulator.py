@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headgate.map.check import check
-from headgate.map.trees import Tree
+from headgate.map.trees import StoreTree
 from headgate.map.workers import QueueMap
 from headgate.queueing.lanes import Lane
 from headgate.queueing.message import Message
-from headgate.queueing.policy import Policy, Route, Routes
-from headgate.services.queueing.calling import Caller
-from headgate.services.queueing.desk import Desk, Pace
+from headgate.queueing.policy import Policy, Routing, RoutingRule
+from headgate.services.queueing.calls import JobCaller
+from headgate.services.queueing.desk import JobPace, MessageProcessor
 from headgate.services.queueing.worker import QueueWorker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -30,7 +30,7 @@ from headgate.testing.loop import run_virtual, tidily
 from headgate.testing.mortal import MortalBackend
 from headgate.testing.queues.strands import StrandOracle
 from headgate.testing.queues.world import QueueWorld, SimSource, now_ms
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -39,7 +39,7 @@ TTL_S = 3.0
 ATTEMPTS = 3
 MOST = Policy(attempts=ATTEMPTS, losses=4, departures=3, retry_delay_s=0.5)
 DEATHS_MAX = 2
-PACE = Pace(
+PACE = JobPace(
     page=4,
     commit_count=3,
     commit_s=0.3,
@@ -108,11 +108,11 @@ class QueueSimulation:
     processes: list[asyncio.Task[None]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Raises Broken, naming the seed."""
+        """Raises InvariantBroken, naming the seed."""
         try:
             run_virtual(self._run())
-        except Broken as broken:
-            raise Broken(f"seed {self.seed}: {broken}") from broken
+        except InvariantBroken as broken:
+            raise InvariantBroken(f"seed {self.seed}: {broken}") from broken
 
     async def _run(self) -> None:
         chance = random.Random(self.seed)
@@ -166,7 +166,7 @@ class QueueSimulation:
             if loop.time() > TIME_MAX_S:
                 owners = {str(lane): world.owner(lane) for lane in world.messages}
                 left = world.unfinished()[:3], [str(lane) for lane in world.unrecorded()]
-                raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {left} {owners}")
+                raise InvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {left} {owners}")
 
     async def _process(self, number: int, world: QueueWorld, chance: random.Random, stop: asyncio.Event) -> None:
         """Lives, dies at some request or is told to leave, is started again, a few times."""
@@ -223,10 +223,10 @@ class QueueSimulation:
             finally:
                 world.ends(message, well=well)
 
-        routes = Routes((Route("*", job, replace(MOST, blocking=world.chance.random() < 0.3)),))
-        caller = Caller(world.chance.choice((1, 1, 2, 20)), 1)
+        routes = Routing((RoutingRule("*", job, replace(MOST, blocking=world.chance.random() < 0.3)),))
+        caller = JobCaller(world.chance.choice((1, 1, 2, 20)), 1)
         source = SimSource(world) if self.rough else SimSource(world, 0.0)
-        desk = Desk(source, routes, caller, None, now_ms, pace=PACE)
+        desk = MessageProcessor(source, routes, caller, None, now_ms, pace=PACE)
         desk.pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
         desk.chance = world.chance
         worker = QueueWorker(desk, store, world.app, name, ttl_s=TTL_S)
@@ -282,19 +282,19 @@ def _verify(world: QueueWorld) -> None:
     root = QueueMap().path
     left = [e.path for e in world.backend.tree.under(root) if e.lease is not None]
     world.must(not left, f"left behind by workers that have ended: {left}")
-    findings = check(world.backend.tree.under(root), [Tree(root, QueueMap)])
+    findings = check(world.backend.tree.under(root), [StoreTree(root, QueueMap)])
     world.must(not findings.unknown and not findings.undecodable, f"off the map: {findings.text()}")
 
 
 def simulate_queues(first: int, count: int) -> tuple[int, int]:
-    """Runs seeds `first` … `first + count - 1`; deaths and repetitions in all.  Raises Broken."""
+    """Runs seeds `first` … `first + count - 1`; deaths and repetitions in all.  Raises InvariantBroken."""
     found = list(tidily(partial(_run, seed) for seed in range(first, first + count)))
     return sum(one.deaths for one in found), sum(one.repeated for one in found)
 
 
 def simulate_priorities(first: int, count: int) -> tuple[int, int]:
     """Run such seeds where queues have two or three priorities, the even ones with stores and servers that are always
-    there; return deaths, and how often a late message came before others.  Raise Broken."""
+    there; return deaths, and how often a late message came before others.  Raise InvariantBroken."""
     found = list(tidily(partial(_run, seed, 2 + seed // 2 % 2, seed % 2 == 1) for seed in range(first, first + count)))
     return sum(one.deaths for one in found), sum(one.overtaken for one in found)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
-from headgate.ports.messages import Backlog, Happening, Letter, QueueGone, SourceDown
+from headgate.ports.messages import LaneBacklog, Letter, MessageNews, QueueGone, SourceDown
 from headgate.queueing.ids import (
     TICKS_A_SECOND,
     UNIX_EPOCH_TICKS,
@@ -26,9 +26,9 @@ from headgate.queueing.policy import Policy
 from headgate.queueing.progress import Progress, position
 from headgate.queueing.tally import UNSURE_MORE
 from headgate.store.memory import MemoryBackend
-from headgate.store.types import Changed, Gone
+from headgate.store.types import EntryChanged, EntryGone
 from headgate.testing.queues.strands import StrandOracle
-from headgate.testing.sim.world import Broken
+from headgate.testing.sim.world import InvariantBroken
 
 BEGINNING_TICKS = ticks_of_unix_ns(10**18) >> 32 << 32
 """Ids of the next seven minutes are ordered by their text."""
@@ -80,7 +80,7 @@ class QueueWorld:
     strands: StrandOracle | None = None
     """Where queues have priorities."""
     repeated: int = 0
-    broken: Broken | None = None
+    broken: InvariantBroken | None = None
     _ticks: int = BEGINNING_TICKS
 
     def create(self, lane: Lane) -> None:
@@ -111,7 +111,7 @@ class QueueWorld:
     def must(self, holds: bool, what: str) -> None:
         """Remembered, too: a worker may swallow it."""
         if not holds:
-            self.broken = self.broken or Broken(what)
+            self.broken = self.broken or InvariantBroken(what)
             raise self.broken
 
     # --- jobs
@@ -176,7 +176,7 @@ class QueueWorld:
         """Until cancelled: progress never goes back, and is written by the owner alone."""
         seen: dict[Lane, Progress] = {}
         async for change in self.backend.watch(self.app.queues.path):
-            if isinstance(change, Gone) or not isinstance(change, Changed):
+            if isinstance(change, EntryGone) or not isinstance(change, EntryChanged):
                 continue
             lane = self.app.lane_of(change.entry.path)
             if lane is None:
@@ -248,16 +248,16 @@ class SimSource:
     async def create(self, queue: str, partitions: int = 1) -> None:
         await self._step()
 
-    async def backlog(self, lane: Lane, after: Position) -> Backlog:
-        return Backlog(len(await self.read(lane, after, 1_000)), "", "")
+    async def backlog(self, lane: Lane, after: Position) -> LaneBacklog:
+        return LaneBacklog(len(await self.read(lane, after, 1_000)), "", "")
 
-    async def happenings(self) -> AsyncIterator[Happening]:
+    async def happenings(self) -> AsyncIterator[MessageNews]:
         event = asyncio.Event()
         self.world.listeners.append(event)
         try:
             while True:
                 event.clear()
-                yield Happening(None)
+                yield MessageNews(None)
                 await event.wait()
         finally:
             self.world.listeners.remove(event)

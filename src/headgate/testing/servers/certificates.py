@@ -18,7 +18,7 @@ NAMES = ("authority", "server", "client", "stranger", "expired")
 
 
 @dataclass(frozen=True, slots=True)
-class Certificates:
+class GeneratedCertificates:
     """PEM files; those of servers and clients hold key and certificate."""
 
     authority: Path
@@ -29,10 +29,10 @@ class Certificates:
     expired: Path
 
 
-def make(directory: Path) -> Certificates:
+def make(directory: Path) -> GeneratedCertificates:
     directory.mkdir(parents=True, exist_ok=True)
     ours, theirs = _Authority("ours"), _Authority("theirs")
-    files = Certificates(*(directory / f"{name}.pem" for name in NAMES))
+    files = GeneratedCertificates(*(directory / f"{name}.pem" for name in NAMES))
     files.authority.write_bytes(ours.certificate.public_bytes(Encoding.PEM))
     files.server.write_bytes(ours.sign("server"))
     files.client.write_bytes(ours.sign("client"))

@@ -11,7 +11,7 @@ MOUNT = 'mount -t tmpfs -o "size=$1" disk "$2" && echo mounted && exec sleep inf
 PIECE = bytes(1 << 16)
 
 
-class Disk:
+class SmallDisk:
     """`place` is one, for who runs `inside`; what is on it stays until `close`."""
 
     def __init__(self, directory: Path, place: Path, size_bytes: int) -> None:

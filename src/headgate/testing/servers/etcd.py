@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headgate.testing.servers.certificates import Certificates
+from headgate.testing.servers.certificates import GeneratedCertificates
 from headgate.testing.servers.program import Program, free_ports
 
 LEASE_LEAST_S = 2.0
@@ -30,7 +30,7 @@ class Etcd:
         *,
         name: str = "one",
         peers: Sequence[str] = (),
-        certificates: Certificates | None = None,
+        certificates: GeneratedCertificates | None = None,
     ) -> None:
         self.port, self.name = port, name
         scheme = "https" if certificates else "http"
@@ -71,7 +71,7 @@ class Etcd:
 
 
 @contextmanager
-def etcd(directory: Path, certificates: Certificates | None = None) -> Iterator[Etcd]:
+def etcd(directory: Path, certificates: GeneratedCertificates | None = None) -> Iterator[Etcd]:
     """Provide one server, ready."""
     server = Etcd(directory, *free_ports(2), certificates=certificates)
     server.start()

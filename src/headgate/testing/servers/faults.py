@@ -23,7 +23,7 @@ _HOPS = {
 }
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request that came."""
 
     method: str
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
     body: bytes
 
 
-class Told(NamedTuple):
+class FaultAnswer(NamedTuple):
     """What a request is answered."""
 
     status: int
@@ -41,14 +41,14 @@ class Told(NamedTuple):
     headers: Mapping[str, str]
 
 
-Pass = Callable[[], Awaitable[Told]]
+Pass = Callable[[], Awaitable[FaultAnswer]]
 """Does what was asked for, at the server behind."""
-Fault = Callable[[Asked, Pass], Awaitable[Told | None]]
+Fault = Callable[[ReceivedRequest, Pass], Awaitable[FaultAnswer | None]]
 """Answers in the server's stead; None: the connection breaks."""
-Which = Callable[[Asked], bool]
+Which = Callable[[ReceivedRequest], bool]
 
 
-def anything(asked: Asked) -> bool:
+def anything(asked: ReceivedRequest) -> bool:
     """Say that any request is meant."""
     return True
 
@@ -56,24 +56,24 @@ def anything(asked: Asked) -> bool:
 def answers(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
     """Return the fault that nothing is done, and this is said."""
 
-    async def fault(asked: Asked, go_on: Pass) -> Told | None:
-        return Told(status, body, headers or {})
+    async def fault(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        return FaultAnswer(status, body, headers or {})
 
     return fault
 
 
-async def lost(asked: Asked, go_on: Pass) -> Told | None:
+async def lost(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Do the request, and lose its answer."""
     await go_on()
     return None
 
 
-async def unheard(asked: Asked, go_on: Pass) -> Told | None:
+async def unheard(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Lose the request."""
     return None
 
 
-async def cut(asked: Asked, go_on: Pass) -> Told | None:
+async def cut(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Do the request; of its answer hand on the first half, as if it were all."""
     told = await go_on()
     return told._replace(body=told.body[: len(told.body) // 2])
@@ -82,7 +82,7 @@ async def cut(asked: Asked, go_on: Pass) -> Told | None:
 def changed(by: Callable[[bytes], bytes]) -> Fault:
     """Return the fault that the answer is another one."""
 
-    async def fault(asked: Asked, go_on: Pass) -> Told | None:
+    async def fault(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         told = await go_on()
         return told._replace(body=by(told.body))
 
@@ -90,13 +90,13 @@ def changed(by: Callable[[bytes], bytes]) -> Fault:
 
 
 @dataclass
-class Stuck:
+class HeldAnswer:
     """The request is done, and its answer waits until it is let go."""
 
     done: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def __call__(self, asked: Asked, go_on: Pass) -> Told | None:
+    async def __call__(self, asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         """Answer what there is, late."""
         told = await go_on()
         self.done.set()
@@ -110,7 +110,7 @@ class Faults:
     def __init__(self, behind: str) -> None:
         self._behind = behind
         self.url = ""
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         """Every request, in order."""
         self._plan: list[tuple[Which, Fault, bool]] = []
         self._before: Fault | None = None
@@ -138,14 +138,14 @@ class Faults:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Do as planned."""
-        asked = Asked(request.method, request.path_qs, dict(request.headers), await request.read())
+        asked = ReceivedRequest(request.method, request.path_qs, dict(request.headers), await request.read())
         self.asked.append(asked)
         planned = next((one for one in self._plan if one[0](asked)), None)
         if planned is not None and not planned[2]:
             self._plan.remove(planned)
 
-        async def go_on() -> Told:
-            async def passed() -> Told:
+        async def go_on() -> FaultAnswer:
+            async def passed() -> FaultAnswer:
                 return await self._passed(asked)
 
             told = await self._before(asked, passed) if self._before is not None else None
@@ -159,7 +159,7 @@ class Faults:
         headers = {name: value for name, value in told.headers.items() if name.lower() not in _HOPS}
         return web.Response(status=told.status, body=told.body, headers=headers)
 
-    async def _passed(self, asked: Asked) -> Told:
+    async def _passed(self, asked: ReceivedRequest) -> FaultAnswer:
         assert self._session is not None, "it was started"
         headers = {name: value for name, value in asked.headers.items() if name.lower() not in _HOPS}
         async with self._session.request(
@@ -170,7 +170,7 @@ class Faults:
             skip_auto_headers={"Content-Type"},
             allow_redirects=False,
         ) as told:
-            return Told(told.status, await told.read(), dict(told.headers))
+            return FaultAnswer(told.status, await told.read(), dict(told.headers))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Faults]:

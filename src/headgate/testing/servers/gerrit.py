@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from headgate.testing.servers.gerritpeople import ADMIN, PASSWORD, ReviewingPeople, ReviewingPerson
 from headgate.testing.servers.program import Program, free_ports
-from headgate.testing.servers.reviewing import ADMIN, PASSWORD, People, Person
 
 PLACE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "headgate"
 _LIST = Path(__file__).with_name("gerrit.txt")
@@ -87,7 +87,7 @@ def missing() -> str:
     return f"Gerrit is not here: `make gerrit` fetches {' and '.join(absent)} into {PLACE}" if absent else ""
 
 
-class Gerrit:
+class LocalGerrit:
     """One server with a site of its own below `directory`.  It keeps its ports when it starts again."""
 
     def __init__(self, directory: Path, *, whole_topics: bool = False, java: Sequence[str] = ()) -> None:
@@ -139,20 +139,20 @@ class Gerrit:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)):
                     return False
-        return Person(self.url, ADMIN, PASSWORD).finds("config/server/version")
+        return ReviewingPerson(self.url, ADMIN, PASSWORD).finds("config/server/version")
 
     def stop(self) -> None:
         self.program.stop()
 
 
 @contextmanager
-def gerrit(directory: Path, *, whole_topics: bool = False, web_url: str = "") -> Iterator[Gerrit]:
+def gerrit(directory: Path, *, whole_topics: bool = False, web_url: str = "") -> Iterator[LocalGerrit]:
     """Provide a server with the accounts of `reviewing`, ready.  Raise RuntimeError when there can be none.  `web_url`:
     where it says that people find it, if that is elsewhere."""
     if missing():
         raise RuntimeError(missing())
     made = _template()
-    server = Gerrit(directory, whole_topics=whole_topics, java=[f"-XX:SharedArchiveFile={made / CLASSES}"])
+    server = LocalGerrit(directory, whole_topics=whole_topics, java=[f"-XX:SharedArchiveFile={made / CLASSES}"])
     shutil.copytree(made / "site", server.site)
     server.configure({"gerrit.canonicalWebUrl": web_url} if web_url else None)
     try:
@@ -165,7 +165,7 @@ def gerrit(directory: Path, *, whole_topics: bool = False, web_url: str = "") ->
 def _template() -> Path:
     """Return a directory with a site that has accounts, labels and rights, and with classes as they are in memory,
     which halves the time of a start.  Whoever is first makes it."""
-    made_by = (Path(__file__), _LIST, Path(__file__).with_name("reviewing.py"))
+    made_by = (Path(__file__), _LIST, Path(__file__).with_name("gerritpeople.py"))
     made = PLACE / f"gerrit-site-{hashlib.sha256(b''.join(file.read_bytes() for file in made_by)).hexdigest()[:12]}"
     with open(PLACE / "gerrit-site.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -181,7 +181,7 @@ def _template() -> Path:
 
 
 def _make(directory: Path) -> None:
-    server = Gerrit(directory, java=[f"-XX:ArchiveClassesAtExit={directory / CLASSES}"])
+    server = LocalGerrit(directory, java=[f"-XX:ArchiveClassesAtExit={directory / CLASSES}"])
     server.configure()
     line = [*JAVA, *LAUNCHER, "init", "-d", str(server.site), "--batch", "--dev", "--no-auto-start", "--skip-plugins"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=INIT_MAX_S)
@@ -191,7 +191,7 @@ def _make(directory: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(server.key)], check=True)
     try:
         server.start()
-        People(server.url).settle(server.key.with_suffix(".pub").read_text())
+        ReviewingPeople(server.url).settle(server.key.with_suffix(".pub").read_text())
         server.program.stop(DUMP_MAX_S)
     finally:
         server.program.kill()

@@ -77,7 +77,7 @@ def _needed(program: Path) -> Iterator[Path]:
                 yield Path(word)
 
 
-class Registry:
+class ImageRegistry:
     """Serves until `close`; `settings` is a file that says how podman reaches it."""
 
     def __init__(self, place: Path) -> None:

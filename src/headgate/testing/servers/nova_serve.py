@@ -22,7 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server  #
 LOOK_S = 1.0
 
 
-class Cloud(integrated_helpers._IntegratedTestBase):
+class NovaCloud(integrated_helpers._IntegratedTestBase):
     """Nova's services as its own tests have them, and never over."""
 
     CAST_AS_CALL = False
@@ -40,14 +40,14 @@ class Cloud(integrated_helpers._IntegratedTestBase):
         """Do nothing: who serves is the test."""
 
 
-class Server(ThreadingMixIn, WSGIServer):
+class NovaServer(ThreadingMixIn, WSGIServer):
     """Requests beside each other."""
 
     daemon_threads = True
     request_queue_size = 64
 
 
-class Quiet(WSGIRequestHandler):
+class QuietHandler(WSGIRequestHandler):
     """Tells nothing of requests."""
 
     def log_message(self, *told):
@@ -79,6 +79,8 @@ def end_with_the_last(file):
 
 if __name__ == "__main__":
     threading.Thread(target=end_with_the_last, args=(sys.argv[2],), daemon=True).start()
-    cloud = Cloud("runTest")
+    cloud = NovaCloud("runTest")
     cloud.setUp()
-    make_server("127.0.0.1", int(sys.argv[1]), as_user(cloud.api_fixture.app()), Server, Quiet).serve_forever()
+    make_server(
+        "127.0.0.1", int(sys.argv[1]), as_user(cloud.api_fixture.app()), NovaServer, QuietHandler
+    ).serve_forever()

@@ -12,7 +12,7 @@ from pathlib import Path
 from headgate.base.ids import fresh
 from headgate.store.types import Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.servers.certificates import Certificates
+from headgate.testing.servers.certificates import GeneratedCertificates
 from headgate.testing.servers.program import Program, free_ports
 
 JARS = ":".join(
@@ -38,10 +38,10 @@ def installed() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServerKind:
     """What the servers ask of clients."""
 
-    certificates: Certificates | None = None
+    certificates: GeneratedCertificates | None = None
     """Only TLS, with a client certificate."""
     users: tuple[tuple[str, str], ...] = ()
     """Only SASL, as one of these."""
@@ -52,7 +52,7 @@ class Kind:
 class ZooKeeper:
     """One server.  `port` is its clients' port, of TLS if the kind says so."""
 
-    def __init__(self, directory: Path, kind: Kind, port: int, id: int = 1, peers: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path, kind: ServerKind, port: int, id: int = 1, peers: Sequence[str] = ()) -> None:
         self.port, self.id = port, id
         self._kind, self._peers = kind, peers
         directory.mkdir(parents=True, exist_ok=True)
@@ -136,9 +136,9 @@ class ZooKeeper:
 
 
 @contextmanager
-def zookeeper(directory: Path, kind: Kind | None = None) -> Iterator[ZooKeeper]:
+def zookeeper(directory: Path, kind: ServerKind | None = None) -> Iterator[ZooKeeper]:
     """Provide one server, ready."""
-    server = ZooKeeper(directory, kind or Kind(), free_ports(1)[0])
+    server = ZooKeeper(directory, kind or ServerKind(), free_ports(1)[0])
     server.start()
     try:
         server.ready()
@@ -164,7 +164,7 @@ def ensemble(directory: Path, count: int = 3) -> Iterator[list[ZooKeeper]]:
     ports = free_ports(3 * count)
     clients, quorum, election = ports[:count], ports[count : 2 * count], ports[2 * count :]
     peers = [f"server.{n + 1}=127.0.0.1:{quorum[n]}:{election[n]}" for n in range(count)]
-    servers = [ZooKeeper(directory / str(n + 1), Kind(), clients[n], n + 1, peers) for n in range(count)]
+    servers = [ZooKeeper(directory / str(n + 1), ServerKind(), clients[n], n + 1, peers) for n in range(count)]
     try:
         for server in servers:
             server.start()

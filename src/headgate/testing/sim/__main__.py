@@ -12,7 +12,7 @@ from functools import partial
 from rich.console import Console
 from rich.progress import track
 
-from headgate.testing.sim.hubbed import simulate_hub
+from headgate.testing.sim.forgeworld import simulate_hub
 from headgate.testing.sim.simulation import simulate
 
 CHUNK = 20

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.adapters.git.looking.others import Moved
-from headgate.adapters.git.looking.others import moved as moved_refs
+from headgate.adapters.git.poll.others import Moved
+from headgate.adapters.git.poll.others import moved as moved_refs
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
 from headgate.config.branches import content_of
-from headgate.config.dynamic import Asked, Judgement, Layouts
+from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.trees import Trees
 from headgate.gate.work import (
     BuildOutcome,
@@ -41,9 +41,9 @@ from headgate.testing.sim.world import (
     HEAD,
     MORE,
     UNSERVED,
-    Broken,
     Harm,
-    World,
+    InvariantBroken,
+    SimWorld,
     commits,
     merged,
     tree,
@@ -54,9 +54,9 @@ from headgate.testing.sim.world import (
 class SimJudge:
     """`ports.judge.Judge` that takes its time."""
 
-    world: World
+    world: SimWorld
 
-    async def judged(self, layouts: Layouts, asked: Asked) -> Judgement:
+    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
         await asyncio.sleep(self.world.chance.random() * 0.5)
         return layouts.judged(asked)
 
@@ -65,7 +65,7 @@ class SimJudge:
 class SimForge:
     """`ports.forge.Watch` over the world."""
 
-    world: World
+    world: SimWorld
     name: str = "sim"
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
@@ -76,7 +76,7 @@ class SimForge:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -94,11 +94,11 @@ class SimForge:
 
     def _look(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> Sighting:
-        standings, events = list[Standing](), list[TriggerEvent]()
+        standings, events = list[ChangeState](), list[TriggerEvent]()
         for key, now in self.world.open.items():
             was = known.get(key)
             if was == now:
@@ -112,7 +112,7 @@ class SimForge:
         for key, was in dict(known).items():
             if was.open and key not in self.world.open:
                 landed = was.change.commit in commits(self.world.heads[was.change.project])
-                standings.append(Standing(was.change, open=False, landed=landed))
+                standings.append(ChangeState(was.change, open=False, landed=landed))
                 if landed:
                     events.append(self._told(EventKind.MERGED, was.change))
                 else:
@@ -153,7 +153,7 @@ class SimForge:
 class SimGit:
     """`ports.git.GitWork` over the world."""
 
-    world: World
+    world: SimWorld
 
     async def do(self, work: MergerWork) -> MergerAnswer:
         await asyncio.sleep(self.world.chance.random() * 0.2)
@@ -163,7 +163,7 @@ class SimGit:
             case LandRequest():
                 try:
                     return self._land(work)
-                except Broken as broken:
+                except InvariantBroken as broken:
                     self.world.broken = broken
                     raise
             case CatRequest():
@@ -216,7 +216,7 @@ class SimGit:
         own = change.project if work.later or work.rest else ""
         if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
-                raise Broken(f"{change.key} is asked to land, and has landed already")
+                raise InvariantBroken(f"{change.key} is asked to land, and has landed already")
             return LandAnswer(work.buildset, True, project=own)
         if work.shut:
             return LandAnswer(work.buildset, False, shut=True, project=own)
@@ -229,7 +229,7 @@ class SimGit:
 
     def _obstacle(self, part: Landing, state: RepoState) -> tuple[str, bool]:
         """Return why a part cannot land now (empty if nothing but its branch is in the way), and whether its branch has
-        moved.  Raise Broken if it is to land as another commit though nobody else moved the branch."""
+        moved.  Raise InvariantBroken if it is to land as another commit though nobody else moved the branch."""
         change, world = part.change, self.world
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return f"{change.key} is no longer proposed", False
@@ -240,11 +240,13 @@ class SimGit:
         for item in state.chain:
             made = merged(made, item) if (item.item, item.project) == (of, change.project) else made
         if made != part.commit and not world.foreign:
-            raise Broken(f"{change.key} is to land as {part.commit}, but nobody else moved the head from {head}")
+            raise InvariantBroken(
+                f"{change.key} is to land as {part.commit}, but nobody else moved the head from {head}"
+            )
         return "", made != part.commit
 
 
-def _still_said(work: Landing, now: Standing) -> bool:
+def _still_said(work: Landing, now: ChangeState) -> bool:
     """Return whether the server still holds the approvals that a landing needs, and no veto that counts."""
     refs = {word.ref for word in now.approvals if word.commit == work.change.commit}
     return not (work.approved and not now.is_approved) and refs >= set(work.leases) and not (work.vetoed and now.vetoes)
@@ -267,7 +269,7 @@ FAILING_S = 2.0
 class SimRunner:
     """`ports.runner.Runner` over the world."""
 
-    world: World
+    world: SimWorld
     flaky: float = 0.05
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headgate.config.forges.facts import Account, Details, Happening, Rule, Status, Vote
-from headgate.gate.change import Change, EventKind, Standing, numbered
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
+from headgate.gate.change import Change, ChangeState, EventKind, numbered
 from headgate.gate.work import Landing, LandRequest
 from headgate.testing.sim.judge import Notes
-from headgate.testing.sim.world import BRANCH, HEAD, HOST, PROJECTS, Broken, World
+from headgate.testing.sim.world import BRANCH, HEAD, HOST, PROJECTS, InvariantBroken, SimWorld
 
 NAME, US, CHECK, GATE = "hub", "gatekeeper", "t/check", "t/gate"
 PASSED, FAILED = "success", "failure"
@@ -23,7 +23,7 @@ _URL = re.compile(rf"https://{HOST}/(?P<name>[ab])/pull/(?P<number>\d+)")
 
 
 @dataclass(slots=True)
-class Pull:
+class SimPull:
     """One pull request."""
 
     project: str
@@ -38,7 +38,7 @@ class Pull:
     """Id of the review that approves its head; 0: none does."""
     undecided: int = 0
     """So often it is asked before it is known whether it can be merged."""
-    happened: list[tuple[EventKind, Happening]] = field(default_factory=list)
+    happened: list[tuple[EventKind, ForgeEvent]] = field(default_factory=list)
     """All of it, in order."""
     remarks: list[tuple[str, int]] = field(default_factory=list)
     """Head that somebody wants to have checked again, and how often it had been; gone once it is closed."""
@@ -55,7 +55,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class SimDelivery:
     """What the forge sends of something that happened."""
 
     id: str
@@ -74,75 +74,76 @@ def named(url: str) -> str:
 class Gestures:
     """What people do at the forge; `world` has its branches."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
     faithful: bool = False
     """Every delivery arrives once, at once, in order."""
     dismisses: bool = True
     """A push takes approvals back."""
-    pulls: dict[str, Pull] = field(default_factory=dict)
+    pulls: dict[str, SimPull] = field(default_factory=dict)
     statuses: dict[tuple[str, str], str] = field(default_factory=dict)
     """Commit and context -> state."""
-    mail: asyncio.Queue[Delivery] = field(default_factory=asyncio.Queue)
+    mail: asyncio.Queue[SimDelivery] = field(default_factory=asyncio.Queue)
     notes: Notes = field(default_factory=Notes)
     """What the gate says it did."""
     ours: dict[str, str] = field(default_factory=dict)
     """Key -> the commit of it that the gate has merged."""
-    meddles: Callable[[Pull], None] = lambda pull: None
+    meddles: Callable[[SimPull], None] = lambda pull: None
     """What people do to a pull request at the very moment when the gate has it merged."""
     away_until_s: float = 0.0
     """It answers nobody, or the limit is used up."""
     calls: int = 0
     _ids: int = 0
 
-    def propose(self, project: str, head: str, body: str = "") -> Pull:
-        pull = Pull(project, 1 + sum(one.project == project for one in self.pulls.values()), head, body)
+    def propose(self, project: str, head: str, body: str = "") -> SimPull:
+        pull = SimPull(project, 1 + sum(one.project == project for one in self.pulls.values()), head, body)
         self.pulls[pull.key] = pull
         self.world.proposed[head] = pull.key
         self._moved(pull)
-        return self._tell(pull, EventKind.PROPOSED, Happening("pull_request", "opened"))
+        return self._tell(pull, EventKind.PROPOSED, ForgeEvent("pull_request", "opened"))
 
-    def push(self, pull: Pull, head: str) -> None:
+    def push(self, pull: SimPull, head: str) -> None:
         """Another head, which nobody has approved where reviews do not outlive a push."""
         pull.head, pull.approval = head, 0 if self.dismisses else pull.approval
         pull.remarks.clear()
         self.world.proposed[head] = pull.key
         self._moved(pull)
-        self._tell(pull, EventKind.PROPOSED, Happening("pull_request", "changed"))
+        self._tell(pull, EventKind.PROPOSED, ForgeEvent("pull_request", "changed"))
 
-    def approve(self, pull: Pull) -> None:
+    def approve(self, pull: SimPull) -> None:
         self._ids += 1
         pull.approval = self._ids
-        self._tell(pull, EventKind.STIRRED, Happening("pull_request_review", "submitted", state="approved"))
+        self._tell(pull, EventKind.STIRRED, ForgeEvent("pull_request_review", "submitted", state="approved"))
 
-    def disapprove(self, pull: Pull) -> None:
+    def disapprove(self, pull: SimPull) -> None:
         pull.approval = 0
-        self._tell(pull, EventKind.STIRRED, Happening("pull_request_review", "dismissed", state="dismissed"))
+        self._tell(pull, EventKind.STIRRED, ForgeEvent("pull_request_review", "dismissed", state="dismissed"))
 
-    def label(self, pull: Pull, label: str, *, off: bool = False) -> None:
+    def label(self, pull: SimPull, label: str, *, off: bool = False) -> None:
         (pull.labels.discard if off else pull.labels.add)(label)
-        said = Happening("pull_request", "unlabeled" if off else "labeled", **{"removed" if off else "added": (label,)})  # type: ignore[arg-type]  # of one or the other
+        action, added, removed = ("unlabeled", (), (label,)) if off else ("labeled", (label,), ())
+        said = ForgeEvent("pull_request", action, added=added, removed=removed)
         self._tell(pull, EventKind.STIRRED, said)
 
-    def comment(self, pull: Pull, text: str) -> None:
+    def comment(self, pull: SimPull, text: str) -> None:
         pull.remarks.append((pull.head, self.checks(pull.head)))
-        self._tell(pull, EventKind.STIRRED, Happening("pull_request", "comment", comments=(text,)))
+        self._tell(pull, EventKind.STIRRED, ForgeEvent("pull_request", "comment", comments=(text,)))
 
-    def close(self, pull: Pull) -> None:
+    def close(self, pull: SimPull) -> None:
         pull.open = False
         pull.remarks.clear()
-        self._tell(pull, EventKind.ABANDONED, Happening("pull_request", "closed"))
+        self._tell(pull, EventKind.ABANDONED, ForgeEvent("pull_request", "closed"))
 
-    def reopen(self, pull: Pull) -> None:
+    def reopen(self, pull: SimPull) -> None:
         pull.open = True
         self._moved(pull)
-        self._tell(pull, EventKind.PROPOSED, Happening("pull_request", "reopened"))
+        self._tell(pull, EventKind.PROPOSED, ForgeEvent("pull_request", "reopened"))
 
-    def merge(self, pull: Pull) -> None:
+    def merge(self, pull: SimPull) -> None:
         """Merge its head, whatever it is: a person with the button, or the gate."""
         self.world.heads[pull.project] += f"+{pull.head}"
         pull.open, pull.merged = False, self.world.heads[pull.project]
-        self._tell(pull, EventKind.MERGED, Happening("pull_request", "closed"))
+        self._tell(pull, EventKind.MERGED, ForgeEvent("pull_request", "closed"))
         self._branch_moved(pull.project)
 
     def push_past_the_gate(self, project: str) -> None:
@@ -150,7 +151,7 @@ class Gestures:
         self.world.heads[project] += f"+foreign{self.world.foreign}"
         self._branch_moved(project)
 
-    def _moved(self, pull: Pull) -> None:
+    def _moved(self, pull: SimPull) -> None:
         pull.undecided = self.chance.randrange(3)
 
     def _branch_moved(self, project: str) -> None:
@@ -159,7 +160,7 @@ class Gestures:
                 self._moved(pull)
         self._send(project, 0)
 
-    def _tell(self, pull: Pull, kind: EventKind, happening: Happening) -> Pull:
+    def _tell(self, pull: SimPull, kind: EventKind, happening: ForgeEvent) -> SimPull:
         pull.happened.append((kind, happening))
         self._send(pull.project, pull.number)
         return pull
@@ -167,7 +168,7 @@ class Gestures:
     def _send(self, project: str, number: int) -> None:
         """Lost, doubled, late, and so in another order."""
         self._ids += 1
-        delivery, loop = Delivery(f"d{self._ids}", project, number), asyncio.get_running_loop()
+        delivery, loop = SimDelivery(f"d{self._ids}", project, number), asyncio.get_running_loop()
         chance = self.chance.random()
         for _ in range(1 if self.faithful else 0 if chance < 0.3 else 2 if chance < 0.5 else 1):
             late_s = 0.0 if self.faithful or self.chance.random() < 0.5 else self.chance.random() * 20.0
@@ -180,10 +181,10 @@ class Gestures:
 
 
 @dataclass(slots=True)
-class Hub(Gestures):
+class SimForgeHub(Gestures):
     """The forge: what it says, and what it is asked to do."""
 
-    def standing(self, pull: Pull, told: int) -> tuple[Standing, list[tuple[int, EventKind, Happening]]]:
+    def standing(self, pull: SimPull, told: int) -> tuple[ChangeState, list[tuple[int, EventKind, ForgeEvent]]]:
         """Return how a pull request is, and what happened since so much of it was told."""
         pull.undecided, waits = max(0, pull.undecided - 1), pull.undecided > 0
         change = Change(
@@ -197,10 +198,10 @@ class Hub(Gestures):
             number=str(pull.number),
             files=("x",),
         )
-        person = Account("bob", permission="write")
+        person = ForgeAccount("bob", permission="write")
         votes = (Vote(person, "review", "approved", pull.approval),) if pull.approval else ()
         found = ((name, self.statuses.get((pull.head, name))) for name in (CHECK, GATE))
-        said = tuple(Status(US, name, state) for name, state in found if state)
+        said = tuple(ProgramStatus(US, name, state) for name, state in found if state)
         missing = () if self.statuses.get((pull.head, GATE)) == PASSED else (GATE,)
         details = Details(
             us=(US,),
@@ -215,12 +216,12 @@ class Hub(Gestures):
             ),
             mark=str(len(pull.happened)),
         )
-        now = Standing(change, pull.open, landed=bool(pull.merged), details=details)
+        now = ChangeState(change, pull.open, landed=bool(pull.merged), details=details)
         return now, [(n, *one) for n, one in enumerate(pull.happened) if n >= told]
 
     # --- what it is asked to do
 
-    def refuses(self, pull: Pull, wanted: str) -> str:
+    def refuses(self, pull: SimPull, wanted: str) -> str:
         """Return why it does not merge this head now; empty: it does."""
         if not pull.open:
             return f"{pull.key} is closed"
@@ -230,21 +231,21 @@ class Hub(Gestures):
             return f"{pull.key} needs an approving review"
         return ""
 
-    def land(self, pull: Pull, work: LandRequest, part: Landing) -> str:
-        """Merge for the gate; return what the branch comes to.  Raise Broken for what was not tested."""
+    def land(self, pull: SimPull, work: LandRequest, part: Landing) -> str:
+        """Merge for the gate; return what the branch comes to.  Raise InvariantBroken for what was not tested."""
         if pull.head != part.change.commit:
-            raise Broken(f"{pull.key} lands as {pull.head}, and {part.change.commit} was tested")
+            raise InvariantBroken(f"{pull.key} lands as {pull.head}, and {part.change.commit} was tested")
         if self.statuses.get((pull.head, GATE)) != PASSED:
-            raise Broken(f"{pull.key} is to land before it has its status")
+            raise InvariantBroken(f"{pull.key} is to land before it has its status")
         self.merge(pull)
         head, tested = self.world.heads[pull.project], work.state.merged.get(pull.project, {}).get(BRANCH)
         if head != tested:
-            raise Broken(f"{pull.key} lands as {head}, and {tested} was tested")
+            raise InvariantBroken(f"{pull.key} lands as {head}, and {tested} was tested")
         if not any(self._holds(key) and pull.project in key for key in self.world.tested):
-            raise Broken(f"{pull.key} lands as {head}, on which nothing ever passed")
+            raise InvariantBroken(f"{pull.key} lands as {head}, on which nothing ever passed")
         before = [one for one in self.needs(pull) if not one.merged]
         if before:
-            raise Broken(f"{pull.key} lands before {[one.key for one in before]}, which it needs")
+            raise InvariantBroken(f"{pull.key} lands before {[one.key for one in before]}, which it needs")
         self.ours[pull.key] = part.change.commit
         return head
 
@@ -253,7 +254,7 @@ class Hub(Gestures):
         pairs = (pair.split("=") for pair in tested.split())
         return all(f"{self.world.heads[project]}+".startswith(f"{head}+") for project, head in pairs)
 
-    def needs(self, pull: Pull) -> Iterator[Pull]:
+    def needs(self, pull: SimPull) -> Iterator[SimPull]:
         """Yield what its footers name."""
         for line in pull.body.splitlines():
             key = named(line.removeprefix("Depends-On: "))
@@ -262,7 +263,7 @@ class Hub(Gestures):
 
     # --- how it ought to end
 
-    def as_it_is(self, pull: Pull) -> tuple[Standing, object]:
+    def as_it_is(self, pull: SimPull) -> tuple[ChangeState, object]:
         """Return it without asking: nothing moves by that."""
         before = pull.undecided
         found = self.standing(pull, len(pull.happened))
@@ -273,7 +274,7 @@ class Hub(Gestures):
         """Return whether the jobs of a head fail whatever is beneath it."""
         return frozenset({commit}) in self.world.conflicting
 
-    def is_ready(self, pull: Pull) -> bool:
+    def is_ready(self, pull: SimPull) -> bool:
         """Return whether a gate that saw everything has let it in, and what it needs."""
         fit = pull.open and bool(pull.approval) and "gate" in pull.labels
         return fit and all(one.merged or self.is_ready(one) for one in self.needs(pull))

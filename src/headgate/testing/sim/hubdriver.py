@@ -14,24 +14,24 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.forges.facts import Happening
+from headgate.config.forges.facts import ForgeEvent
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import ZEROS, Change, EventKind, Standing, TriggerEvent
+from headgate.gate.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.telling import Posting
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import (
     Abilities,
     Hint,
     Ignored,
-    Landed,
+    MergeLanded,
     NotLanded,
     ReporterAway,
     ReportPutOff,
     Sighting,
     is_tested_on,
 )
-from headgate.testing.sim.hub import NAME, Hub, Pull, named
-from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, Broken, World
+from headgate.testing.sim.hub import NAME, SimForgeHub, SimPull, named
+from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, InvariantBroken, SimWorld
 
 EVERY_S = 30.0
 """How often all of it is looked at, whatever is hinted."""
@@ -44,7 +44,7 @@ class Still:
 
     name = "sim"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self._world = world
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
@@ -55,7 +55,7 @@ class Still:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -69,7 +69,7 @@ class SimHub:
     name = NAME
     can = Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
 
-    def __init__(self, hub: Hub, chance: random.Random) -> None:
+    def __init__(self, hub: SimForgeHub, chance: random.Random) -> None:
         self._hub, self._chance = hub, chance
         self._projects: set[str] = set()
         self._hints: list[Hint] = []
@@ -91,7 +91,7 @@ class SimHub:
     def named(self, url: str) -> str:
         return named(url)
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         await self._ask()
         pull = self._hub.pulls.get(key)
         return self._hub.standing(pull, 0)[0] if pull is not None else None
@@ -100,7 +100,7 @@ class SimHub:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -126,7 +126,7 @@ class SimHub:
 
     async def _look(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         hints: list[Hint],
         *,
@@ -147,7 +147,7 @@ class SimHub:
                 if sighting is not None:
                     yield sighting
 
-    def _seen(self, pull: Pull, was: Standing | None) -> Sighting | None:
+    def _seen(self, pull: SimPull, was: ChangeState | None) -> Sighting | None:
         """Return what is new of one pull request."""
         told = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
         now, happened = self._hub.standing(pull, told)
@@ -160,12 +160,12 @@ class SimHub:
     def _updated(self, project: str, before: Mapping[str, str], now: Mapping[str, str]) -> TriggerEvent:
         old, new = before.get(HEAD, ZEROS), now[HEAD]
         change = Change(NAME, project, BRANCH, commit=new, old_commit=old, ref=HEAD, files=("x",))
-        happening = Happening("push")
+        happening = ForgeEvent("push")
         return TriggerEvent(EventKind.REF_UPDATED, change, derived(project, old, new), happening=happening)
 
     # --- telling and merging
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         await self._ask()
         change, state = posting.change, posting.how.get("status")
         if change is None or posting.key in self._hub.pulls[change.key].said:
@@ -175,12 +175,12 @@ class SimHub:
         self._hub.pulls[change.key].said.add(posting.key)
         self._late()
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         await self._ask()
         hub, change = self._hub, part.change
         pull = hub.pulls[change.key]
         if pull.merged and pull.head == change.commit:
-            return Landed(pull.merged)
+            return MergeLanded(pull.merged)
         hub.meddles(pull)
         if why := hub.refuses(pull, change.commit):
             return NotLanded(why)
@@ -191,11 +191,11 @@ class SimHub:
             return NotLanded(f"{BRANCH} has moved", moved=True)
         try:
             merged = hub.land(pull, work, part)
-        except Broken as broken:
+        except InvariantBroken as broken:
             hub.world.broken = hub.world.broken or broken
             raise
         self._late(UNHEARD)
-        return Landed(merged)
+        return MergeLanded(merged)
 
     async def _ask(self) -> None:
         """Raise ReporterAway while it does not answer."""
@@ -212,11 +212,11 @@ class SimHub:
             raise ReporterAway("no answer")
 
 
-def _carrying(now: Standing, was: Standing) -> Standing:
+def _carrying(now: ChangeState, was: ChangeState) -> ChangeState:
     """Return it with what others than the driver say of it."""
     change = replace(now.change, needs=was.change.needs, ignored=was.change.ignored)
     return replace(now, change=change)
 
 
-def _event(change: Change, number: int, kind: EventKind, happening: Happening) -> TriggerEvent:
+def _event(change: Change, number: int, kind: EventKind, happening: ForgeEvent) -> TriggerEvent:
     return TriggerEvent(kind, change, derived(change.key, str(number)), 1, number == 0, happening=happening)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.gate.change import Change
 from headgate.testing.fuzz import PUNCTUATION
 from headgate.testing.sim.corpus import CONFIGS, NAMES, RESULTS, RETURNS, TEXTS
-from headgate.testing.sim.world import BRANCH, EVIL, PROJECTS, Harm, World
+from headgate.testing.sim.world import BRANCH, EVIL, PROJECTS, Harm, SimWorld
 
 ACTS_MAX = 8
 FLOODS = (5, 20, 40)
@@ -23,7 +23,7 @@ PAUSE_MAX_S = 1.5
 class Intruder:
     """Any number of runs with the same chance are the same."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
     flood: int = 0
     """Changes it begins with, proposed at one moment."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.report import CARRIED
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
@@ -18,7 +18,7 @@ from headgate.recipes.codec import decode
 from headgate.recipes.requests import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Delete, Entry, Op
-from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, Broken, World
+from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, InvariantBroken, SimWorld
 from headgate.testing.through import Through
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
@@ -84,10 +84,10 @@ COMMITS_MAX, CIRCLE_DELAY_S = 8_000, 1.0
 """In one world; the largest floods take a third of it."""
 
 
-class Judge(Through):
+class StoreJudge(Through):
     """The one store of all processes, looked at after every commit."""
 
-    def __init__(self, store: MemoryBackend, world: World, notes: Notes) -> None:
+    def __init__(self, store: MemoryBackend, world: SimWorld, notes: Notes) -> None:
         super().__init__(store)
         self._tree, self._world, self._notes = store.tree, world, notes
         self._map = Map()
@@ -111,11 +111,13 @@ class Judge(Through):
         written = await self.inner.commit(checks, ops)
         self.commits += 1
         if self.commits > COMMITS_MAX:
-            self._world.broken = self._world.broken or Broken(f"more than {COMMITS_MAX:,} commits: it goes in circles")
+            self._world.broken = self._world.broken or InvariantBroken(
+                f"more than {COMMITS_MAX:,} commits: it goes in circles"
+            )
             await asyncio.sleep(CIRCLE_DELAY_S)  # who writes without a pause would let no time go by
         try:
             self._judge(ops, written)
-        except Broken as broken:
+        except InvariantBroken as broken:
             self._world.broken = self._world.broken or broken
         return written
 
@@ -143,14 +145,15 @@ class Judge(Through):
 
     def _no_more_than_may_hold(self, semaphore: Entry) -> None:
         if len(self._semaphore.decode(semaphore.value).holders) > SEMAPHORE_MAX:
-            raise Broken(f"{semaphore.value!r}: more than {SEMAPHORE_MAX}")
+            raise InvariantBroken(f"{semaphore.value!r}: more than {SEMAPHORE_MAX}")
 
     def _no_more_run_than_may_hold(self) -> None:
-        """Raise Broken if more builds run that need the semaphore than may hold it, whatever its record says."""
+        """Raise InvariantBroken if more builds run that need the semaphore than may hold it, whatever its record
+        says."""
         asked = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
         run = [one for one in asked if one.wanted != "cancel" and SEMAPHORE in one.meta.get("semaphores", "").split()]
         if len(run) > SEMAPHORE_MAX:
-            raise Broken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
+            raise InvariantBroken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
 
     def _build_of(self, request: Entry) -> str:
         """Return the path of the record of the build that a request is for, and remember which request asks for it."""
@@ -172,10 +175,10 @@ class Judge(Through):
             if request.wanted != "run" or build in there:
                 continue
             if not self._goes_on(request):
-                raise Broken(f"{what} is to run for a buildset that is no more")
+                raise InvariantBroken(f"{what} is to run for a buildset that is no more")
             state = build.partition("/job/")[0] + "/repo_state"
             if state not in there:
-                raise Broken(f"{what} is to run on the state of a buildset that is no more")
+                raise InvariantBroken(f"{what} is to run on the state of a buildset that is no more")
 
     def _goes_on(self, request: Request) -> bool:
         """Return whether the build's item knows it, as carried over from an earlier base or in one of its buildsets."""
@@ -200,7 +203,7 @@ class Judge(Through):
         """Return names the honest changes without an end."""
         return self._endless(s for s in self._world.open.values() if s.change.project != EVIL)
 
-    def _endless(self, standings: Iterable[Standing]) -> list[str]:
+    def _endless(self, standings: Iterable[ChangeState]) -> list[str]:
         ends = {(f.pipeline, c.key, c.commit) for f in self._notes.finished.values() for c in _changes(f)}
         among = list(standings)
         wanted = [("check", standing) for standing in among if self._is_checked(standing)]
@@ -208,13 +211,13 @@ class Judge(Through):
         endless = [(p, s.change.key, s.change.commit) for p, s in wanted]
         return [" ".join(end) for end in endless if end not in ends]
 
-    def _is_checked(self, standing: Standing) -> bool:
+    def _is_checked(self, standing: ChangeState) -> bool:
         tenant = self._world.pipelines.get("check")
         if self._world.moving:  # it may be proposed while there is none
             return False
         return tenant == "t" or (tenant is not None and standing.change.project in (SHARED, EVIL))
 
-    def _is_ready(self, standing: Standing) -> bool:
+    def _is_ready(self, standing: ChangeState) -> bool:
         """Return whether the change, and every open change that it needs, has the approvals it waits for."""
         needed, left = {standing.change.key}, [standing]
         while left:
@@ -237,47 +240,47 @@ class Judge(Through):
         return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
 
     def verify(self) -> None:
-        """Raises Broken."""
+        """Raises InvariantBroken."""
         landed = [change.key for change in self._world.landed]
         if len(set(landed)) < len(landed):
-            raise Broken(f"landed twice: {landed}")
+            raise InvariantBroken(f"landed twice: {landed}")
         parts = self._parts()
         epilogues = [f for f in self._notes.told("gate") if f.item in self._epilogues]
         after = [c.key for f in epilogues if {b.result for b in f.builds} - {"CANCELED"} for c in _changes(f)]
         if self._world.told and sorted(after) != sorted(key for key in landed if key not in parts):
-            raise Broken(f"landed {sorted(landed)}, but the jobs after that ran for {sorted(after)}")
+            raise InvariantBroken(f"landed {sorted(landed)}, but the jobs after that ran for {sorted(after)}")
         good = [f for f in self._notes.told("gate") if f.result == "SUCCESS" and f.item not in self._epilogues]
         told = parts | {change.key: f for f in good for change in _changes(f)}
         if set(told) != set(landed):
-            raise Broken(f"landed {sorted(landed)} but told {sorted(told)}")
+            raise InvariantBroken(f"landed {sorted(landed)} but told {sorted(told)}")
         reasonless = [f.change.key for f in self._notes.finished.values() if f.result != "SUCCESS" and not f.message]
         if reasonless:
-            raise Broken(f"rejected without a reason: {reasonless}")
+            raise InvariantBroken(f"rejected without a reason: {reasonless}")
         ended = [f.message for f in self._notes.finished.values() if f.result != "DEQUEUED"]
         if any(UNSERVED in message and "RETRY_LIMIT" not in message for message in ended):
-            raise Broken("rejected because the executor of a paused build was lost")
+            raise InvariantBroken("rejected because the executor of a paused build was lost")
         self._each_tag_once()
         if wrong := self._world.posts.wrong(self._notes.told("orders")):
-            raise Broken(wrong)
+            raise InvariantBroken(wrong)
         for finished in self._notes.told("gate"):
             self._no_fault_of_others(finished, set(landed))
         for of in self._lines():
             places = [self._queued[told[change.key].item] for change in of]
             if places != sorted(places):
-                raise Broken(f"landed in another order than they were queued in: {landed} {places}")
+                raise InvariantBroken(f"landed in another order than they were queued in: {landed} {places}")
         if lost := {path.rpartition("/")[2] for path in self._builds} - self._notes.builds:
-            raise Broken(f"builds that the history does not know: {sorted(lost)}")
+            raise InvariantBroken(f"builds that the history does not know: {sorted(lost)}")
         held = self._tree.entries.get(self._semaphore.path)
         record = self._semaphore.decode(held.value) if held is not None else SemaphoreRecord(())
         who = {one.pipeline for one in record.holders} | {one.pipeline for one in record.waiters}
         if who & self._world.gone:
-            raise Broken(f"held or waited for by a pipeline that nobody has: {record}")
+            raise InvariantBroken(f"held or waited for by a pipeline that nobody has: {record}")
         aside = [entry.value for entry in self._tree.under(self._map.quarantine.path)]
         if aside:
-            raise Broken(f"set aside: {aside}")
+            raise InvariantBroken(f"set aside: {aside}")
         findings = check(self._tree.under(self._map.path))
         if findings.unknown or findings.undecodable:
-            raise Broken(f"off the map: {findings.unknown} {findings.undecodable}")
+            raise InvariantBroken(f"off the map: {findings.unknown} {findings.undecodable}")
 
     def _lines(self) -> list[list[Change]]:
         """Return the landed changes in lists, each of projects that share a queue whatever people do."""
@@ -288,14 +291,16 @@ class Judge(Through):
 
     def _parts(self) -> dict[str, Finished]:
         """Return the changes that landed without the rest of their circle: key -> where people are told so.  Raise
-        Broken when nobody is told, or when nothing had kept the rest from landing."""
+        InvariantBroken when nobody is told, or when nothing had kept the rest from landing."""
         alarms = [f for f in self._notes.told("gate") if "ALARM" in f.message]
         for key, commit in self._world.owed.items():
             told = any(f"- {key} has not landed." in f.message for f in alarms)
             now = self._world.open.get(key)
             could = now is not None and now.is_approved and now.change.commit == commit and not self._world.foreign
             if not told or could:
-                raise Broken(f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}")
+                raise InvariantBroken(
+                    f"{key} has not landed, but what goes together with it has; told: {told}, could: {could}"
+                )
         found = {c.key: f for f in alarms for c in _changes(f) if f"- {c.key} has landed as" in f.message}
         return found
 
@@ -307,7 +312,8 @@ class Judge(Through):
         return [f"{ref} {commit}" for ref, commit in last.items() if (ref, commit) not in self._notes.released]
 
     def _each_tag_once(self) -> None:
-        """Raise Broken unless each tag that was pushed started exactly one item; one that was moved before anybody
+        """Raise InvariantBroken unless each tag that was pushed started exactly one item; one that was moved before
+        anybody
         looked may have started none."""
         if "release" not in self._pipelines:
             return
@@ -315,7 +321,7 @@ class Judge(Through):
         for ref, commit in self._world.tagged:
             ran = self._notes.released.get((ref, commit), set())
             if len(ran) > 1 or (last[ref] == commit and not ran):
-                raise Broken(f"{ref} at {commit} was to start one item, and started {len(ran)}")
+                raise InvariantBroken(f"{ref} at {commit} was to start one item, and started {len(ran)}")
 
     def _no_fault_of_others(self, finished: Finished, landed: set[str]) -> None:
         if finished.result != "FAILURE" or finished.change.needs or UNAPPROVED.search(finished.message):
@@ -323,7 +329,7 @@ class Judge(Through):
         on = {commit for build in finished.builds for commit in self._world.failed.get(build.uuid, ())}
         beneath = {key for commit, key in self._world.proposed.items() if commit in on} - {finished.change.key}
         if not beneath <= landed:
-            raise Broken(f"{finished.change.key} was rejected for {sorted(beneath - landed)}")
+            raise InvariantBroken(f"{finished.change.key} was rejected for {sorted(beneath - landed)}")
 
 
 def _changes(finished: Finished) -> tuple[Change, ...]:

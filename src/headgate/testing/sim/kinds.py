@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.services.contact import EVENT_DATA_MAX_BYTES
-from headgate.testing.sim.world import HOST, PROJECTS, World
+from headgate.testing.sim.world import HOST, PROJECTS, SimWorld
 
 TENANT = """
 - tenant:
@@ -160,7 +160,7 @@ KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * TOLD_EVERY
 """Among so many seeds there is every kind, but for those that are wide."""
 
 
-class Kind(NamedTuple):
+class SimKind(NamedTuple):
     """What is configured."""
 
     served: bool
@@ -190,7 +190,7 @@ class Kind(NamedTuple):
     """Whether some of these take a semaphore."""
 
     @classmethod
-    def of(cls, seed: int) -> Kind:
+    def of(cls, seed: int) -> SimKind:
         served, checked = seed % SERVED_EVERY == 0, seed % CHECKED_EVERY == 0
         check = ("t" if seed % (2 * CHECKED_EVERY) else "u") if checked else ""
         wide = WIDER if seed % WIDER_EVERY == 2 else WIDE if seed % WIDE_EVERY == 2 else 0
@@ -200,26 +200,26 @@ class Kind(NamedTuple):
         return cls(served, together, check, told=told, wide=wide, several=several, tagged=tagged)
 
     @classmethod
-    def hostile_of(cls, seed: int) -> Kind:
+    def hostile_of(cls, seed: int) -> SimKind:
         """Return a kind with somebody hostile, always with a check pipeline: a proposer reaches no other."""
         kind, check = cls.of(seed), "t" if seed % 2 else "u"
         return kind._replace(check=check, hostile=True, told=False, wide=0, several=False, tagged=False)
 
     @classmethod
-    def circular_of(cls, seed: int) -> Kind:
+    def circular_of(cls, seed: int) -> SimKind:
         return cls.of(seed)._replace(circular=True, wide=0, several=False, tagged=False)
 
     @classmethod
-    def posted_of(cls, seed: int) -> Kind:
+    def posted_of(cls, seed: int) -> SimKind:
         return cls.of(seed)._replace(posted=True, wide=0, tagged=False)
 
     @classmethod
-    def reusing_of(cls, seed: int) -> Kind:
+    def reusing_of(cls, seed: int) -> SimKind:
         rest = {"told": False, "several": False, "tagged": False, "served": False, "reusing": True}
         return cls.of(seed)._replace(check="t" if seed % 2 else "", wide=0, locked=seed % LOCKED_EVERY == 2, **rest)
 
     @classmethod
-    def moving_of(cls, seed: int) -> Kind:
+    def moving_of(cls, seed: int) -> SimKind:
         check = "t" if seed % 2 else ""
         rest = {"told": False, "several": False, "tagged": False, "moving": True}
         return cls.of(seed)._replace(check=check, wide=2 if seed % 3 == 0 else 0, **rest)
@@ -270,8 +270,8 @@ class Kind(NamedTuple):
         config = config.replace("queue: shared", f"queue: {queue}")
         return f"{config}- project: {{name: {apart}, queue: lonely}}\n" if apart else config
 
-    def world(self, chance: random.Random) -> World:
-        return World(
+    def world(self, chance: random.Random) -> SimWorld:
+        return SimWorld(
             chance,
             self.config(),
             JOBS + CHECK if self.check == "u" else "",

@@ -21,7 +21,7 @@ REFUSED_AFTER_S = 0.5
 LAG_CHANCE, LAG_MAX_S = 0.02, 0.3
 
 
-class Trouble(Enum):
+class SimFault(Enum):
     """What happens at some request."""
 
     DEATH = "the process dies"
@@ -36,12 +36,12 @@ class Dead(BaseException):
     """Nothing of a process outlives it: no handler, no second try."""
 
 
-class Link(Through):
+class SimLink(Through):
     """`troubles`: number of the request -> what happens then.  `died` is set by a death, and nothing is answered any
     more.  Requests take a random number of loop turns."""
 
     def __init__(
-        self, inner: Backend, chance: random.Random, troubles: Mapping[int, Trouble], *, lags: bool = True
+        self, inner: Backend, chance: random.Random, troubles: Mapping[int, SimFault], *, lags: bool = True
     ) -> None:
         super().__init__(inner)
         self._chance, self._troubles, self._lags = chance, troubles, lags
@@ -101,21 +101,21 @@ class Link(Through):
             return await ask()
         return await self._meet(trouble, ask)
 
-    async def _meet(self, trouble: Trouble, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _meet(self, trouble: SimFault, ask: Callable[[], Awaitable[T]]) -> T:
         now_s, self._troubled = asyncio.get_running_loop().time(), True
-        if trouble in (Trouble.PAUSE, Trouble.STALL):
-            self._stalled_until_s = now_s + (SHORT_S if trouble is Trouble.PAUSE else LONG_S)
+        if trouble in (SimFault.PAUSE, SimFault.STALL):
+            self._stalled_until_s = now_s + (SHORT_S if trouble is SimFault.PAUSE else LONG_S)
             # the request is on its way: it arrives whatever becomes of who sent it
             late = asyncio.ensure_future(self._late(ask))
             late.add_done_callback(_heard)  # if its sender has gone, nobody else asks how it ended
             return await asyncio.shield(late)
-        if trouble is Trouble.DEATH:
+        if trouble is SimFault.DEATH:
             self.died.set()
             if self._chance.random() < 0.5:
                 await ask()
             raise Dead
-        if trouble is not Trouble.UNKNOWN:
-            self._cut_until_s = now_s + (SHORT_S if trouble is Trouble.BLIP else LONG_S)
+        if trouble is not SimFault.UNKNOWN:
+            self._cut_until_s = now_s + (SHORT_S if trouble is SimFault.BLIP else LONG_S)
             self._breaks += 1
         if self._chance.random() < 0.5:
             await ask()
@@ -142,7 +142,7 @@ def _heard(late: asyncio.Future[T]) -> None:
         late.exception()
 
 
-async def dies(link: Link, life: Coroutine[Any, Any, object]) -> bool:
+async def dies(link: SimLink, life: Coroutine[Any, Any, object]) -> bool:
     """Run a process on its link, and return whether it died there.  Raise whatever a living one raises."""
     try:
         await unless(link.died, life)

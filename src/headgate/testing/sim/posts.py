@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from headgate.map.outbox import OutboxMessage
 from headgate.map.records import Finished
-from headgate.map.telling import Posting
-from headgate.ports.messages import Happening, SourceDown
+from headgate.ports.messages import MessageNews, SourceDown
 from headgate.ports.reporter import ReporterAway
 from headgate.queueing.ids import Position, make_id, position_of, unix_text
 from headgate.queueing.lanes import Lane
@@ -25,7 +25,7 @@ BODIES = ('{"n": 1}', "no JSON {{ lookup('env', 'HOME') }}", "\x00\x1b[2J", "[" 
 
 
 @dataclass(slots=True)
-class Posts:
+class SimPosts:
     """Truth: what was posted, what ran, what was answered."""
 
     posted: dict[Lane, list[Message]] = field(
@@ -33,7 +33,7 @@ class Posts:
     )
     ran: dict[str, list[str]] = field(default_factory=dict)
     """Partition -> ids of messages, as their builds began."""
-    answered: dict[str, Posting] = field(default_factory=dict)
+    answered: dict[str, OutboxMessage] = field(default_factory=dict)
     """By key: what is told again is there already."""
     listeners: list[asyncio.Event] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ def _can_run(message: Message) -> bool:
 class Customer:
     """Posts, one or many at once."""
 
-    posts: Posts
+    posts: SimPosts
     chance: random.Random
 
     async def run(self) -> None:
@@ -98,7 +98,7 @@ class Customer:
 class SimMessages:
     """What is asked of a `ports.messages.MessageSource`: a server that is sometimes away."""
 
-    posts: Posts
+    posts: SimPosts
     chance: random.Random
 
     async def _asked(self) -> None:
@@ -114,16 +114,16 @@ class SimMessages:
         await self._asked()
         return [one for one in self.posts.posted[lane] if position_of(one.message_id) > after][:limit]
 
-    async def happenings(self) -> AsyncIterator[Happening]:
+    async def happenings(self) -> AsyncIterator[MessageNews]:
         """Now and then it breaks, and says nothing of what was posted."""
         event = asyncio.Event()
         self.posts.listeners.append(event)
         try:
-            yield Happening(None)
+            yield MessageNews(None)
             while self.chance.random() > AWAY:
                 await event.wait()
                 event.clear()
-                yield Happening(frozenset(self.posts.posted))
+                yield MessageNews(frozenset(self.posts.posted))
         finally:
             self.posts.listeners.remove(event)
         raise SourceDown("the stream broke")
@@ -136,10 +136,10 @@ class SimMessages:
 class SimTaker:
     """`ports.reporter.Reporter`: takes each answer once, and does not always say so."""
 
-    posts: Posts
+    posts: SimPosts
     chance: random.Random
 
-    async def tell(self, posting: Posting) -> None:
+    async def tell(self, posting: OutboxMessage) -> None:
         """Raises ReporterAway."""
         await asyncio.sleep(self.chance.random() * 0.05)
         if self.chance.random() < AWAY:

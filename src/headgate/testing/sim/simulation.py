@@ -23,14 +23,14 @@ from headgate.config.parse import ParseCache
 from headgate.map.places import Map
 from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
-from headgate.ports.occasions import Watched
+from headgate.ports.occasions import OccasionSource
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import COMMIT_OPS_MAX, Context
 from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
-from headgate.services.reporting.courier import Courier
+from headgate.services.reports.courier import Courier
 from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
@@ -40,12 +40,12 @@ from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
 from headgate.testing.loop import run_virtual, tidily
 from headgate.testing.sim.doubles import SimForge, SimGit, SimJudge, SimRunner
 from headgate.testing.sim.intruder import Intruder
-from headgate.testing.sim.judge import Judge, Notes
-from headgate.testing.sim.kinds import KINDS_WITHIN, Kind, parsed
-from headgate.testing.sim.link import Dead, Link, Trouble
+from headgate.testing.sim.judge import Notes, StoreJudge
+from headgate.testing.sim.kinds import KINDS_WITHIN, SimKind, parsed
+from headgate.testing.sim.link import Dead, SimFault, SimLink
 from headgate.testing.sim.posts import Customer, SimMessages, SimTaker
-from headgate.testing.sim.story import Doubter, Keeper, Mover, Story, Tagger
-from headgate.testing.sim.world import Broken, World
+from headgate.testing.sim.story import Doubter, GateCloser, Mover, Story, Tagger
+from headgate.testing.sim.world import InvariantBroken, SimWorld
 
 TIME_MAX_S = 400.0
 """Virtual; a run that is not quiet by then hangs."""
@@ -119,29 +119,29 @@ class Simulation:
     """Of every process that there was."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SimKind:
         if self.moving or self.reusing:
-            return (Kind.moving_of if self.moving else Kind.reusing_of)(self.seed)
-        of = Kind.posted_of if self.posted else Kind.circular_of if self.circular else Kind.of
-        of = Kind.hostile_of if self.hostile else of
+            return (SimKind.moving_of if self.moving else SimKind.reusing_of)(self.seed)
+        of = SimKind.posted_of if self.posted else SimKind.circular_of if self.circular else SimKind.of
+        of = SimKind.hostile_of if self.hostile else of
         return of(self.seed)
 
-    def run(self) -> World:
-        """Raises Broken, naming the seed."""
+    def run(self) -> SimWorld:
+        """Raises InvariantBroken, naming the seed."""
         if self.seed % FRESH_EVERY == 0:
             return self.run_on(MemoryBackend())
         before = _left(self.kind)
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
-    def run_on(self, store: MemoryBackend) -> World:
-        """Run as `run` does, on a store that may have been used before.  Raise Broken, naming the seed."""
+    def run_on(self, store: MemoryBackend) -> SimWorld:
+        """Run as `run` does, on a store that may have been used before.  Raise InvariantBroken, naming the seed."""
         try:
             with drawn_from(random.Random(f"ids {self.seed}").getrandbits):
                 return run_virtual(self._run(store))
-        except Broken as broken:
-            raise Broken(f"seed {self.seed}: {broken}") from broken
+        except InvariantBroken as broken:
+            raise InvariantBroken(f"seed {self.seed}: {broken}") from broken
 
-    async def _run(self, store: MemoryBackend) -> World:
+    async def _run(self, store: MemoryBackend) -> SimWorld:
         chance = random.Random(self.seed)
         asyncio.get_running_loop().set_exception_handler(_unless_dead)
         world, notes, stop = self.world(chance), Notes(), asyncio.Event()
@@ -166,19 +166,19 @@ class Simulation:
         world.reused, world.carried = notes.reused, notes.carried
         return world
 
-    def world(self, chance: random.Random) -> World:
+    def world(self, chance: random.Random) -> SimWorld:
         """Return what there is at the start."""
         return self.kind.world(chance)
 
-    def judge(self, store: MemoryBackend, world: World, notes: Notes) -> Judge:
+    def judge(self, store: MemoryBackend, world: SimWorld, notes: Notes) -> StoreJudge:
         """Return who looks at every commit, and at the end."""
-        return Judge(store, world, notes)
+        return StoreJudge(store, world, notes)
 
     def processes(self, *of: Any) -> Processes:
         """Return those that live in it."""
         return Processes(*of)
 
-    async def people(self, world: World, chance: random.Random, judge: Judge) -> None:
+    async def people(self, world: SimWorld, chance: random.Random, judge: StoreJudge) -> None:
         stories = [self._honest(world, chance, judge)]
         if self.seed % DOUBTED_EVERY == DOUBTED_EVERY - 2:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
@@ -194,19 +194,19 @@ class Simulation:
             stories.append(Intruder(world, random.Random(f"harm {self.seed}"), self.flood).run())
         await run_until(asyncio.Event(), *stories)
 
-    async def _kept(self, world: World, judge: Judge) -> None:
+    async def _kept(self, world: SimWorld, judge: StoreJudge) -> None:
         """Close the gate now and then and open it again, as somebody whose own process has no trouble."""
         loop, store, done = asyncio.get_running_loop(), Store(judge), asyncio.Event()
         context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000))
 
         async def keeps() -> None:
             await context.mirror.ready()
-            await Keeper(world, random.Random(f"closings {self.seed}"), context).run()
+            await GateCloser(world, random.Random(f"closings {self.seed}"), context).run()
             done.set()
 
         await run_until(done, context.mirror.run(), keeps())
 
-    async def _honest(self, world: World, chance: random.Random, judge: Judge) -> None:
+    async def _honest(self, world: SimWorld, chance: random.Random, judge: StoreJudge) -> None:
         await Story(world, chance).run()
         if not self.calm:
             return
@@ -224,7 +224,7 @@ class Simulation:
         asked = self._asked()
         await asyncio.sleep(self.idle_s)
         if self._asked() != asked:
-            raise Broken(f"{self._asked() - asked} requests in {self.idle_s:.0f} s of idling")
+            raise InvariantBroken(f"{self._asked() - asked} requests in {self.idle_s:.0f} s of idling")
 
     def _asked(self) -> int:
         """Return the number of requests that were made to the store, keep-alives apart."""
@@ -238,7 +238,7 @@ def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> Non
 
 
 @cache
-def _left(kind: Kind) -> Tree:
+def _left(kind: SimKind) -> Tree:
     """Return what is in the store after a gate of this kind began, had nothing to do, and stopped."""
     store = MemoryBackend()
     simulations = (
@@ -258,15 +258,17 @@ def _left(kind: Kind) -> Tree:
     return store.tree
 
 
-def prepare(*of: Callable[[int], Kind]) -> None:
+def prepare(*of: Callable[[int], SimKind]) -> None:
     """Make what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken.  `of`:
     what says the kinds of worlds, where not all are wanted."""
-    every = of or (Kind.of, Kind.hostile_of, Kind.circular_of, Kind.moving_of, Kind.reusing_of)
+    every = of or (SimKind.of, SimKind.hostile_of, SimKind.circular_of, SimKind.moving_of, SimKind.reusing_of)
     for kind in {kind_of(seed) for kind_of in every for seed in range(KINDS_WITHIN)}:
         _left(kind)
 
 
-async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+async def _until_quiet(
+    world: SimWorld, judge: StoreJudge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]
+) -> None:
     loop = asyncio.get_running_loop()
     told_s = 0.0
     while not story.done() or judge.left():
@@ -278,16 +280,16 @@ async def _until_quiet(world: World, judge: Judge, story: asyncio.Task[None], ta
             if task.done():
                 task.result()
         if loop.time() > TIME_MAX_S:
-            raise Broken(f"not quiet after {TIME_MAX_S:.0f} s: {judge.left()[:6]}")
+            raise InvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {judge.left()[:6]}")
         if told_s and loop.time() > told_s + SERVED_MAX_S and (unserved := judge.unserved()):
-            raise Broken(f"not served within {SERVED_MAX_S:.0f} s: {unserved[:6]}")
+            raise InvariantBroken(f"not served within {SERVED_MAX_S:.0f} s: {unserved[:6]}")
 
 
 @dataclass(slots=True)
 class Processes:
     simulation: Simulation
-    world: World
-    judge: Judge
+    world: SimWorld
+    judge: StoreJudge
     notes: Notes
     chance: random.Random
     stop: asyncio.Event
@@ -301,7 +303,7 @@ class Processes:
         while not self.stop.is_set():
             troubles = {} if calm else self._troubles(mortal=lives > 0)
             lives -= 1
-            link = Link(self.judge, self.chance, troubles, lags=not calm)
+            link = SimLink(self.judge, self.chance, troubles, lags=not calm)
             components = {**APART, **WHOLE}[kind]
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
@@ -315,24 +317,24 @@ class Processes:
             death.cancel()
             await life
 
-    def _troubles(self, *, mortal: bool) -> dict[int, Trouble]:
+    def _troubles(self, *, mortal: bool) -> dict[int, SimFault]:
         """Return which trouble happens at which request, by the request's number; `mortal`: death is among them."""
-        others = [trouble for trouble in Trouble if trouble is not Trouble.DEATH]
-        met: dict[int, Trouble] = {
+        others = [trouble for trouble in SimFault if trouble is not SimFault.DEATH]
+        met: dict[int, SimFault] = {
             self.chance.randrange(*TROUBLED): self.chance.choice(others)
             for _ in range(self.chance.randrange(TROUBLES_MAX))
         }
-        return {**met, self.chance.randrange(*TROUBLED): Trouble.DEATH} if mortal else met
+        return {**met, self.chance.randrange(*TROUBLED): SimFault.DEATH} if mortal else met
 
     def _unlawful(self, unlawful: Unlawful) -> None:
-        self.world.broken = self.world.broken or Broken(str(unlawful))
+        self.world.broken = self.world.broken or InvariantBroken(str(unlawful))
 
     def scheduler(self, context: Context) -> Scheduler:
         """Return one that watches what there is."""
         text = self.simulation.kind.tenants
         if self.simulation.seed % JUDGED_EVERY == 1:
             context.judging = Judging(SimJudge(self.world), at_once_max_bytes=0)
-        forges, watched = {"sim": SimForge(self.world)}, dict[str, Watched]()
+        forges, watched = {"sim": SimForge(self.world)}, dict[str, OccasionSource]()
         if self.simulation.posted:
             chance = random.Random(f"messages {self.simulation.seed}")
             watched = {"bus": WatchedQueues("bus", SimMessages(self.world.posts, chance), 1)}
@@ -373,7 +375,7 @@ class Processes:
 def simulate(
     seeds: Iterable[int], *, hostile: bool = False, circular: bool = False, posted: bool = False, moving: bool = False
 ) -> int:
-    """Runs them all; how many deaths there were.  Raises Broken."""
+    """Runs them all; how many deaths there were.  Raises InvariantBroken."""
     return sum(
         tidily(
             partial(_deaths, seed, hostile=hostile, circular=circular, posted=posted, moving=moving) for seed in seeds

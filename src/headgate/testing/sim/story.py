@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.gate.change import Change
-from headgate.gate.closing import Closing
+from headgate.gate.closures import Closing
 from headgate.services.context import Context
 from headgate.services.orders import landings_over, ordered
-from headgate.testing.sim.kinds import Kind
-from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, Proposal, World
+from headgate.testing.sim.kinds import SimKind
+from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, SimProposal, SimWorld
 
 CHANGES_MAX, OFTEN_MAX = 6, 2
 OFTEN = 0.9
@@ -37,7 +37,7 @@ DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 class Story:
     """Any number of runs with the same chance are the same."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
     _commits: int = 0
 
@@ -105,7 +105,7 @@ class Story:
         if not self._maybe(0.3):
             return replace(change, commit=commit)
         parent = earlier if earlier in world.proposals and self._maybe(0.6) else ""
-        world.proposals[commit] = Proposal(commit, wrong=self._maybe(0.3), parent=parent)
+        world.proposals[commit] = SimProposal(commit, wrong=self._maybe(0.3), parent=parent)
         return replace(change, commit=commit, files=("x", "zuul.yaml"))
 
     def _disturb(self) -> None:
@@ -139,7 +139,7 @@ class Story:
 class Tagger:
     """Pushes tags, one or many at once, and moves some; nobody deletes any."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class Tagger:
 class Doubter:
     """Takes approvals back at any moment, also while something is being landed, and gives most of them again."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
 
     async def run(self) -> None:
@@ -186,9 +186,9 @@ class Mover:
     """Removes pipelines and brings them back, renames queues, gives projects other queues, and now and then pushes what
     cannot be read; at the end the gate is there, and what is open is proposed once more."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
-    kind: Kind
+    kind: SimKind
 
     async def run(self) -> None:
         names = sorted(name for name, tenant in self.kind.pipelines.items() if tenant == "t")
@@ -214,10 +214,10 @@ class Mover:
 
 
 @dataclass(slots=True)
-class Keeper:
+class GateCloser:
     """Closes the gate at any moment, as the API does, and opens it again."""
 
-    world: World
+    world: SimWorld
     chance: random.Random
     context: Context
 

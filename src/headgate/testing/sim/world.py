@@ -11,9 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import Word
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.gate.work import LandRequest, MergeItem, RepoState
-from headgate.testing.sim.posts import Posts
+from headgate.testing.sim.posts import SimPosts
 
 HOST = "sim"
 CONFIG, BESIDE = f"{HOST}/config", f"{HOST}/beside"
@@ -32,7 +32,7 @@ OTHERS = ("ADA", "Grace")
 UNSERVED = "the service is gone"
 
 
-class Broken(AssertionError):
+class InvariantBroken(AssertionError):
     """What must never happen has happened."""
 
 
@@ -73,7 +73,7 @@ class Harm:
 
 
 @dataclass(slots=True)
-class World:
+class SimWorld:
     """Truth: the heads of branches, which changes are open, what was tested.  Outlives every process."""
 
     chance: random.Random
@@ -87,11 +87,11 @@ class World:
     """pipeline -> tenant"""
     heads: dict[str, str] = field(default_factory=lambda: dict.fromkeys((*PROJECTS, CONFIG, BESIDE, EVIL), "h"))
     """project -> head of its one branch"""
-    open: dict[str, Standing] = field(default_factory=dict)
+    open: dict[str, ChangeState] = field(default_factory=dict)
     conflicting: set[frozenset[str]] = field(default_factory=set)
     """Commits whose jobs fail together, and single ones that fail alone."""
     unmergeable: set[frozenset[str]] = field(default_factory=set)
-    proposals: dict[str, Proposal] = field(default_factory=dict)
+    proposals: dict[str, SimProposal] = field(default_factory=dict)
     """commit -> what it adds to its project's configuration"""
     tested: dict[str, set[str]] = field(default_factory=dict)
     """See tested_key; jobs that passed on exactly it."""
@@ -131,7 +131,7 @@ class World:
     """project -> ref -> what it names"""
     tagged: list[tuple[str, str]] = field(default_factory=list)
     """Ref and commit of every tag that was pushed."""
-    posts: Posts = field(default_factory=Posts)
+    posts: SimPosts = field(default_factory=SimPosts)
     tellings: int = 0
     """Of merged changes and of tags."""
     landed: list[Change] = field(default_factory=list)
@@ -140,7 +140,7 @@ class World:
     landed_by: dict[str, str] = field(default_factory=dict)
     """commit of a change -> the buildset that landed it"""
     stirred: list[asyncio.Event] = field(default_factory=list)
-    broken: Broken | None = None
+    broken: InvariantBroken | None = None
     """What was seen that must not be."""
     foreign: int = 0
     """Pushes by others, past the gate."""
@@ -157,11 +157,11 @@ class World:
 
     def propose(self, change: Change, *, approved: bool) -> None:
         self.proposed[change.commit] = change.key
-        standing = Standing(change, approved=change.commit if approved else "")
+        standing = ChangeState(change, approved=change.commit if approved else "")
         self.open[change.key] = self._by_people(standing, approved=approved) if self.several else standing
         self.stir()
 
-    def _by_people(self, standing: Standing, *, approved: bool) -> Standing:
+    def _by_people(self, standing: ChangeState, *, approved: bool) -> ChangeState:
         """Return the standing with the words of people.  Those who do not count always approve.  Of the two who do,
         both approve if the change is `approved` or somebody objects, and at most one otherwise."""
         change, objected = standing.change, not approved and self.chance.random() < 0.3
@@ -174,7 +174,7 @@ class World:
         approvals = tuple(word("approvals", who) for who in whose)
         return replace(standing, approved="", approvals=approvals, vetoes=vetoes, proposers=(PROPOSER,))
 
-    def is_approved(self, standing: Standing) -> bool:
+    def is_approved(self, standing: ChangeState) -> bool:
         """Return whether everybody who must has approved this patchset; where several must, nobody may object."""
         if not self.several:
             return standing.is_approved
@@ -243,7 +243,8 @@ class World:
         return missing
 
     def land(self, work: LandRequest) -> None:
-        """Perform one step of a landing.  Raise Broken if a change is not approved now or was not tested, if it lands
+        """Perform one step of a landing.  Raise InvariantBroken if a change is not approved now or was not tested, if
+        it lands
         before a change it needs or while the gate is closed, if its configuration is wrong, or if what goes together
         with it cannot land."""
         rest = self._rest(work)
@@ -252,7 +253,7 @@ class World:
             self._may_land(part.change, part.commit, work.state, together)
         for key, commit in rest.items() if not work.rest else ():
             if key not in self.open or self.open[key].approved != commit or self.open[key].change.commit != commit:
-                raise Broken(
+                raise InvariantBroken(
                     f"{sorted(together - rest.keys())} lands though {key}, which goes together with it, cannot"
                 )
         for part in work.parts:
@@ -274,19 +275,19 @@ class World:
     def _may_land(self, change: Change, head: str, state: RepoState, together: set[str]) -> None:
         standing = self.open[change.key]
         if not self.is_approved(standing) or standing.change.commit != change.commit:
-            raise Broken(f"{change.key} lands though nobody has approved it")
+            raise InvariantBroken(f"{change.key} lands though nobody has approved it")
         if self.shut is not None and change.id not in self.shut:
-            raise Broken(f"{change.key} lands though the gate is closed")
+            raise InvariantBroken(f"{change.key} lands though the gate is closed")
         if lacking := [key for key in standing.change.needs if key in self.open and key not in together]:
-            raise Broken(f"{change.key} lands before {lacking}, which it needs")
+            raise InvariantBroken(f"{change.key} lands before {lacking}, which it needs")
         proposal = self.proposals.get(change.commit)
         beside = {self.open[key].change.commit for key in together if key in self.open}
         if proposal is not None and not self._stands(proposal, beside):
-            raise Broken(f"{change.key} lands with a configuration that is wrong")
+            raise InvariantBroken(f"{change.key} lands with a configuration that is wrong")
         if missing := self._untested(change, head, state):
-            raise Broken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
+            raise InvariantBroken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
 
-    def _stands(self, proposal: Proposal, beside: set[str]) -> bool:
+    def _stands(self, proposal: SimProposal, beside: set[str]) -> bool:
         """Return whether it can be put into effect, with the commits `beside` that land together with it."""
         there = beside | {commit for head in self.heads.values() for commit in commits(head)}
         return not proposal.wrong and (not proposal.parent or proposal.parent in there)
@@ -297,7 +298,7 @@ def _told(heads: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class SimProposal:
     """A job of its own, that a commit adds to its project's gate."""
 
     commit: str

@@ -14,11 +14,11 @@ from headgate.store.types import (
     Append,
     At,
     Backend,
-    Changed,
     Conflict,
     Delete,
     Entry,
-    Gone,
+    EntryChanged,
+    EntryGone,
     Lease,
     Op,
     Put,
@@ -31,7 +31,7 @@ from headgate.testing.unsure import UnsureBackend
 
 
 @dataclass(slots=True)
-class View:
+class WatcherView:
     """What somebody knows who only watches."""
 
     backend: Backend
@@ -52,11 +52,11 @@ class View:
                         self.known = {entry.path: entry for entry in entries}
                         self.snapshots += 1
                         newest = 0
-                    case Changed(entry):
+                    case EntryChanged(entry):
                         assert entry.version >= newest, f"{entry} was told after version {newest}"
                         newest = entry.version
                         self.known[entry.path] = entry
-                    case Gone(path):
+                    case EntryGone(path):
                         assert path in self.known, f"{path} is gone, and was never there"
                         del self.known[path]
                 self.moved.set()
@@ -88,7 +88,7 @@ class Twin:
     leases: list[tuple[Lease, Lease]] = field(default_factory=list)
     """The model's name, the backend's; those that live."""
     dead: list[tuple[Lease, Lease]] = field(default_factory=list)
-    views: list[View] = field(default_factory=list)
+    views: list[WatcherView] = field(default_factory=list)
     _versions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Path -> every version it ever had: the model's, the backend's."""
     _unordered: set[str] = field(default_factory=set)
@@ -169,7 +169,7 @@ class Twin:
         await self.compare()
 
     async def watch(self, prefix: str) -> None:
-        view = View(self.backend, prefix)
+        view = WatcherView(self.backend, prefix)
         task: asyncio.Future[object] = asyncio.ensure_future(view.run())
         view.task = task
         self.views.append(view)

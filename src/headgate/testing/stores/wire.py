@@ -13,7 +13,7 @@ from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Owner, Request
 from headgate.recipes.stream import consumed
-from headgate.services.contact import Contact, results
+from headgate.services.contact import ClaimContact, results
 from headgate.services.context import Context
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Session, Store
@@ -156,7 +156,7 @@ async def _semaphores(
     assert found is not None, "it was seen"
     claim = await builds.claim(found, session)
     assert claim is not None, "nobody else wants it"
-    contact = Contact(two.context, claim, asyncio.Event(), {"printer": 1}, lambda data, _: data)
+    contact = ClaimContact(two.context, claim, asyncio.Event(), {"printer": 1}, lambda data, _: data)
 
     async def shows(holders: int) -> None:
         for side in (one, two):

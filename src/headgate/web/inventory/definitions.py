@@ -10,40 +10,40 @@ from headgate.inventory.model import PROVIDER, Caller, Definition
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import runm_pb2 as pb
-from headgate.services.inventory.admin import Place
+from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.errors import Unmet
 from headgate.services.inventory.facts import Basis
 from headgate.services.inventory.inventory import Inventory
-from headgate.web.inventory.identity import Call, Said, Sessions
+from headgate.web.inventory.identity import CallerSessions, InventoryCall, SessionInfo
 from headgate.web.inventory.partitions import said
 
 
 class RunmDefinitions:
-    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+    def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
     async def provider_definition_get_global_default(
-        self, call: Call, request: pb.ProviderDefinitionGetGlobalDefaultRequest
+        self, call: InventoryCall, request: pb.ProviderDefinitionGetGlobalDefaultRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
         return await self._exactly(call, said(request), "", "")
 
     async def provider_definition_get_by_partition(
-        self, call: Call, request: pb.ProviderDefinitionGetByPartitionRequest
+        self, call: InventoryCall, request: pb.ProviderDefinitionGetByPartitionRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
         names.name(request.partition_uuid, "partition")
         return await self._exactly(call, said(request), request.partition_uuid, "")
 
     async def provider_definition_get_by_type(
-        self, call: Call, request: pb.ProviderDefinitionGetByTypeRequest
+        self, call: InventoryCall, request: pb.ProviderDefinitionGetByTypeRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
         names.name(request.provider_type_code, "provider type")
         return await self._exactly(call, said(request), "", request.provider_type_code)
 
     async def provider_definition_get_by_partition_and_type(
-        self, call: Call, request: pb.ProviderDefinitionGetByPartitionAndTypeRequest
+        self, call: InventoryCall, request: pb.ProviderDefinitionGetByPartitionAndTypeRequest
     ) -> pb.ObjectDefinition:
         await self._sessions.caller(call, said(request))
         names.name(request.partition_uuid, "partition")
@@ -51,7 +51,7 @@ class RunmDefinitions:
         return await self._exactly(call, said(request), request.partition_uuid, request.provider_type_code)
 
     async def provider_definition_set(
-        self, call: Call, request: pb.ProviderObjectDefinitionSetRequest
+        self, call: InventoryCall, request: pb.ProviderObjectDefinitionSetRequest
     ) -> pb.ObjectDefinitionSetResponse:
         await self._sessions.caller(call, said(request))
         if not request.HasField("object_definition"):
@@ -62,15 +62,19 @@ class RunmDefinitions:
         stored = await self._inventory.admin.set_definition(caller, place, msgspec.structs.replace(given, uuid=uuid))
         return pb.ObjectDefinitionSetResponse(object_definition=stored.message())
 
-    async def _exactly(self, call: Call, session: Said, partition: str, type: str) -> pb.ObjectDefinition:
+    async def _exactly(
+        self, call: InventoryCall, session: SessionInfo, partition: str, type: str
+    ) -> pb.ObjectDefinition:
         place, caller = await self._place(call, session, partition, type)
         _, found = await self._inventory.admin.definition(place, exact=True)
         return redacted(found, caller).message()
 
-    async def _place(self, call: Call, session: Said, partition: str, type: str) -> tuple[Place, Caller]:
+    async def _place(
+        self, call: InventoryCall, session: SessionInfo, partition: str, type: str
+    ) -> tuple[DefinitionScope, Caller]:
         """Return the place, and the caller as it is there.  Raise Unmet, Denied."""
         caller = await self._sessions.at(call, session, partition)
         names.value(type, "provider type", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         if type and await Basis(self._inventory.facts).provider_type(type) is None:
             raise Unmet(f"there is no provider type {type!r}")
-        return Place(PROVIDER, caller.partition, type), caller
+        return DefinitionScope(PROVIDER, caller.partition, type), caller

@@ -18,18 +18,18 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response import Stream
 
 from headgate.inventory.names import Invalid
-from headgate.web.inventory.identity import Call
+from headgate.web.inventory.identity import InventoryCall
 from headgate.web.inventory.openapi import document
 from headgate.web.inventory.pages import PAGES
 from headgate.web.inventory.rpc import CALL_MAX_S, methods
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
-from headgate.web.inventory.status import Status, status
+from headgate.web.inventory.status import RpcStatus, status
 from headgate.web.serve import CLIENT_CERTIFICATE
 
 HttpRequest = Request[Any, Any, State]  # neither users nor tokens are Litestar's business here
 
 
-class Route(NamedTuple):
+class HttpRoute(NamedTuple):
     """`{name}` in the path is a field of the request; without a body, so are query parameters (`place.type=…`)."""
 
     verb: str
@@ -42,31 +42,31 @@ class Route(NamedTuple):
 
 
 ROUTES = (
-    Route("GET", "/v1/objects/{uuid}", "GetObject"),
-    Route("GET", "/v1/objects/{uuid}/history", "History"),
-    Route("POST", "/v1/objects/search", "Search"),
-    Route("POST", "/v1/objects/apply", "Apply"),
-    Route("POST", "/v1/objects/watch", "Watch"),
-    Route("GET", "/v1/partitions", "ListPartitions"),
-    Route("PUT", "/v1/partitions", "SetPartition"),
-    Route("DELETE", "/v1/partitions/{partition}", "DeletePartition"),
-    Route("GET", "/v1/types", "ListTypes"),
-    Route("PUT", "/v1/types", "SetType"),
-    Route("DELETE", "/v1/types/{code}", "DeleteType"),
-    Route("GET", "/v1/definitions", "GetDefinition"),
-    Route("PUT", "/v1/definitions", "SetDefinition"),
-    Route("DELETE", "/v1/definitions", "DeleteDefinition"),
-    Route("POST", "/v1/leases", "AskLease"),
-    Route("GET", "/v1/leases", "ListLeases"),
-    Route("GET", "/v1/leases/{id}", "GetLease"),
-    Route("PUT", "/v1/leases/{id}", "ExtendLease"),
-    Route("DELETE", "/v1/leases/{id}", "EndLease"),
-    Route("PUT", "/v1/quotas", "SetQuota"),
-    Route("GET", "/v1/quotas", "ListQuotas"),
-    Route("DELETE", "/v1/quotas/{name}", "DeleteQuota"),
-    Route("PUT", "/v1/health/{uuid}", "ReportHealth"),
-    Route("GET", "/v1/health/{uuid}", "GetHealth"),
-    Route("GET", "/v1/health", "ListHealth"),
+    HttpRoute("GET", "/v1/objects/{uuid}", "GetObject"),
+    HttpRoute("GET", "/v1/objects/{uuid}/history", "History"),
+    HttpRoute("POST", "/v1/objects/search", "Search"),
+    HttpRoute("POST", "/v1/objects/apply", "Apply"),
+    HttpRoute("POST", "/v1/objects/watch", "Watch"),
+    HttpRoute("GET", "/v1/partitions", "ListPartitions"),
+    HttpRoute("PUT", "/v1/partitions", "SetPartition"),
+    HttpRoute("DELETE", "/v1/partitions/{partition}", "DeletePartition"),
+    HttpRoute("GET", "/v1/types", "ListTypes"),
+    HttpRoute("PUT", "/v1/types", "SetType"),
+    HttpRoute("DELETE", "/v1/types/{code}", "DeleteType"),
+    HttpRoute("GET", "/v1/definitions", "GetDefinition"),
+    HttpRoute("PUT", "/v1/definitions", "SetDefinition"),
+    HttpRoute("DELETE", "/v1/definitions", "DeleteDefinition"),
+    HttpRoute("POST", "/v1/leases", "AskLease"),
+    HttpRoute("GET", "/v1/leases", "ListLeases"),
+    HttpRoute("GET", "/v1/leases/{id}", "GetLease"),
+    HttpRoute("PUT", "/v1/leases/{id}", "ExtendLease"),
+    HttpRoute("DELETE", "/v1/leases/{id}", "EndLease"),
+    HttpRoute("PUT", "/v1/quotas", "SetQuota"),
+    HttpRoute("GET", "/v1/quotas", "ListQuotas"),
+    HttpRoute("DELETE", "/v1/quotas/{name}", "DeleteQuota"),
+    HttpRoute("PUT", "/v1/health/{uuid}", "ReportHealth"),
+    HttpRoute("GET", "/v1/health/{uuid}", "GetHealth"),
+    HttpRoute("GET", "/v1/health", "ListHealth"),
 )
 SESSION = ("user", "project", "partition")
 """Headers `headgate-user`, …; a session in the body says it, too."""
@@ -107,13 +107,15 @@ def _openapi() -> HTTPRouteHandler:
     return HTTPRouteHandler("/openapi.json", http_method="GET", include_in_schema=False)(openapi)
 
 
-def _handler(route: Route, method: MethodDescriptor, answer: Callable[..., Any]) -> HTTPRouteHandler:  # of any message
+def _handler(
+    route: HttpRoute, method: MethodDescriptor, answer: Callable[..., Any]
+) -> HTTPRouteHandler:  # of any message
     made = GetMessageClass(method.input_type)
 
     async def handle(request: HttpRequest) -> Response[Any]:
         try:
             headers = {key.lower(): value for key, value in request.headers.items()}
-            call = Call(headers, request.scope["state"].get(CLIENT_CERTIFICATE, b""))
+            call = InventoryCall(headers, request.scope["state"].get(CLIENT_CERTIFICATE, b""))
             message = await _read(route, request, made())
             if method.server_streaming:
                 return await _stream(answer(call, message))
@@ -127,7 +129,7 @@ def _handler(route: Route, method: MethodDescriptor, answer: Callable[..., Any])
     return HTTPRouteHandler(path, http_method=route.verb, status_code=200, include_in_schema=False)(handle)  # type: ignore[arg-type]  # a verb
 
 
-async def _read(route: Route, request: HttpRequest, message: Message) -> Message:
+async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Message:
     """Raises Invalid."""
     said: dict[str, Any] = {}  # JSON
     if route.has_body:
@@ -195,9 +197,9 @@ def _json(message: Message, code: int) -> Response[Any]:  # JSON
     return Response(_dict(message), status_code=code)
 
 
-def _told(found: Status) -> dict[str, str]:
+def _told(found: RpcStatus) -> dict[str, str]:
     return {"status": found.code.name, "detail": found.detail}
 
 
-def _refusal(found: Status) -> Response[Any]:  # JSON
+def _refusal(found: RpcStatus) -> Response[Any]:  # JSON
     return Response(_told(found), status_code=_HTTP.get(found.code, 500))

@@ -14,12 +14,12 @@ from cryptography.x509.oid import NameOID
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.inventory import names
 from headgate.inventory.model import ADMIN, OPERATOR, Caller
-from headgate.services.inventory.errors import Denied, Unauthenticated, Unmet
+from headgate.services.inventory.errors import PermissionDenied, Unauthenticated, Unmet
 from headgate.services.inventory.inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class InventoryCall:
     """One request, whatever the protocol."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Call:
     """Of the client, PEM; only if it was verified."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class SessionInfo(msgspec.Struct, frozen=True):
     """The session, as the request has it."""
 
     user: str = ""
@@ -36,7 +36,7 @@ class Said(msgspec.Struct, frozen=True):
     partition: str = ""
 
 
-class Who(msgspec.Struct, frozen=True):
+class Principal(msgspec.Struct, frozen=True):
     """Somebody; the first project is meant when none is named."""
 
     user: str
@@ -62,7 +62,7 @@ class Who(msgspec.Struct, frozen=True):
 
 
 class Identity(Protocol):
-    def who(self, call: Call, said: Said) -> Who:
+    def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
         """Raises Unauthenticated."""
         ...
 
@@ -71,14 +71,14 @@ class Trusting:
     """For clients that know no tokens, on loopback: everybody is who they say, and may administer partitions, types and
     definitions."""
 
-    def who(self, call: Call, said: Said) -> Who:
+    def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
         return _as_they_say(call, said)
 
 
-def _as_they_say(call: Call, said: Said) -> Who:
+def _as_they_say(call: InventoryCall, said: SessionInfo) -> Principal:
     """More roles are taken from the header `roles`, with commas between."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
-    return Who(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}), (EVERY,))
+    return Principal(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}), (EVERY,))
 
 
 EVERY = "*"
@@ -95,7 +95,7 @@ class Verifying:
     def __init__(self, tokens: Sequence[Authenticator] = (), operator: str = "") -> None:
         self._tokens, self._operator = tokens, operator
 
-    def who(self, call: Call, said: Said) -> Who:
+    def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
         scheme, _, token = call.metadata.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             if self._operator and hmac.compare_digest(token.strip().encode(), self._operator.encode()):
@@ -105,14 +105,14 @@ class Verifying:
             return _of_certificate(call.certificate)
         raise Unauthenticated("say who you are: with a bearer token in `authorization`, or a client certificate")
 
-    def _of_token(self, token: str) -> Who:
+    def _of_token(self, token: str) -> Principal:
         try:
             issuer, claims = read(token, self._tokens)
         except BadToken as error:
             raise Unauthenticated(str(error)) from error
         projects = claims.get("projects", claims.get("project", ()))
         partitions = tuple(_texts(claims["partitions"])) if "partitions" in claims else None
-        return Who(
+        return Principal(
             claims[issuer.uid_claim], tuple(_texts(projects)), frozenset(_texts(claims.get("roles", ()))), partitions
         )
 
@@ -122,7 +122,7 @@ def _texts(claim: object) -> list[str]:
     return [one for one in found if isinstance(one, str)]
 
 
-def _of_certificate(pem: bytes) -> Who:
+def _of_certificate(pem: bytes) -> Principal:
     try:
         subject = x509.load_pem_x509_certificate(pem).subject
     except ValueError as error:
@@ -134,7 +134,7 @@ def _of_certificate(pem: bytes) -> Who:
     user = said(NameOID.COMMON_NAME)
     if not user:
         raise Unauthenticated("the client certificate has no common name")
-    return Who(
+    return Principal(
         user[0],
         tuple(said(NameOID.ORGANIZATION_NAME)),
         frozenset(said(NameOID.ORGANIZATIONAL_UNIT_NAME)),
@@ -142,24 +142,24 @@ def _of_certificate(pem: bytes) -> Who:
     )
 
 
-class Sessions:
+class CallerSessions:
     """From a request's session to the caller."""
 
     def __init__(self, identity: Identity, inventory: Inventory, open_partitions: Sequence[str] = ()) -> None:
         """`open_partitions`: names or uuids of those for credentials that name none; `*`: every one."""
         self._identity, self._inventory, self._open = identity, inventory, tuple(open_partitions)
 
-    async def anybody(self, call: Call, said: Said) -> Caller:
+    async def anybody(self, call: InventoryCall, said: SessionInfo) -> Caller:
         """Return the caller without a partition, with the roles held everywhere, and with a project if there is one.
 
-        Raise Unauthenticated, Denied, Invalid.
+        Raise Unauthenticated, PermissionDenied, Invalid.
         """
         return (await self._known(call, said))[0]
 
-    async def at(self, call: Call, said: Said, named: str) -> Caller:
+    async def at(self, call: InventoryCall, said: SessionInfo, named: str) -> Caller:
         """Return the caller in the partition named, with the roles held there; without one, as `anybody` does.
 
-        Raise also Unmet, and Denied for a partition that is not open to the caller.
+        Raise also Unmet, and PermissionDenied for a partition that is not open to the caller.
         """
         caller, there = await self._known(call, said)
         if not named:
@@ -168,20 +168,20 @@ class Sessions:
         roles = caller.roles | there.get(partition, frozenset())
         return msgspec.structs.replace(caller, partition=partition, roles=roles)
 
-    async def _known(self, call: Call, said: Said) -> tuple[Caller, dict[str, frozenset[str]]]:
+    async def _known(self, call: InventoryCall, said: SessionInfo) -> tuple[Caller, dict[str, frozenset[str]]]:
         """Return the caller, and the roles held in single partitions, by uuid."""
         for what, text in (("user", said.user), ("project", said.project), ("partition", said.partition)):
             names.value(text, f"{what} of the session", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         who = self._identity.who(call, said)
         if said.user and said.user != who.user:
-            raise Denied(f"the session says that this is {said.user}, but it is {who.user}")
+            raise PermissionDenied(f"the session says that this is {said.user}, but it is {who.user}")
         if said.project and said.project not in who.projects and ADMIN not in who.roles:
-            raise Denied(f"{who.user} does not belong to project {said.project}")
+            raise PermissionDenied(f"{who.user} does not belong to project {said.project}")
         project = said.project or (who.projects[0] if who.projects else "")
         there = {uuid: roles for name, roles in who.there.items() if (uuid := await self._uuid(name))}
         return Caller(who.user, project, "", who.everywhere, await self._open_to(who, there)), there
 
-    async def _open_to(self, who: Who, there: Iterable[str]) -> frozenset[str] | None:
+    async def _open_to(self, who: Principal, there: Iterable[str]) -> frozenset[str] | None:
         """Return the uuids of the partitions that are open; None: every one, as for who operates them all."""
         named = self._open if who.partitions is None else who.partitions
         if EVERY in named or who.everywhere & {ADMIN, OPERATOR}:
@@ -195,7 +195,7 @@ class Sessions:
         except (Unmet, names.Invalid):
             return ""
 
-    async def caller(self, call: Call, said: Said) -> Caller:
+    async def caller(self, call: InventoryCall, said: SessionInfo) -> Caller:
         """Return the caller in the partition of the session.
 
         Raise also Unmet: user, partition or project is missing, or there is no such partition.

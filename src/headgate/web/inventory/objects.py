@@ -9,14 +9,14 @@ import msgspec
 from headgate.base.ids import fresh
 from headgate.inventory import names
 from headgate.inventory.expressions import Expression
-from headgate.inventory.filters import Filter, Item, Sort, Wanted
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.wire import runm_pb2 as pb
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.errors import NotFound, Unmet
 from headgate.services.inventory.inventory import Inventory
-from headgate.web.inventory.identity import Call, Sessions
+from headgate.web.inventory.identity import CallerSessions, InventoryCall
 from headgate.web.inventory.partitions import said
 
 DELETED_MAX = 10_000
@@ -25,15 +25,15 @@ _SORTS = {"partition": "partition", "object_type": "type", "project": "project",
 
 
 class RunmObjects:
-    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+    def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
-    async def object_get_by_uuid(self, call: Call, request: pb.ObjectGetByUuidRequest) -> pb.Object:
+    async def object_get_by_uuid(self, call: InventoryCall, request: pb.ObjectGetByUuidRequest) -> pb.Object:
         caller = await self._sessions.caller(call, said(request))
         found, _ = await self._inventory.get(caller, names.uuid(request.uuid))
         return found.message()
 
-    async def object_get_by_name(self, call: Call, request: pb.ObjectGetByNameRequest) -> pb.Object:
+    async def object_get_by_name(self, call: InventoryCall, request: pb.ObjectGetByNameRequest) -> pb.Object:
         caller = await self._sessions.caller(call, said(request))
         names.name(request.name, "name")
         names.name(request.object_type_code, "object type")
@@ -43,7 +43,7 @@ class RunmObjects:
         found, _ = await self._inventory.get_named(caller, request.object_type_code, request.project, request.name)
         return found.message()
 
-    async def object_create(self, call: Call, request: pb.ObjectCreateRequest) -> pb.ObjectCreateResponse:
+    async def object_create(self, call: InventoryCall, request: pb.ObjectCreateRequest) -> pb.ObjectCreateResponse:
         caller = await self._sessions.caller(call, said(request))
         if not request.HasField("object"):
             raise Invalid("the request has no object")
@@ -68,7 +68,9 @@ class RunmObjects:
         written = await self._inventory.apply(caller, [Create(object)])
         return pb.ObjectCreateResponse(object=written.objects[0][0].message())
 
-    async def object_delete_by_uuids(self, call: Call, request: pb.ObjectDeleteByUuidsRequest) -> pb.DeleteResponse:
+    async def object_delete_by_uuids(
+        self, call: InventoryCall, request: pb.ObjectDeleteByUuidsRequest
+    ) -> pb.DeleteResponse:
         caller = await self._sessions.caller(call, said(request))
         if not request.uuids:
             raise Invalid("there are no uuids")
@@ -77,7 +79,7 @@ class RunmObjects:
         uuids = [names.uuid(one) for one in request.uuids]
         return pb.DeleteResponse(num_deleted=await self._inventory.remove(caller, uuids))
 
-    async def object_find(self, call: Call, request: pb.ObjectFindRequest) -> AsyncIterator[pb.Object]:
+    async def object_find(self, call: InventoryCall, request: pb.ObjectFindRequest) -> AsyncIterator[pb.Object]:
         caller = await self._sessions.caller(call, said(request))
         filters = await self._filters(caller, request.any)
         options = request.options
@@ -116,7 +118,7 @@ def _expression(said: pb.ObjectFilter) -> Expression:
         uuid_prefix=uuid.uuid.lower().replace("-", "") if uuid.use_prefix else "",
         name=said.name_filter.name,
         name_prefix=said.name_filter.use_prefix and bool(said.name_filter.name),
-        wanted=Wanted(
+        wanted=PropertyConditions(
             require_items=_items(wanted.require_items),
             require_keys=tuple(wanted.require_keys),
             any_items=_items(wanted.any_items),
@@ -127,5 +129,5 @@ def _expression(said: pb.ObjectFilter) -> Expression:
     )
 
 
-def _items(said: Sequence[pb.Property]) -> tuple[Item, ...]:
-    return tuple(Item(one.key, one.value) for one in said)
+def _items(said: Sequence[pb.Property]) -> tuple[PropertyFilter, ...]:
+    return tuple(PropertyFilter(one.key, one.value) for one in said)

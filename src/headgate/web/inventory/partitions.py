@@ -13,7 +13,7 @@ from headgate.inventory.wire import runm_pb2 as pb
 from headgate.services.inventory.errors import NotFound
 from headgate.services.inventory.facts import Basis
 from headgate.services.inventory.inventory import Inventory
-from headgate.web.inventory.identity import Call, Said, Sessions
+from headgate.web.inventory.identity import CallerSessions, InventoryCall, SessionInfo
 
 T = TypeVar("T")
 
@@ -24,11 +24,11 @@ class _Request(Protocol):
     def session(self) -> pb.Session: ...
 
 
-def said(request: _Request) -> Said:
+def said(request: _Request) -> SessionInfo:
     """Raises Invalid when the request has no session."""
     if not request.HasField("session"):
         raise Invalid("the request has no session")
-    return Said(request.session.user, request.session.project, request.session.partition)
+    return SessionInfo(request.session.user, request.session.project, request.session.partition)
 
 
 def chosen(
@@ -55,14 +55,14 @@ def fits(text: str, wanted: str, prefix: bool) -> bool:
 
 
 class RunmPartitions:
-    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+    def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
-    async def partition_get_by_uuid(self, call: Call, request: pb.PartitionGetByUuidRequest) -> pb.Partition:
+    async def partition_get_by_uuid(self, call: InventoryCall, request: pb.PartitionGetByUuidRequest) -> pb.Partition:
         caller = await self._sessions.caller(call, said(request))
         return await self._one(caller, names.uuid(request.uuid))
 
-    async def partition_get_by_name(self, call: Call, request: pb.PartitionGetByNameRequest) -> pb.Partition:
+    async def partition_get_by_name(self, call: InventoryCall, request: pb.PartitionGetByNameRequest) -> pb.Partition:
         caller = await self._sessions.caller(call, said(request))
         names.name(request.name, "name")
         uuid = await Basis(self._inventory.facts).partition_named(request.name)
@@ -70,17 +70,21 @@ class RunmPartitions:
             raise NotFound(f"there is no partition {request.name!r}")
         return await self._one(caller, uuid)
 
-    async def partition_find(self, call: Call, request: pb.PartitionFindRequest) -> AsyncIterator[pb.Partition]:
+    async def partition_find(
+        self, call: InventoryCall, request: pb.PartitionFindRequest
+    ) -> AsyncIterator[pb.Partition]:
         caller = await self._sessions.caller(call, said(request))
         every = [one for one, _ in await self._inventory.admin.partitions() if caller.may_enter(one.uuid)]
         found = [one for one in every if any(_matches(one, wanted) for wanted in request.any)] if request.any else every
         for one in chosen(found, request.options, ("uuid", "name"), lambda one: one.uuid):
             yield pb.Partition(uuid=one.uuid, name=one.name)
 
-    async def partition_create(self, call: Call, request: pb.PartitionCreateRequest) -> pb.PartitionCreateResponse:
+    async def partition_create(
+        self, call: InventoryCall, request: pb.PartitionCreateRequest
+    ) -> pb.PartitionCreateResponse:
         """An empty system begins with this one: its session needs no partition, and where everybody is trusted none."""
-        session = said(request) if request.HasField("session") else Said()
-        caller = await self._sessions.anybody(call, Said(session.user, session.project))
+        session = said(request) if request.HasField("session") else SessionInfo()
+        caller = await self._sessions.anybody(call, SessionInfo(session.user, session.project))
         if not request.HasField("partition"):
             raise Invalid("the request has no partition")
         uuid = names.uuid(request.partition.uuid) if request.partition.uuid else fresh()
@@ -108,10 +112,12 @@ def _uuid(wanted: pb.UuidFilter) -> str:
 
 
 class RunmTypes:
-    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+    def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
-    async def object_type_get_by_code(self, call: Call, request: pb.ObjectTypeGetByCodeRequest) -> pb.ObjectType:
+    async def object_type_get_by_code(
+        self, call: InventoryCall, request: pb.ObjectTypeGetByCodeRequest
+    ) -> pb.ObjectType:
         await self._sessions.caller(call, said(request))
         names.name(request.code, "code")
         found = await Basis(self._inventory.facts).object_type(request.code)
@@ -119,7 +125,9 @@ class RunmTypes:
             raise NotFound(f"there is no object type {request.code!r}")
         return _object_type(found)
 
-    async def object_type_find(self, call: Call, request: pb.ObjectTypeFindRequest) -> AsyncIterator[pb.ObjectType]:
+    async def object_type_find(
+        self, call: InventoryCall, request: pb.ObjectTypeFindRequest
+    ) -> AsyncIterator[pb.ObjectType]:
         await self._sessions.caller(call, said(request))
         every = await self._inventory.facts.object_types()
         wanted = [one.code_filter for one in request.any if one.code_filter.code]
@@ -127,7 +135,9 @@ class RunmTypes:
         for one in chosen(found, request.options, ("code", "description"), lambda one: one.code):
             yield _object_type(one)
 
-    async def provider_type_get_by_code(self, call: Call, request: pb.ProviderTypeGetByCodeRequest) -> pb.ProviderType:
+    async def provider_type_get_by_code(
+        self, call: InventoryCall, request: pb.ProviderTypeGetByCodeRequest
+    ) -> pb.ProviderType:
         await self._sessions.caller(call, said(request))
         names.name(request.code, "code")
         found = await Basis(self._inventory.facts).provider_type(request.code)
@@ -136,7 +146,7 @@ class RunmTypes:
         return _provider_type(found)
 
     async def provider_type_find(
-        self, call: Call, request: pb.ProviderTypeFindRequest
+        self, call: InventoryCall, request: pb.ProviderTypeFindRequest
     ) -> AsyncIterator[pb.ProviderType]:
         await self._sessions.caller(call, said(request))
         every = await self._inventory.admin.provider_types()

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headgate.web.inventory.identity import Call
+from headgate.web.inventory.identity import InventoryCall
 from headgate.web.inventory.status import status
 
 CALL_MAX_S = 60.0
@@ -66,10 +66,10 @@ def _bytes(found: Message) -> bytes:
     return found.SerializeToString()
 
 
-def call(context: Context) -> Call:
+def call(context: Context) -> InventoryCall:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     certificates = (context.auth_context() or {}).get("x509_pem_cert", ())
-    return Call(metadata, next(iter(certificates), b""))
+    return InventoryCall(metadata, next(iter(certificates), b""))
 
 
 async def _abort(context: Context, error: Exception) -> None:

@@ -14,14 +14,14 @@ from headgate.base.errors import UserError
 from headgate.inventory.wire import inventory_pb2, runm_pb2
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.definitions import RunmDefinitions
-from headgate.web.inventory.identity import Sessions
+from headgate.web.inventory.identity import CallerSessions
 from headgate.web.inventory.objects import RunmObjects
 from headgate.web.inventory.partitions import RunmPartitions, RunmTypes
 from headgate.web.inventory.rpc import calls
 from headgate.web.inventory.streams import Streams
 from headgate.web.inventory.v1 import Additions
 from headgate.web.inventory.v1admin import Administration
-from headgate.web.inventory.v1leases import Leases
+from headgate.web.inventory.v1leases import LeaseRoutes
 from headgate.web.serve import Tls
 
 log = logging.getLogger("headgate.inventory")
@@ -69,20 +69,20 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(good[0], again, require_client_authentication=tls.client_ca is not None)
 
 
-def runm_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
+def runm_parts(sessions: CallerSessions, inventory: Inventory) -> Sequence[object]:
     """What answers runm.RunmMetadata."""
     kinds = (RunmPartitions, RunmTypes, RunmObjects, RunmDefinitions)
     return [kind(sessions, inventory) for kind in kinds]
 
 
-def v1_parts(sessions: Sessions, inventory: Inventory) -> Sequence[object]:
+def v1_parts(sessions: CallerSessions, inventory: Inventory) -> Sequence[object]:
     """What answers headgate.inventory.v1.Inventory."""
-    return [Additions(sessions, inventory), Administration(sessions, inventory), Leases(sessions, inventory)]
+    return [Additions(sessions, inventory), Administration(sessions, inventory), LeaseRoutes(sessions, inventory)]
 
 
 async def serve(
     inventory: Inventory,
-    sessions: Sessions,
+    sessions: CallerSessions,
     address: str,
     tls: Tls | None,
     stop: asyncio.Event,

@@ -19,7 +19,7 @@ DETAIL_SIZE_MAX_CHARS = 1_000
 """A status travels in headers, which are small."""
 
 
-class Status(NamedTuple):
+class RpcStatus(NamedTuple):
     code: StatusCode
     detail: str
 
@@ -27,13 +27,13 @@ class Status(NamedTuple):
 _CODES: tuple[tuple[type[Exception], StatusCode], ...] = (
     (Invalid, StatusCode.INVALID_ARGUMENT),
     (errors.NotFound, StatusCode.NOT_FOUND),
-    (errors.Exists, StatusCode.ALREADY_EXISTS),
-    (errors.Denied, StatusCode.PERMISSION_DENIED),
+    (errors.AlreadyExists, StatusCode.ALREADY_EXISTS),
+    (errors.PermissionDenied, StatusCode.PERMISSION_DENIED),
     (errors.Unauthenticated, StatusCode.UNAUTHENTICATED),
     (errors.Stale, StatusCode.ABORTED),
     (errors.Unmet, StatusCode.FAILED_PRECONDITION),
     (errors.Broad, StatusCode.RESOURCE_EXHAUSTED),
-    (errors.Expired, StatusCode.OUT_OF_RANGE),
+    (errors.MomentExpired, StatusCode.OUT_OF_RANGE),
     (DecodeError, StatusCode.INVALID_ARGUMENT),
     (TooLarge, StatusCode.INVALID_ARGUMENT),
     (Conflict, StatusCode.ABORTED),
@@ -45,13 +45,13 @@ _CODES: tuple[tuple[type[Exception], StatusCode], ...] = (
 )
 
 
-def status(error: Exception) -> Status:
+def status(error: Exception) -> RpcStatus:
     """What nobody foresaw is INTERNAL, and logged."""
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return Status(code, _short(str(error) or code.value[1]))
+            return RpcStatus(code, _short(str(error) or code.value[1]))
     log.error("a request failed in a way nobody foresaw", exc_info=error)
-    return Status(StatusCode.INTERNAL, _short(f"this should not happen: {type(error).__name__}; the log says more"))
+    return RpcStatus(StatusCode.INTERNAL, _short(f"this should not happen: {type(error).__name__}; the log says more"))
 
 
 def _short(text: str) -> str:

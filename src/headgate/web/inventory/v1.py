@@ -10,16 +10,16 @@ import msgspec
 from headgate.base.ids import fresh
 from headgate.inventory import names
 from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, Item, Sort, Wanted
-from headgate.inventory.journal import Change, message, of
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
+from headgate.inventory.journal import ObjectChange, message, of
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.draft import Create, Remove, Step, Update
-from headgate.services.inventory.errors import Refused
+from headgate.services.inventory.errors import InventoryError
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.journal import Commit
-from headgate.web.inventory.identity import Call, Said, Sessions
+from headgate.services.inventory.journal import JournalCommit
+from headgate.web.inventory.identity import CallerSessions, InventoryCall, SessionInfo
 from headgate.web.inventory.status import status
 
 PORTION_MAX = 100
@@ -38,15 +38,15 @@ VALUES_MAX = 1_000
 ORDERS = {pb.Item.AS_TEXT: "", pb.Item.LESS: "<", pb.Item.AT_MOST: "<=", pb.Item.MORE: ">", pb.Item.AT_LEAST: ">="}
 
 
-def said(session: pb.Session) -> Said:
-    return Said(session.user, session.project, session.partition)
+def said(session: pb.Session) -> SessionInfo:
+    return SessionInfo(session.user, session.project, session.partition)
 
 
 class Additions:
-    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+    def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
-    async def GetObject(self, call: Call, request: pb.GetObjectRequest) -> pb.Object:
+    async def GetObject(self, call: InventoryCall, request: pb.GetObjectRequest) -> pb.Object:
         caller = await self._caller(call, request.session)
         if request.uuid:
             found, generation = await self._inventory.get(caller, names.uuid(request.uuid))
@@ -56,7 +56,7 @@ class Additions:
             found, generation = await self._inventory.get_named(caller, request.type, "", request.name)
         return message(found, generation)
 
-    async def Search(self, call: Call, request: pb.SearchRequest) -> pb.SearchResponse:
+    async def Search(self, call: InventoryCall, request: pb.SearchRequest) -> pb.SearchResponse:
         caller = await self._caller(call, request.session)
         page = await self._inventory.page(
             caller,
@@ -79,7 +79,7 @@ class Additions:
             bounded=page.bounded,
         )
 
-    async def Apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyResponse:
+    async def Apply(self, call: InventoryCall, request: pb.ApplyRequest) -> pb.ApplyResponse:
         caller = await self._caller(call, request.session)
         most = PARTED_STEPS_MAX if request.in_parts else STEPS_MAX
         if len(request.steps) > most:
@@ -103,7 +103,7 @@ class Additions:
             try:
                 steps.append(await self._step(caller, one))
                 numbers.append(number)
-            except (Refused, Invalid) as error:
+            except (InventoryError, Invalid) as error:
                 failures[number] = error
         outcomes, revision = await self._inventory.apply_in_parts(caller, steps)
         objects = [pb.Object() for _ in request.steps]
@@ -116,7 +116,7 @@ class Additions:
         said = [pb.Failure(step=number, status=one.code.name, detail=one.detail) for number, one in told]
         return pb.ApplyResponse(objects=objects, revision=revision, failures=said)
 
-    async def History(self, call: Call, request: pb.HistoryRequest) -> pb.HistoryResponse:
+    async def History(self, call: InventoryCall, request: pb.HistoryRequest) -> pb.HistoryResponse:
         caller = await self._caller(call, request.session)
         events = await self._inventory.history(caller, names.uuid(request.uuid))
         changes = [
@@ -125,14 +125,14 @@ class Additions:
         ]
         return pb.HistoryResponse(changes=changes)
 
-    async def Watch(self, call: Call, request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
+    async def Watch(self, call: InventoryCall, request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
         caller = await self._caller(call, request.session)
         filters = await self._filters(caller, request.any)
         told = self._inventory.changes(caller, filters, request.revision, quiet_s=QUIET_S)
         async for changes, revision in told:
             yield pb.WatchResponse(changes=[_change(*one) for one in changes], revision=revision)
 
-    async def _caller(self, call: Call, session: pb.Session) -> Caller:
+    async def _caller(self, call: InventoryCall, session: pb.Session) -> Caller:
         return await self._sessions.caller(call, said(session))
 
     async def _filters(self, caller: Caller, any: Sequence[pb.Filter], texts: Sequence[str] = ()) -> list[Filter]:
@@ -191,7 +191,7 @@ def expression(said: pb.Filter) -> Expression:
     for name in lists:
         if (count := len(getattr(said, name))) > VALUES_MAX:
             raise Invalid(f"{name} has {count} values; at most {VALUES_MAX} are allowed")
-    wanted = Wanted(
+    wanted = PropertyConditions(
         require_items=_items(said.require_items),
         require_keys=tuple(said.require_keys),
         any_items=_items(said.any_items),
@@ -215,8 +215,8 @@ def expression(said: pb.Filter) -> Expression:
     )
 
 
-def _items(said: Sequence[pb.Item]) -> tuple[Item, ...]:
-    return tuple(Item(one.key, one.value, one.prefix, _order(one.order)) for one in said)
+def _items(said: Sequence[pb.Item]) -> tuple[PropertyFilter, ...]:
+    return tuple(PropertyFilter(one.key, one.value, one.prefix, _order(one.order)) for one in said)
 
 
 def _order(said: pb.Item.Order) -> str:
@@ -226,7 +226,7 @@ def _order(said: pb.Item.Order) -> str:
     return ORDERS[said]
 
 
-def _change(change: Change, commit: Commit) -> pb.Change:
+def _change(change: ObjectChange, commit: JournalCommit) -> pb.Change:
     recorded = commit.recorded
     return pb.Change(
         kind=change.kind.value,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 
 from headgate.inventory import leases, names
-from headgate.inventory.leases import Lease, Quota
+from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import Caller
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.errors import NotFound
-from headgate.services.inventory.health import Healths
+from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.leasing import Leasing
+from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.quotas import Quotas
-from headgate.web.inventory.identity import Call, Sessions
+from headgate.web.inventory.identity import CallerSessions, InventoryCall
 from headgate.web.inventory.v1 import said
 
 STATES = {
@@ -24,14 +24,18 @@ STATES = {
 }
 
 
-class Leases:
-    def __init__(self, sessions: Sessions, inventory: Inventory) -> None:
+class LeaseRoutes:
+    def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
-        self._leasing, self._quotas, self._healths = Leasing(inventory), Quotas(inventory), Healths(inventory)
+        self._leasing, self._quotas, self._healths = (
+            ObjectLeasing(inventory),
+            Quotas(inventory),
+            HealthMonitor(inventory),
+        )
 
-    async def AskLease(self, call: Call, request: pb.AskLeaseRequest) -> pb.Lease:
+    async def AskLease(self, call: InventoryCall, request: pb.AskLeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
-        wanted = Lease(
+        wanted = ObjectLease(
             id="", user="", project="", partition="", asked_ms=0,
             search=request.search,
             duration_s=request.duration_s,
@@ -41,23 +45,23 @@ class Leases:
         )  # fmt: skip
         return _lease(await self._leasing.ask(caller, wanted, wait_s=request.wait_s))
 
-    async def GetLease(self, call: Call, request: pb.LeaseRequest) -> pb.Lease:
+    async def GetLease(self, call: InventoryCall, request: pb.LeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
         return _lease(*await self._leasing.get(caller, request.id))
 
-    async def ListLeases(self, call: Call, request: pb.ListLeasesRequest) -> pb.ListLeasesResponse:
+    async def ListLeases(self, call: InventoryCall, request: pb.ListLeasesRequest) -> pb.ListLeasesResponse:
         caller = await self._caller(call, request.session)
         return pb.ListLeasesResponse(leases=[_lease(*one) for one in await self._leasing.listed(caller)])
 
-    async def ExtendLease(self, call: Call, request: pb.ExtendLeaseRequest) -> pb.Lease:
+    async def ExtendLease(self, call: InventoryCall, request: pb.ExtendLeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
         return _lease(await self._leasing.extend(caller, request.id, request.duration_s))
 
-    async def EndLease(self, call: Call, request: pb.LeaseRequest) -> pb.Lease:
+    async def EndLease(self, call: InventoryCall, request: pb.LeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
         return _lease(await self._leasing.end(caller, request.id))
 
-    async def SetQuota(self, call: Call, request: pb.SetQuotaRequest) -> pb.Quota:
+    async def SetQuota(self, call: InventoryCall, request: pb.SetQuotaRequest) -> pb.Quota:
         caller = await self._caller(call, request.session)
         given = request.quota
         return _quota(await self._quotas.set(caller, Quota(
@@ -65,25 +69,25 @@ class Leases:
             given.hours, given.window_hours,
         )))  # fmt: skip
 
-    async def ListQuotas(self, call: Call, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
+    async def ListQuotas(self, call: InventoryCall, request: pb.ListQuotasRequest) -> pb.ListQuotasResponse:
         caller = await self._caller(call, request.session)
         return pb.ListQuotasResponse(quotas=[_quota(one) for one in await self._quotas.listed(caller)])
 
-    async def DeleteQuota(self, call: Call, request: pb.DeleteQuotaRequest) -> pb.Empty:
+    async def DeleteQuota(self, call: InventoryCall, request: pb.DeleteQuotaRequest) -> pb.Empty:
         caller = await self._caller(call, request.session)
         await self._quotas.delete(caller, request.name)
         return pb.Empty()
 
-    async def ReportHealth(self, call: Call, request: pb.ReportHealthRequest) -> pb.Health:
+    async def ReportHealth(self, call: InventoryCall, request: pb.ReportHealthRequest) -> pb.Health:
         caller = await self._caller(call, request.session)
         uuid = names.uuid(request.uuid)
         await self._healths.report(caller, uuid, request.why)
         return await self._health(caller, uuid)
 
-    async def GetHealth(self, call: Call, request: pb.GetHealthRequest) -> pb.Health:
+    async def GetHealth(self, call: InventoryCall, request: pb.GetHealthRequest) -> pb.Health:
         return await self._health(await self._caller(call, request.session), names.uuid(request.uuid))
 
-    async def ListHealth(self, call: Call, request: pb.ListHealthRequest) -> pb.ListHealthResponse:
+    async def ListHealth(self, call: InventoryCall, request: pb.ListHealthRequest) -> pb.ListHealthResponse:
         caller = await self._caller(call, request.session)
         found = []
         for uuid, _ in await self._healths.unwell(caller):
@@ -109,11 +113,11 @@ class Leases:
             since_ms=since_ms,
         )
 
-    async def _caller(self, call: Call, session: pb.Session) -> Caller:
+    async def _caller(self, call: InventoryCall, session: pb.Session) -> Caller:
         return await self._sessions.caller(call, said(session))
 
 
-def _lease(one: Lease, ahead: int = 0) -> pb.Lease:
+def _lease(one: ObjectLease, ahead: int = 0) -> pb.Lease:
     """Without the properties of its machine, which may be hidden."""
     return pb.Lease(
         id=one.id,

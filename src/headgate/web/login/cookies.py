@@ -22,7 +22,7 @@ VALUE_MAX_CHARS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PageOrigin:
     """Where people reach the pages."""
 
     origin: str
@@ -49,15 +49,15 @@ class Place:
         return Cookie(self.name(of), "/", value, age_s, secure=self.safe, httponly=True, samesite="lax")
 
 
-def place_of(root: str, scheme: str, host: str) -> Place:
+def place_of(root: str, scheme: str, host: str) -> PageOrigin:
     """Return where people reach the pages: as the settings say, else as the request does."""
     if root:
         parts = urlsplit(root)
-        return Place(f"{parts.scheme}://{parts.netloc}".lower())
-    return Place(f"{'https' if scheme in ('https', 'wss') else 'http'}://{host}".lower())
+        return PageOrigin(f"{parts.scheme}://{parts.netloc}".lower())
+    return PageOrigin(f"{'https' if scheme in ('https', 'wss') else 'http'}://{host}".lower())
 
 
-def ours(place: Place, headers: Mapping[str, str]) -> bool:
+def ours(place: PageOrigin, headers: Mapping[str, str]) -> bool:
     """Return whether a page of ours asks, or a person who follows a link: not a page of another origin, be it of the
     same site, for whom the browser would send what it keeps."""
     said = headers.get("origin")
@@ -68,13 +68,13 @@ def ours(place: Place, headers: Mapping[str, str]) -> bool:
     return site in ("same-origin", "none") or followed
 
 
-def _same(origin: str, place: Place, host: str) -> bool:
+def _same(origin: str, place: PageOrigin, host: str) -> bool:
     """As people reach us, or by the very name and port of this request."""
     origin = origin.lower()
     return origin == place.origin or (bool(host) and origin == f"{place.origin.partition('://')[0]}://{host.lower()}")
 
 
-def may_write(place: Place, headers: Mapping[str, str], value: str, token: str) -> str:
+def may_write(place: PageOrigin, headers: Mapping[str, str], value: str, token: str) -> str:
     """Return why what a browser keeps is not enough to change something; empty: a page of ours asks, and knows the
     token.  Every browser names the origin of what writes."""
     if headers.get("origin") is None or not ours(place, headers):

@@ -13,11 +13,11 @@ from typing import Any
 import jwt
 import msgspec
 
-from headgate.adapters.identity.provider import NotBelieved, ProviderAway, Published
+from headgate.adapters.identity.provider import NotBelieved, ProviderAway, ProviderMetadata
 from headgate.adapters.identity.tokens import Authenticator, BadToken
 from headgate.map.records import Login
 from headgate.web.access import Access, Realm
-from headgate.web.login.sessions import Sessions, TooMuch, said_of
+from headgate.web.login.sessions import LoginSessions, ProfileTooLarge, said_of
 
 BACK = "/login/callback"
 BEGUN_MAX_S = 900
@@ -73,7 +73,7 @@ class Return:
     """Somebody who comes back from the provider."""
 
     access: Access
-    sessions: Sessions
+    sessions: LoginSessions
     origin: str
     query: Mapping[str, str]
 
@@ -133,7 +133,7 @@ class Return:
         return Login(known.name, known.issuer, known.client, who, said_of(claims), now_ms, until_ms)
 
 
-async def known_keys(known: Authenticator, token: str) -> Published | None:
+async def known_keys(known: Authenticator, token: str) -> ProviderMetadata | None:
     """Have the key be known that a token names, if the provider has it.  Raise PyJWTError, ProviderAway."""
     named = jwt.get_unverified_header(token).get("kid")
     return await known.provider.published(str(named) if named else None) if known.provider is not None else None
@@ -152,4 +152,15 @@ async def expected(access: Access, token: str) -> None:
         return  # whoever reads the token says what is wrong
 
 
-__all__ = ["BACK", "NotBelieved", "ProviderAway", "Return", "TooMuch", "Way", "asked", "begun", "expected", "written"]
+__all__ = [
+    "BACK",
+    "NotBelieved",
+    "ProfileTooLarge",
+    "ProviderAway",
+    "Return",
+    "Way",
+    "asked",
+    "begun",
+    "expected",
+    "written",
+]

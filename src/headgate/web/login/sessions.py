@@ -15,7 +15,7 @@ from headgate.map.records import Login
 from headgate.map.tree import Undecodable
 from headgate.services.context import Context
 from headgate.store.types import Delete, Op, Put
-from headgate.web.login.cookies import Place, place_of
+from headgate.web.login.cookies import PageOrigin, place_of
 
 CLAIMS_MAX_BYTES = 8_192
 """Of one person."""
@@ -31,12 +31,12 @@ LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp
 """Claims about the token itself."""
 
 
-class TooMuch(Exception):
+class ProfileTooLarge(Exception):
     """A provider says more of a person than is kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class LoginSessions:
     """`root`: where people reach the pages, if the settings say it; `lasts_s`: how long who logs in is."""
 
     context: Context
@@ -49,7 +49,7 @@ class Sessions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_path", self.context.map.logins.path)
 
-    def place(self, scheme: str, host: str) -> Place:
+    def place(self, scheme: str, host: str) -> PageOrigin:
         return place_of(self.root, scheme, host)
 
     def of(self, name: str) -> Login | None:
@@ -66,9 +66,11 @@ class Sessions:
 
     async def begin(self, login: Login, before: str = "") -> str:
         """Keep that somebody logged in; return what their browser is to keep, which is new each time.  `before`: what
-        it kept, which ends.  Raise TooMuch, StoreError."""
+        it kept, which ends.  Raise ProfileTooLarge, StoreError."""
         if len(json.dumps(login.claims)) > CLAIMS_MAX_BYTES:
-            raise TooMuch(f"the provider says more than {CLAIMS_MAX_BYTES:,} bytes of you: ask for less (scope)")
+            raise ProfileTooLarge(
+                f"the provider says more than {CLAIMS_MAX_BYTES:,} bytes of you: ask for less (scope)"
+            )
         value = secrets.token_urlsafe(32)
         path = f"{self._path}/{named(value)}"
         ended: list[Op] = [Delete(one) for one in self._over(login, before)]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
-from headgate.adapters.messages.records import Queue
+from headgate.adapters.messages.records import QueueRecord
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """`status` is 401, 403 or 404; `fields` says why."""
 
     def __init__(self, status: int, fields: dict[str, str]) -> None:
@@ -22,7 +22,7 @@ class Denied(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class QueueCaller:
     """Principals proved by the keys of one request: `app:<name>`."""
 
     principals: frozenset[str]
@@ -31,22 +31,22 @@ class Caller:
         if f"app:{app}" not in self.principals:
             raise _forbidden(app)
 
-    def must_see(self, app: str, queue: Queue) -> None:
+    def must_see(self, app: str, queue: QueueRecord) -> None:
         if queue.kind != "public":
             self.must_change(app, queue)
 
-    def must_change(self, app: str, queue: Queue) -> None:
+    def must_change(self, app: str, queue: QueueRecord) -> None:
         """Messages that are there: the principles of the queue may, or without any its application."""
         allowed = frozenset(queue.principles.split(",")) if queue.principles else {f"app:{app}"}
         if not self.principals & allowed:
             raise _forbidden(app)
 
 
-def _forbidden(app: str) -> Denied:
-    return Denied(403, {"authorization": f"a key of application {app} is needed: Authorization: Application KEY"})
+def _forbidden(app: str) -> AccessDenied:
+    return AccessDenied(403, {"authorization": f"a key of application {app} is needed: Authorization: Application KEY"})
 
 
-class Keys:
+class ApplicationKeys:
     """Application -> its keys; beside them the operator's token, and tokens whose claim `applications` names some."""
 
     def __init__(
@@ -63,21 +63,21 @@ class Keys:
         self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
         self._operator, self._tokens = operator, tokens
 
-    def become(self, other: Keys) -> None:
+    def become(self, other: ApplicationKeys) -> None:
         """Hold from now on what `other` holds."""
         self._until, self._now_s, self.apps = other._until, other._now_s, other.apps
         self._app_of, self._operator, self._tokens = other._app_of, other._operator, other._tokens
 
-    def caller(self, app: str, header: str) -> Caller:
-        """Raises Denied: 404 for an unknown application, 401 for an unknown key.  No header: anonymous."""
+    def caller(self, app: str, header: str) -> QueueCaller:
+        """Raises AccessDenied: 404 for an unknown application, 401 for an unknown key.  No header: anonymous."""
         if app not in self.apps:
-            raise Denied(404, {"application": f"there is no application {app!r}"})
-        return Caller(frozenset(self._proved(header)))
+            raise AccessDenied(404, {"application": f"there is no application {app!r}"})
+        return QueueCaller(frozenset(self._proved(header)))
 
     def somebody(self, header: str) -> frozenset[str]:
-        """The principals that are proved.  Raises Denied when there are none."""
+        """The principals that are proved.  Raises AccessDenied when there are none."""
         if not (found := frozenset(self._proved(header))):
-            raise Denied(401, {"authorization": "a key of an application, or the operator's token, is needed"})
+            raise AccessDenied(401, {"authorization": "a key of an application, or the operator's token, is needed"})
         return found
 
     def _proved(self, header: str) -> Iterator[str]:
@@ -105,8 +105,8 @@ class Keys:
         return self.apps & {one for one in named if isinstance(one, str)} if isinstance(named, list) else ()
 
 
-def _unknown(why: str) -> Denied:
-    return Denied(401, {"authorization": why})
+def _unknown(why: str) -> AccessDenied:
+    return AccessDenied(401, {"authorization": why})
 
 
 def _hashed(key: str) -> bytes:

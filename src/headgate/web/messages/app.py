@@ -9,13 +9,13 @@ from litestar import Litestar, Response, get
 from litestar.datastructures import State
 
 from headgate.adapters.messages.board import MessageBoard
-from headgate.web.messages.access import Keys
+from headgate.web.messages.access import ApplicationKeys
 from headgate.web.messages.leases import LEASE_ROUTES
 from headgate.web.messages.openapi import description, page
 from headgate.web.messages.queues import QUEUE_ROUTES
 from headgate.web.messages.routes import MESSAGE_ROUTES
 from headgate.web.messages.schedules import SCHEDULE_ROUTES
-from headgate.web.messages.state import REFUSALS, Site, answer, refused
+from headgate.web.messages.state import REFUSALS, MessageSite, answer, refused
 from headgate.web.routes.pages import page as document_page
 from headgate.web.routes.pages import static
 
@@ -38,7 +38,7 @@ async def admin() -> Response[str]:
     return document_page("messages", "Queues of messages")
 
 
-def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar:
+def create_app(board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> Litestar:
     """The board stays the caller's; it outlives the application.  Streams and waiting requests end at `stop`."""
     routes: list[Any] = [
         *QUEUE_ROUTES,
@@ -52,7 +52,7 @@ def create_app(board: MessageBoard, keys: Keys, stop: asyncio.Event) -> Litestar
     ]  # route handlers of several kinds
     return Litestar(
         routes,
-        state=State({"messages": Site(board, keys, stop)}),
+        state=State({"messages": MessageSite(board, keys, stop)}),
         exception_handlers=dict.fromkeys(REFUSALS, refused),
         request_max_body_size=REQUEST_MAX_BYTES,
         openapi_config=None,

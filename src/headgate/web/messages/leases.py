@@ -12,13 +12,13 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 
 from headgate.adapters.messages import leases
-from headgate.adapters.messages.leased import CREW, Outcome, Wish
-from headgate.adapters.messages.records import READ_MAX, Refused
+from headgate.adapters.messages.holders import CREW, LeaseRequest, Outcome
+from headgate.adapters.messages.records import READ_MAX, InvalidPost
 from headgate.base.tasks import unless
 from headgate.queueing.ids import is_id
 from headgate.queueing.lanes import PARTITIONS_MAX, QUEUE_NAME
-from headgate.web.messages import parsing
-from headgate.web.messages.state import OK, Asked, Site, answer, site_of
+from headgate.web.messages import forms
+from headgate.web.messages.state import OK, Asked, MessageSite, answer, site_of
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ NAMED_MAX = 2 * READ_MAX
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For a lease, as it is asked for."""
 
     worker: str = ""
@@ -42,17 +42,17 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def take_lease(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    said = await _body(request, Wanted)
+    said = await _body(request, LeaseBody)
     _between("ttl", said.ttl, 1, TTL_MAX_S)
     if said.partition is not None:
         _between("partition", said.partition, 1, PARTITIONS_MAX)
     if len(said.worker) > 200 or not said.worker.isprintable():
-        raise Refused({"worker": "it has at most 200 printable characters"})
+        raise InvalidPost({"worker": "it has at most 200 printable characters"})
     if not QUEUE_NAME.fullmatch(said.group):
-        raise Refused({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
-    wish = Wish(app, queue, said.worker, said.group, said.partition, said.ttl)
+        raise InvalidPost({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    wish = LeaseRequest(app, queue, said.worker, said.group, said.partition, said.ttl)
     look = lambda: site.board.change(app, lambda database, now: leases.take(database, wish, now))  # noqa: E731
-    found = await _patiently(site, app, queue, parsing.wait(request.query_params), look)
+    found = await _patiently(site, app, queue, forms.wait(request.query_params), look)
     return answer({**OK, "lease": found})
 
 
@@ -63,11 +63,11 @@ async def fetch(
     site = site_of(state)
     site.caller(request, app).must_be(app)
     query = request.query_params
-    limit = parsing.whole(query, "limit", 1, READ_MAX, parsing.LIMIT_DEFAULT)
+    limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     look = lambda: site.board.change(  # noqa: E731
         app, lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
     )
-    found = await _patiently(site, app, queue, parsing.wait(query), look)
+    found = await _patiently(site, app, queue, forms.wait(query), look)
     site.read.labels(app).inc(len(found))
     return answer({**OK, "messages": found})
 
@@ -94,7 +94,7 @@ async def give_back(
     return answer(OK)
 
 
-async def _patiently(site: Site, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
+async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
     """What `look` finds; looks again when something is posted, and now and then, until `wait_s` are over."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
@@ -113,23 +113,23 @@ async def _body(request: Asked, type: type[T]) -> T:
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=type)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Refused({"body": str(error)}) from error
+        raise InvalidPost({"body": str(error)}) from error
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise Refused({name: f"a number from {low:g} to {high:g} is wanted, not {value:g}"})
+        raise InvalidPost({name: f"a number from {low:g} to {high:g} is wanted, not {value:g}"})
 
 
 def _checked(said: Outcome) -> None:
-    """Raises Refused."""
+    """Raises InvalidPost."""
     named = [*said.done, *(one.message_id for one in said.failed)]
     if len(named) > NAMED_MAX:
-        raise Refused({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
+        raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
     if len(named) != len(set(named)):
-        raise Refused({"done": "a message is named twice"})
+        raise InvalidPost({"done": "a message is named twice"})
     if wrong := [id for id in named if not is_id(id)]:
-        raise Refused({"done": f"{wrong[0][:60]!r} is no message id: it is 32 hex digits"})
+        raise InvalidPost({"done": f"{wrong[0][:60]!r} is no message id: it is 32 hex digits"})
     _between("ttl", said.ttl, 1, TTL_MAX_S)
     _between("attempts", said.attempts, 1, 1_000)
     for one in said.failed:

@@ -6,7 +6,7 @@ from html import escape
 
 from headgate import __version__
 from headgate.adapters.messages.records import BATCH_MAX, READ_MAX
-from headgate.web.messages.parsing import LIMIT_DEFAULT, WAIT_MAX_S
+from headgate.web.messages.forms import LIMIT_DEFAULT, WAIT_MAX_S
 from headgate.web.messages.schemas import (
     CHANGED,
     CHANGED_OPTIONAL,

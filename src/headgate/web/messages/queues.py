@@ -9,10 +9,10 @@ from litestar import Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath
 
-from headgate.adapters.messages import queues, standing
-from headgate.adapters.messages.records import NoQueue, Queue
-from headgate.web.messages import parsing
-from headgate.web.messages.state import OK, Asked, Site, answer, now_ms, site_of
+from headgate.adapters.messages import queues, status
+from headgate.adapters.messages.records import NoQueue, QueueRecord
+from headgate.web.messages import forms
+from headgate.web.messages.state import OK, Asked, MessageSite, answer, now_ms, site_of
 from headgate.web.messages.streams import happenings
 
 LIST_MAX = 100_000
@@ -32,7 +32,7 @@ async def get_standing(state: State, request: Asked, app: FromPath[str], queue: 
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     group = request.query_params.get("group", "")
-    found = await site.board.look(lambda database, now_ms: standing.standings(database, of, now_ms, group))
+    found = await site.board.look(lambda database, now_ms: status.standings(database, of, now_ms, group))
     return answer({**OK, "partitions": found})
 
 
@@ -43,18 +43,20 @@ async def list_queues(state: State, request: Asked, app: FromPath[str]) -> Respo
     if "text/event-stream" in request.headers.get("accept", ""):
         return happenings(site, app, site.still(request, app))
     query = request.query_params
-    limit = parsing.whole(query, "limit", 1, LIST_MAX, None)
+    limit = forms.whole(query, "limit", 1, LIST_MAX, None)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
-    details, count = parsing.truth(query, "details"), parsing.truth(query, "include_count")
+    details, count = forms.truth(query, "details"), forms.truth(query, "include_count")
     listed = [await _listed(site, app, queue, details, count) for queue in found]
-    if parsing.truth(query, "kept"):
-        kept = await site.board.look(lambda database, _: standing.totals(database, app))
+    if forms.truth(query, "kept"):
+        kept = await site.board.look(lambda database, _: status.totals(database, app))
         for queue, shown in zip(found, listed, strict=True):
             shown["messages"], shown["bytes"] = kept.get(queue.id, (0, 0))
     return answer({**OK, "queues": listed})
 
 
-async def _listed(site: Site, app: FromPath[str], queue: Queue, details: bool, count: bool) -> dict[str, Any]:  # JSON
+async def _listed(
+    site: MessageSite, app: FromPath[str], queue: QueueRecord, details: bool, count: bool
+) -> dict[str, Any]:  # JSON
     shown: dict[str, Any] = {"queue_name": queue.name}  # JSON
     if details:
         shown |= {**_shown(queue), "created": queue.created_ms / 1000, "application": app}
@@ -63,7 +65,7 @@ async def _listed(site: Site, app: FromPath[str], queue: Queue, details: bool, c
     return shown
 
 
-def _shown(queue: Queue) -> dict[str, Any]:  # JSON
+def _shown(queue: QueueRecord) -> dict[str, Any]:  # JSON
     return {
         "queue_name": queue.name,
         "partitions": queue.partitions,
@@ -75,7 +77,7 @@ def _shown(queue: Queue) -> dict[str, Any]:  # JSON
     }
 
 
-def _bounds(queue: Queue) -> dict[str, Any]:  # JSON
+def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
     """Where there are some."""
     said = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
     aged = {"age_max": queue.age_max_s} if queue.age_max_s else {}
@@ -87,10 +89,10 @@ async def create_queue(state: State, request: Asked, app: FromPath[str]) -> Resp
     """Of a name that is taken: changes what is said, leaves the rest."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    fields = parsing.form(await request.body())
-    wanted = parsing.queue(fields, None, now_ms())
+    fields = forms.form(await request.body())
+    wanted = forms.queue(fields, None, now_ms())
     with suppress(NoQueue):
-        wanted = parsing.queue(fields, await site.queue(app, wanted.name), now_ms(), wanted.name)
+        wanted = forms.queue(fields, await site.queue(app, wanted.name), now_ms(), wanted.name)
     await site.board.create(app, wanted)
     return answer({**OK, **_shown(wanted), "application": app}, 201)
 
@@ -100,7 +102,7 @@ async def change_queue(state: State, request: Asked, app: FromPath[str], queue: 
     site = site_of(state)
     site.caller(request, app).must_be(app)
     known = await site.queue(app, queue)
-    wanted = parsing.queue(parsing.form(await request.body()), known, now_ms(), queue)
+    wanted = forms.queue(forms.form(await request.body()), known, now_ms(), queue)
     await site.board.create(app, wanted)
     return answer({**OK, **_shown(wanted), "created": wanted.created_ms / 1000})
 

@@ -11,11 +11,11 @@ from litestar.params import FromPath
 from prometheus_client import generate_latest
 
 from headgate.adapters.messages import later
-from headgate.adapters.messages.reading import backlog
-from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, Queue, Refused
+from headgate.adapters.messages.pages import backlog
+from headgate.adapters.messages.records import KEY_MAX_CHARS, READ_MAX, InvalidPost, QueueRecord
 from headgate.queueing.ids import is_id, position_of
-from headgate.web.messages import parsing
-from headgate.web.messages.state import OK, Asked, Site, answer, now_ms, site_of
+from headgate.web.messages import forms
+from headgate.web.messages.state import OK, Asked, MessageSite, answer, now_ms, site_of
 from headgate.web.messages.streams import messages, stream
 
 
@@ -26,19 +26,19 @@ async def post_messages(state: State, request: Asked, app: FromPath[str], queue:
     site.caller(request, app).must_be(app)
     key = request.headers.get("idempotency-key", "")
     if len(key) > KEY_MAX_CHARS or not key.isprintable():
-        raise Refused({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
-    drafts = parsing.drafts(request.headers, await request.body(), queue, now_ms())
+        raise InvalidPost({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
+    drafts = forms.drafts(request.headers, await request.body(), queue, now_ms())
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)
-    except Refused as refused:
+    except InvalidPost as refused:
         single = "json" not in request.headers.get("content-type", "")
-        raise Refused({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
+        raise InvalidPost({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
     site.posted.labels(app).inc(0 if replayed else len(posted))
     headers = {"Idempotent-Replayed": "true"} if replayed else None
     return answer({**OK, "messages": posted}, 201, headers)
 
 
-async def _seen(state: State, request: Asked, app: str, queue: str) -> tuple[Site, Queue]:
+async def _seen(state: State, request: Asked, app: str, queue: str) -> tuple[MessageSite, QueueRecord]:
     """Return the queue, which the caller may read.  Raise NoQueue, Denied."""
     site = site_of(state)
     caller = site.caller(request, app)
@@ -50,17 +50,17 @@ async def _seen(state: State, request: Asked, app: str, queue: str) -> tuple[Sit
 @get("/v1/{app:str}/{queue:str}")
 async def get_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
     site, of = await _seen(state, request, app, queue)
-    return answer({**OK, "messages": await messages(site, app, of, parsing.page(request.query_params, of))})
+    return answer({**OK, "messages": await messages(site, app, of, forms.page(request.query_params, of))})
 
 
 @get("/v1/{app:str}/{queue:str}/stream")
 async def stream_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[Any]:
     """Goes on behind `Last-Event-ID` when that is sent, as browsers do after a broken connection."""
     site, of = await _seen(state, request, app, queue)
-    page = parsing.page(request.query_params, of)
+    page = forms.page(request.query_params, of)
     last = request.headers.get("last-event-id", "")
     if is_id(last) and len(page.partitions) == 1:
-        page = parsing.Page(page.partitions, position_of(last), True, page.limit, False, 0)
+        page = forms.MessagePage(page.partitions, position_of(last), True, page.limit, False, 0)
     return stream(site, app, of, page, site.still(request, app, of))
 
 
@@ -68,8 +68,8 @@ async def stream_messages(state: State, request: Asked, app: FromPath[str], queu
 async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
     """What waits behind `after` in one `partition`."""
     site, of = await _seen(state, request, app, queue)
-    partition = parsing.whole(request.query_params, "partition", 1, of.partitions, 1)
-    after = parsing.position_after(request.query_params)
+    partition = forms.whole(request.query_params, "partition", 1, of.partitions, 1)
+    after = forms.position_after(request.query_params)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
     return answer({**OK, **msgspec.structs.asdict(found)})
 
@@ -79,8 +79,8 @@ async def get_delayed(state: State, request: Asked, app: FromPath[str], queue: F
     """What is not due yet in one `partition`."""
     site, of = await _seen(state, request, app, queue)
     query = request.query_params
-    partition = parsing.whole(query, "partition", 1, of.partitions, 1)
-    limit = parsing.whole(query, "limit", 1, READ_MAX, parsing.LIMIT_DEFAULT)
+    partition = forms.whole(query, "partition", 1, of.partitions, 1)
+    limit = forms.whole(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
     return answer({**OK, "messages": found})
 
@@ -93,7 +93,7 @@ async def withdraw(
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
     caller.must_change(app, of)
-    named = parsing.ids(ids)
+    named = forms.ids(ids)
     count = await site.board.change(app, lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
     return answer({**OK, "withdrawn": count})
 
@@ -103,7 +103,7 @@ async def get_by_id(
     state: State, request: Asked, app: FromPath[str], queue: FromPath[str], ids: FromPath[str]
 ) -> Response[bytes]:
     site, of = await _seen(state, request, app, queue)
-    return answer({**OK, "messages": await site.board.get(of, parsing.ids(ids))})
+    return answer({**OK, "messages": await site.board.get(of, forms.ids(ids))})
 
 
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
@@ -112,8 +112,8 @@ async def put_by_id(
 ) -> Response[bytes]:
     site = site_of(state)
     site.caller(request, app).must_be(app)
-    body, ttl_s = parsing.single(request.headers, await request.body())
-    await site.board.put(app, queue, parsing.ids(ids), body, ttl_s)
+    body, ttl_s = forms.single(request.headers, await request.body())
+    await site.board.put(app, queue, forms.ids(ids), body, ttl_s)
     return answer(OK)
 
 
@@ -124,7 +124,7 @@ async def delete_by_id(
     site = site_of(state)
     caller = site.caller(request, app)
     caller.must_change(app, await site.queue(app, queue))
-    await site.board.delete(app, queue, parsing.ids(ids))
+    await site.board.delete(app, queue, forms.ids(ids))
     return answer(OK)
 
 

@@ -10,14 +10,14 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 
 from headgate.adapters.messages import schedules
-from headgate.adapters.messages.records import TTL_DEFAULT_S, Refused
-from headgate.adapters.messages.schedules import BODY_MAX_CHARS, Schedule
+from headgate.adapters.messages.records import TTL_DEFAULT_S, InvalidPost
+from headgate.adapters.messages.schedules import BODY_MAX_CHARS, MessageSchedule
 from headgate.queueing.lanes import QUEUE_NAME
-from headgate.web.messages import parsing
+from headgate.web.messages import forms
 from headgate.web.messages.state import OK, Asked, answer, now_ms, site_of
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A schedule as it is asked for."""
 
     cron: str
@@ -62,21 +62,21 @@ async def remove_schedule(
     return answer({**OK, "removed": count})
 
 
-def _wanted(name: str, body: bytes) -> Schedule:
-    """Raises Refused."""
+def _wanted(name: str, body: bytes) -> MessageSchedule:
+    """Raises InvalidPost."""
     if not QUEUE_NAME.fullmatch(name):
-        raise Refused({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+        raise InvalidPost({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     try:
-        said = msgspec.json.decode(body, type=Wanted)
+        said = msgspec.json.decode(body, type=ScheduleBody)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Refused({"body": str(error)}) from error
+        raise InvalidPost({"body": str(error)}) from error
     if said.missed not in ("once", "all", "skip"):
-        raise Refused({"missed": f"one of once, all, skip is wanted, not {said.missed[:40]!r}"})
+        raise InvalidPost({"missed": f"one of once, all, skip is wanted, not {said.missed[:40]!r}"})
     if len(said.body) > BODY_MAX_CHARS:
-        raise Refused({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
+        raise InvalidPost({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
     fields: dict[str, Any] = {name: getattr(said, name) for name in ("body", "partition", "key", "ttl", "priority")}
-    draft = parsing.draft(fields, "", now_ms())
-    return Schedule(
+    draft = forms.draft(fields, "", now_ms())
+    return MessageSchedule(
         name=name,
         cron=said.cron,
         body=draft.body,

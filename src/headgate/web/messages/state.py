@@ -16,27 +16,27 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from headgate.adapters.messages.board import MessageBoard
 from headgate.adapters.messages.database import DatabaseDown
-from headgate.adapters.messages.leased import LeaseLost
+from headgate.adapters.messages.holders import LeaseLost
 from headgate.adapters.messages.line import AGAIN_S, Overloaded
-from headgate.adapters.messages.records import KeyReused, NoQueue, Queue, QueueFull, Refused
-from headgate.web.messages.access import Caller, Denied, Keys
+from headgate.adapters.messages.records import InvalidPost, KeyReused, NoQueue, PartitionFull, QueueRecord
+from headgate.web.messages.access import AccessDenied, ApplicationKeys, QueueCaller
 
 Asked = Request[Any, Any, Any]  # its own generics say nothing here
 
 
-class Site:
-    def __init__(self, board: MessageBoard, keys: Keys, stop: asyncio.Event) -> None:
+class MessageSite:
+    def __init__(self, board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> None:
         self.board, self.keys, self.stop = board, keys, stop
         self.metrics = CollectorRegistry()
         self.posted = Counter("headgate_messages_posted", "Messages posted.", ["app"], registry=self.metrics)
         self.read = Counter("headgate_messages_read", "Messages read.", ["app"], registry=self.metrics)
         self.waiting = Gauge("headgate_messages_waiting", "Requests that wait for messages.", registry=self.metrics)
 
-    def caller(self, request: Asked, app: str) -> Caller:
-        """Raises Denied."""
+    def caller(self, request: Asked, app: str) -> QueueCaller:
+        """Raises AccessDenied."""
         return self.keys.caller(app, request.headers.get("authorization", ""))
 
-    def still(self, request: Asked, app: str, queue: Queue | None = None) -> Callable[[], bool]:
+    def still(self, request: Asked, app: str, queue: QueueRecord | None = None) -> Callable[[], bool]:
         """Return what says whether the request would be let in now, to this queue or to the whole application: keys
         are taken away, and tokens come to their end."""
 
@@ -44,20 +44,20 @@ class Site:
             try:
                 caller = self.caller(request, app)
                 caller.must_be(app) if queue is None else caller.must_see(app, queue)
-            except Denied:
+            except AccessDenied:
                 return False
             return True
 
         return allowed
 
-    async def queue(self, app: str, name: str) -> Queue:
+    async def queue(self, app: str, name: str) -> QueueRecord:
         """Raises NoQueue, also for names no queue can have."""
         return await self.board.queue(app, name)
 
 
-def site_of(state: State) -> Site:
+def site_of(state: State) -> MessageSite:
     site = state["messages"]
-    assert isinstance(site, Site), "set by create_app"
+    assert isinstance(site, MessageSite), "set by create_app"
     return site
 
 
@@ -82,9 +82,9 @@ def _refusal(status: int, fields: dict[str, str], again_s: float = 0.0) -> Respo
 def refused(_: Asked, error: Exception) -> Response[bytes]:
     """Every error in the one shape: `status` and `error_msg`."""
     match error:
-        case Denied():
+        case AccessDenied():
             return _refusal(error.status, error.fields)
-        case Refused():
+        case InvalidPost():
             return _refusal(400, error.fields)
         case NoQueue():
             return _refusal(404, {"queue_name": "there is no such queue"})
@@ -92,7 +92,7 @@ def refused(_: Asked, error: Exception) -> Response[bytes]:
             return _refusal(422, {"Idempotency-Key": str(error)})
         case LeaseLost():
             return _refusal(409, {"lease": str(error)})
-        case QueueFull():
+        case PartitionFull():
             return _refusal(429, {"queue_name": str(error)}, error.again_s)
         case Overloaded():
             return _refusal(503, {"storage": str(error)}, AGAIN_S)
@@ -104,4 +104,14 @@ def refused(_: Asked, error: Exception) -> Response[bytes]:
             raise error
 
 
-REFUSALS = (Denied, Refused, QueueFull, NoQueue, LeaseLost, KeyReused, Overloaded, DatabaseDown, HTTPException)
+REFUSALS = (
+    AccessDenied,
+    InvalidPost,
+    PartitionFull,
+    NoQueue,
+    LeaseLost,
+    KeyReused,
+    Overloaded,
+    DatabaseDown,
+    HTTPException,
+)

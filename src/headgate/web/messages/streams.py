@@ -9,12 +9,12 @@ import msgspec
 from litestar.response import ServerSentEvent
 
 from headgate.adapters.messages.bell import Listener
-from headgate.adapters.messages.records import NoQueue, Queue, Stored
+from headgate.adapters.messages.records import NoQueue, QueueRecord, StoredMessage
 from headgate.base.tasks import unless
 from headgate.queueing.ids import Position, position_of
 from headgate.queueing.lanes import Lane
-from headgate.web.messages.parsing import Page
-from headgate.web.messages.state import Site
+from headgate.web.messages.forms import MessagePage
+from headgate.web.messages.state import MessageSite
 
 PING_INTERVAL_S = 10.0
 """On an idle stream, so that both ends notice when the other is gone."""
@@ -22,7 +22,7 @@ STREAM_PAGE = 100
 Event = dict[str, str]
 
 
-async def messages(site: Site, app: str, queue: Queue, page: Page) -> list[Stored]:
+async def messages(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
     """Partition by partition.  When none is new, waits for some as long as the page says."""
     found = await _read(site, app, queue, page)
     if not page.wait_s or _news(found, page):
@@ -38,13 +38,13 @@ async def messages(site: Site, app: str, queue: Queue, page: Page) -> list[Store
     return found
 
 
-def _news(found: list[Stored], page: Page) -> bool:
+def _news(found: list[StoredMessage], page: MessagePage) -> bool:
     """Is there more than the message it is asked since?"""
     return any(one.message_id != page.since.id for one in found)
 
 
-async def _read(site: Site, app: str, queue: Queue, page: Page) -> list[Stored]:
-    found: list[Stored] = []
+async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
     for partition in page.partitions:
         more = page.exclusive
         some = await site.board.read(queue, partition, page.since, limit=page.limit + more, descending=page.descending)
@@ -55,7 +55,9 @@ async def _read(site: Site, app: str, queue: Queue, page: Page) -> list[Stored]:
     return found
 
 
-def stream(site: Site, app: str, queue: Queue, page: Page, still: Callable[[], bool]) -> ServerSentEvent:
+def stream(
+    site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, still: Callable[[], bool]
+) -> ServerSentEvent:
     """Messages behind the page's position, and every one posted from now on; in order within each partition.
 
     It ends when `still` says that the caller would not be let in any more."""
@@ -81,13 +83,13 @@ def stream(site: Site, app: str, queue: Queue, page: Page, still: Callable[[], b
 
 
 async def _after(
-    site: Site,
-    queue: Queue,
+    site: MessageSite,
+    queue: QueueRecord,
     partition: int,
     places: dict[int, Position],
-    page: Page,
+    page: MessagePage,
     still: Callable[[], bool],
-) -> AsyncIterator[Stored]:
+) -> AsyncIterator[StoredMessage]:
     """What is new since the last look; `places` remembers."""
     while True:
         since = places.get(partition, page.since)
@@ -101,7 +103,7 @@ async def _after(
             return
 
 
-def happenings(site: Site, app: str, still: Callable[[], bool]) -> ServerSentEvent:
+def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> ServerSentEvent:
     """Where something was posted, and when queues come, go or grow: one stream for all queues of an application.
 
     `ready` comes first; whoever looks at queues after it misses nothing.  It ends as `stream` does.
@@ -126,7 +128,7 @@ def happenings(site: Site, app: str, still: Callable[[], bool]) -> ServerSentEve
     return ServerSentEvent(events())
 
 
-async def _rung(site: Site, listener: Listener) -> tuple[set[Lane], bool] | None:
+async def _rung(site: MessageSite, listener: Listener) -> tuple[set[Lane], bool] | None:
     """None when nothing happened for PING_INTERVAL_S, or the server is to stop."""
     try:
         async with asyncio.timeout(PING_INTERVAL_S):
@@ -135,7 +137,7 @@ async def _rung(site: Site, listener: Listener) -> tuple[set[Lane], bool] | None
         return None
 
 
-async def _exists(site: Site, app: str, queue: Queue) -> bool:
+async def _exists(site: MessageSite, app: str, queue: QueueRecord) -> bool:
     try:
         return (await site.board.queue(app, queue.name)).id == queue.id
     except NoQueue:

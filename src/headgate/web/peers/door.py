@@ -28,7 +28,7 @@ LOOPBACK = "loopback"
 
 
 @dataclass(slots=True)
-class Place:
+class AdmittedConnection:
     """One connection."""
 
     transport: asyncio.Transport
@@ -40,22 +40,22 @@ class Place:
 
 
 @dataclass(slots=True)
-class Door:
+class ConnectionAdmission:
     """`now`: seconds, of the loop's clock."""
 
     now: Callable[[], float]
     connections_max: int = CONNECTIONS_MAX
-    _places: dict[int, Place] = field(default_factory=dict)
+    _places: dict[int, AdmittedConnection] = field(default_factory=dict)
     """By the transport, oldest first."""
     _counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of_process(cls, now: Callable[[], float]) -> Door:
+    def of_process(cls, now: Callable[[], float]) -> ConnectionAdmission:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else soft // DESCRIPTORS_SHARE
         return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
 
-    def enter(self, transport: asyncio.Transport, host: str) -> Place:
+    def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
         """Where there is no more room, who has most gives way: those that do nothing first, the oldest first."""
         known = self._places.pop(id(transport), None)
         if known is not None:
@@ -65,7 +65,7 @@ class Door:
             self._evict(peer)
         elif len(self._places) >= self.connections_max:
             self._evict(max(self._counts, key=lambda one: self._counts[one]))
-        place = self._places[id(transport)] = Place(transport, peer, self.now() + HEAD_MAX_S)
+        place = self._places[id(transport)] = AdmittedConnection(transport, peer, self.now() + HEAD_MAX_S)
         self._count(peer, 1)
         return place
 

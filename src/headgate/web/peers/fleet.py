@@ -22,7 +22,7 @@ CLOCKS_DIFFER_MAX_S = 300
 
 
 @dataclass(slots=True)
-class Fleet:
+class PeerFleet:
     context: Context
     _secret: str = field(default="", repr=False)
 

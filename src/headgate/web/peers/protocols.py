@@ -10,7 +10,15 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from headgate.web.peers.door import BODY_MAX_S, FOREVER, HEAD_MAX_S, STALL_MAX_S, UNREAD_MAX_S, Door, Place
+from headgate.web.peers.door import (
+    BODY_MAX_S,
+    FOREVER,
+    HEAD_MAX_S,
+    STALL_MAX_S,
+    UNREAD_MAX_S,
+    AdmittedConnection,
+    ConnectionAdmission,
+)
 
 CLIENT_CERTIFICATE = "client_certificate"
 """In the state of a request: the certificate its client showed and that was verified, PEM as bytes."""
@@ -27,14 +35,14 @@ UNREAD_MAX_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
 
 
-class Refused(Exception):
+class MalformedRequest(Exception):
     """The request is none: it is answered with the status of the protocol, and the connection ends."""
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One connection."""
 
-    _place: Place
+    _place: AdmittedConnection
     _status = 400
     _why = "this is no request"
     _head_bytes = 0
@@ -42,8 +50,8 @@ class HttpProtocol(HttpToolsProtocol):
     """Of a body that came after its answer, and is thrown away."""
 
     @property
-    def _door(self) -> Door:
-        door: Door = self.app_state[DOOR]
+    def _door(self) -> ConnectionAdmission:
+        door: ConnectionAdmission = self.app_state[DOOR]
         return door
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -137,7 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, why: str) -> None:
         self._status, self._why = status, why
-        raise Refused(why)
+        raise MalformedRequest(why)
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # an answer is being written
@@ -152,11 +160,11 @@ class HttpProtocol(HttpToolsProtocol):
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One connection that was upgraded."""
 
-    _place: Place
+    _place: AdmittedConnection
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
-        door: Door = self.app_state[DOOR]
+        door: ConnectionAdmission = self.app_state[DOOR]
         self._door = door
         self._place = door.enter(self.transport, self.client[0] if self.client else "")
         self._place.busy, self._place.until_s = True, FOREVER

@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
-class Checked:
+class CheckedApplication:
     """An application whose requests are well-formed, and whom no page of another server has write anything."""
 
     def __init__(

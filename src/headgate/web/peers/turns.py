@@ -29,7 +29,7 @@ EXEMPT = ("/health", "/static/")
 BUSY = b'{"error": "Service Unavailable", "description": "too many questions wait to be answered; ask again later"}'
 
 
-class Turns:
+class PeerTurns:
     """Who may begin."""
 
     def __init__(self, share: float, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -86,7 +86,7 @@ class Turns:
 class Paced:
     """An application whose requests take turns."""
 
-    def __init__(self, app: App, turns: Turns) -> None:
+    def __init__(self, app: App, turns: PeerTurns) -> None:
         self._app, self._turns = app, turns
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -19,7 +19,7 @@ from headgate.recipes.codec import decode
 from headgate.services.context import Context
 from headgate.store.store import Session
 from headgate.store.types import SessionLost, StoreError
-from headgate.web.peers.fleet import Fleet
+from headgate.web.peers.fleet import PeerFleet
 
 A = TypeVar("A")
 
@@ -56,13 +56,13 @@ class _Kept(NamedTuple):
 
 
 @dataclass(slots=True)
-class Desk:
+class ReviewService:
     """Of one web."""
 
     context: Context
     joined: Callable[[], Session | None]
     clock: Callable[[], float] = time.monotonic
-    fleet: Fleet = field(init=False)
+    fleet: PeerFleet = field(init=False)
     _kept: OrderedDict[bytes, _Kept] = field(default_factory=OrderedDict)
     _size: int = 0
     _asking: dict[bytes, asyncio.Future[MergerAnswer]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Desk:
     """Who asks -> how many requests they have left, and when that was."""
 
     def __post_init__(self) -> None:
-        self.fleet = Fleet(self.context)
+        self.fleet = PeerFleet(self.context)
 
     async def secret(self) -> bytes:
         """Return what remarks are signed with.  Raise StoreError."""

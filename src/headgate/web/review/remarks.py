@@ -15,7 +15,7 @@ SIDES = ("old", "new")
 WORDS = ("approved", "withdrawn")
 
 
-class Remark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line of a note in `refs/notes/headgate-review`."""
 
     id: str
@@ -43,16 +43,16 @@ class Remark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """HMAC-SHA-256 of all else, in hexadecimal digits."""
 
 
-def signed(secret: bytes, remark: Remark) -> Remark:
+def signed(secret: bytes, remark: ReviewRemark) -> ReviewRemark:
     """Return it with the signature of the fleet."""
     return replace(remark, sig=_signature(secret, remark))
 
 
-def _signature(secret: bytes, remark: Remark) -> str:
+def _signature(secret: bytes, remark: ReviewRemark) -> str:
     return hmac.new(secret, msgspec.json.encode(replace(remark, sig="")), hashlib.sha256).hexdigest()
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class ShownRemark(msgspec.Struct, frozen=True, kw_only=True):
     """A remark as it is shown."""
 
     id: str
@@ -71,14 +71,14 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     word: str
 
 
-def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple[list[Told], int]:
+def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple[list[ShownRemark], int]:
     """Return what lines say of a commit of a change, oldest first, and how many are no remarks of it.
 
     Of lines of one id the signed one counts: nobody takes a name away from what is said under it."""
-    found, odd = dict[str, Told](), 0
+    found, odd = dict[str, ShownRemark](), 0
     for text in lines:
         try:
-            one = msgspec.json.decode(text, type=Remark)
+            one = msgspec.json.decode(text, type=ReviewRemark)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             odd += 1
             continue
@@ -92,14 +92,14 @@ def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple
     return sorted(found.values(), key=lambda one: (one.at, one.id)), odd
 
 
-def _fits(one: Remark) -> bool:
+def _fits(one: ReviewRemark) -> bool:
     sizes = len(one.text) <= TEXT_MAX_CHARS and len(one.file) <= PATH_MAX_CHARS and len(one.who) <= 255
     words = one.side in ("", *SIDES) and one.word in ("", *WORDS)
     return sizes and words and 0 <= one.line < 2**31 and 0 <= one.at_ms < 2**53
 
 
-def _told(one: Remark, *, verified: bool) -> Told:
-    return Told(
+def _told(one: ReviewRemark, *, verified: bool) -> ShownRemark:
+    return ShownRemark(
         id=one.id,
         who=one.who,
         verified=verified,

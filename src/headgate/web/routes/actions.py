@@ -18,8 +18,8 @@ from headgate.base.ids import fresh
 from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
 from headgate.store.types import Op, StoreError
-from headgate.web.description import NUMBER, Query
-from headgate.web.routes.past import number
+from headgate.web.description import NUMBER, QueryParameter
+from headgate.web.routes.history import number
 from headgate.web.site import HttpRequest, Site, site_of, stale
 
 log = logging.getLogger("headgate.hand")
@@ -143,7 +143,7 @@ def _shape(action: HandAction, *, known: bool) -> ActionShape:
     )
 
 
-PART = (Query("limit", "At most so many; 50.", NUMBER), Query("skip", schema=NUMBER))
+PART = (QueryParameter("limit", "At most so many; 50.", NUMBER), QueryParameter("skip", schema=NUMBER))
 
 
 async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:

@@ -14,7 +14,7 @@ from headgate.web.routes.actions import Hand
 from headgate.web.site import HttpRequest, site_of
 
 
-class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of a note about an approval."""
 
     project: str
@@ -25,7 +25,7 @@ class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
-async def approval(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[Approval]) -> bool:
+async def approval(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ApprovalBody]) -> bool:
     """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Ours."""
     site = site_of(state)
     site.allow(request, tenant, "enqueue", project=data.project)

@@ -11,12 +11,12 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from msgspec.structs import replace
 
+from headgate.config.files.source import nearest
 from headgate.config.patterns import BadPattern, compiled
-from headgate.config.reading.source import nearest
 from headgate.gate.autohold import EVERY, HeldBuild, HoldRequest
 from headgate.services.autohold import hold_requests
 from headgate.store.types import At, Conflict, Op, StoreError
-from headgate.web.description import Query
+from headgate.web.description import QueryParameter
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import HttpRequest, Site, site_of
 
@@ -212,7 +212,7 @@ def _found(site: Site, tenant: str, id: str) -> HoldRequest:
     return found
 
 
-@get("/api/tenant/{tenant:str}/autohold", opt={"query": (Query("project"),)})
+@get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project"),)})
 async def holds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[HoldShape]:
     """Builds that are to be held when they fail, and those that are, oldest first; of one `project`."""
     site, project = site_of(state), request.query_params.get("project", "")
@@ -231,7 +231,7 @@ async def one_hold(state: State, request: HttpRequest, tenant: FromPath[str], id
 @delete(
     "/api/tenant/{tenant:str}/autohold/{id:str}",
     status_code=204,
-    opt={"permission": AUTOHOLD, "query": (Query("reason"),)},
+    opt={"permission": AUTOHOLD, "query": (QueryParameter("reason"),)},
 )
 async def end_hold(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
     """Hold no more builds for it, and give back at once what is held; `reason` says why."""

@@ -9,11 +9,11 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
-from headgate.ports.history import LIMIT_MAX, HistoryUnavailable, Question
-from headgate.web.description import NUMBER, Query
+from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
+from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.outlook import ChangeShape, Outlook, ProposedShape
-from headgate.web.places import Places
-from headgate.web.routes.past import number
+from headgate.web.places import ItemPlaces
+from headgate.web.routes.history import number
 from headgate.web.site import HttpRequest, Site, site_of
 
 LATELY_MS = 30 * 86_400_000
@@ -26,7 +26,7 @@ AT_ONCE = 20
 async def _outlook(site: Site, tenant: str) -> Outlook:
     shot = await site.shot(tenant)
     if shot.places is None:
-        shot.places = Places(shot.status)
+        shot.places = ItemPlaces(shot.status)
     return Outlook(site, tenant, shot.places)
 
 
@@ -34,9 +34,9 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
     "/api/tenant/{tenant:str}/changes",
     opt={
         "query": (
-            Query("project", "Its name; without it the open changes of all projects."),
-            Query("limit", "At most so many; 50.", NUMBER),
-            Query("skip", schema=NUMBER),
+            QueryParameter("project", "Its name; without it the open changes of all projects."),
+            QueryParameter("limit", "At most so many; 50.", NUMBER),
+            QueryParameter("skip", schema=NUMBER),
         )
     },
 )
@@ -65,8 +65,10 @@ async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> 
     "/api/tenant/{tenant:str}/change",
     opt={
         "query": (
-            Query("project", "Its name."),
-            Query("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`."),
+            QueryParameter("project", "Its name."),
+            QueryParameter(
+                "change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`."
+            ),
         )
     },
 )
@@ -94,7 +96,7 @@ async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str],
 
 async def _asked(site: Site, tenant: str, project: str, since_ms: int) -> dict[tuple[str, str], tuple[int, int]]:
     try:
-        told = await site.history.reset_costs(tenant, Question({"project": [project]}), since_ms)
+        told = await site.history.reset_costs(tenant, HistoryQuery({"project": [project]}), since_ms)
     except HistoryUnavailable:
         return {}
     return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in told}

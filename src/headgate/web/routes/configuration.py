@@ -10,21 +10,21 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 from msgspec import UNSET
 
-from headgate.config.freezing.matching import Target
+from headgate.config.explain import answers
+from headgate.config.explain.origins import explained
+from headgate.config.explain.variants import branches_of, parent_of, variant
+from headgate.config.files.check import as_list, deep_plain
+from headgate.config.files.source import nearest
+from headgate.config.freeze.matchers import FreezeTarget
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
 from headgate.config.parse import Stanza
-from headgate.config.reading.check import as_list, deep_plain
-from headgate.config.reading.source import nearest
-from headgate.config.telling import answers
-from headgate.config.telling.origins import explained
-from headgate.config.telling.variants import branches_of, parent_of, variant
 from headgate.config.tenants import TenantProject
-from headgate.web.description import NUMBER, Query
-from headgate.web.frozen import Place, explanation, frozen
+from headgate.web.description import NUMBER, QueryParameter
+from headgate.web.jobview import RunPlace, explanation, frozen
 from headgate.web.projects import project_shape
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
-from headgate.web.routes.past import number
+from headgate.web.routes.history import number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape
 from headgate.web.site import HttpRequest, Site, must_be_read, site_of
 
@@ -114,9 +114,9 @@ async def project(
     "/api/tenant/{tenant:str}/config-errors",
     opt={
         "query": (
-            *(Query(name, several=True) for name in ("project", "branch", "severity", "name")),
-            Query("limit", "At most so many; 50.", NUMBER),
-            Query("skip", schema=NUMBER),
+            *(QueryParameter(name, several=True) for name in ("project", "branch", "severity", "name")),
+            QueryParameter("limit", "At most so many; 50.", NUMBER),
+            QueryParameter("skip", schema=NUMBER),
         )
     },
 )
@@ -176,7 +176,7 @@ async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], r
         raise NotFoundException("ask …/branch/<branch>/freeze-jobs, …/freeze-job/<job> or …/explain-job/<job>")
     if verb == "/explain-job/":
         layout, canonical = site.tenant(tenant).layouts.landed, site.project(tenant, name)
-        told = explained(layout, wanted, Target(branch), pipeline, canonical)
+        told = explained(layout, wanted, FreezeTarget(branch), pipeline, canonical)
         if not told.variants and not told.errors:
             raise NotFoundException(f"{name} runs no job {wanted!r} in {pipeline} on {branch}")
         return explanation(told)
@@ -186,7 +186,7 @@ async def freeze(state: State, tenant: FromPath[str], pipeline: FromPath[str], r
         known = nearest(wanted, [j.name for j in graph.jobs])
         raise NotFoundException(f"{name} runs no job {wanted!r} in {pipeline} on {branch}{known}")
     source = site.tenant(tenant).layouts.landed.source(site.project(tenant, name))
-    place = Place(tenant, pipeline, source, branch, f"refs/heads/{branch}")
+    place = RunPlace(tenant, pipeline, source, branch, f"refs/heads/{branch}")
     return frozen(site.tenant(tenant).layouts.landed, graph, found, place)
 
 

@@ -13,8 +13,8 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
 
 from headgate.base.ids import fresh
-from headgate.config.freezing.sections import completed, unaccepted
-from headgate.config.telling.variants import parameter
+from headgate.config.explain.variants import parameter
+from headgate.config.freeze.sections import completed, unaccepted
 from headgate.gate.change import is_called, numbered
 from headgate.gate.refs import is_parametrised, update
 from headgate.gate.work import ByHand, Dequeue, Enqueue, Promote
@@ -276,7 +276,7 @@ async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch])
 VERBS = {"running": "unpause", "paused": "pause", "stopped": "stop"}
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of a request about a component."""
 
     state: Literal["running", "paused", "stopped"]
@@ -289,7 +289,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opt={"permission": OF_ALL},
 )
 async def component(
-    state: State, request: HttpRequest, kind: FromPath[str], name: FromPath[str], data: JSONBody[Wish]
+    state: State, request: HttpRequest, kind: FromPath[str], name: FromPath[str], data: JSONBody[ControlBody]
 ) -> bool:
     """Pause a process, let it go on, or stop it: an executor or merger ends what it does first."""
     site = site_of(state)

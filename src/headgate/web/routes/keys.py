@@ -10,7 +10,7 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
 
-from headgate.config.reading.check import deep_plain
+from headgate.config.files.check import deep_plain
 from headgate.config.tenants import TenantProject
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError

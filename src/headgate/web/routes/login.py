@@ -14,8 +14,8 @@ from litestar.response import Redirect
 from headgate.base.texts import line
 from headgate.web.access import Access, Bearer
 from headgate.web.login import flow
-from headgate.web.login.cookies import BEGUN, SESSION, Place, local, token_of
-from headgate.web.login.sessions import Sessions
+from headgate.web.login.cookies import BEGUN, SESSION, PageOrigin, local, token_of
+from headgate.web.login.sessions import LoginSessions
 from headgate.web.peers.door import peer_of
 from headgate.web.routes.pages import page
 from headgate.web.site import HttpRequest, must_be_json, site_of
@@ -69,7 +69,7 @@ def _called(bearer: Bearer) -> str:
     return line(next((one for one in said if isinstance(one, str) and one), bearer.name), NAME_MAX_CHARS)
 
 
-def _doors(state: State, request: HttpRequest) -> tuple[Access, Sessions, Place]:
+def _doors(state: State, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
     """Raise 404 where nobody can log in."""
     access = site_of(state).access
     place = access.place(request)
@@ -118,7 +118,7 @@ async def callback(state: State, request: HttpRequest) -> Response[Any]:
         realm = access.realm_of(found.authenticator)
         access.check_claim(found.claims, override=realm is not None and realm.override)
         value = await sessions.begin(found, place.given(SESSION, request.headers))
-    except (flow.NotBelieved, flow.TooMuch) as error:
+    except (flow.NotBelieved, flow.ProfileTooLarge) as error:
         log.warning("a login was refused: %s", line(str(error), 500))
         why = f"You are not logged in: {line(str(error), 500)}; begin again from the first page"
         raise HTTPException(why, status_code=400) from error

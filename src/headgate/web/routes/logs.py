@@ -99,7 +99,7 @@ async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -
     return await site.logs.files(await checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class LogRequest(msgspec.Struct, frozen=True):
     """The client's first message."""
 
     uuid: str
@@ -118,7 +118,7 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     await socket.accept()
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
-            wanted = msgspec.json.decode(await socket.receive_text(), type=Wanted)
+            wanted = msgspec.json.decode(await socket.receive_text(), type=LogRequest)
     except (TimeoutError, msgspec.MsgspecError):
         await socket.close(4000, 'say which build: {"uuid": ..., "logfile": "console.log"}')
         return
@@ -153,7 +153,7 @@ def _follower(site: Site, socket: WebSocket[Any, Any, Any], tenant: str, csrf: s
         return None
 
 
-async def _texts(site: Site, wanted: Wanted) -> AsyncIterator[str]:
+async def _texts(site: Site, wanted: LogRequest) -> AsyncIterator[str]:
     """Yield the log from the offset on, cut between characters only."""
     text = codecs.getincrementaldecoder("utf-8")("replace")
     async for chunk in site.logs.output(wanted.uuid, over(site.context, wanted.uuid), wanted.offset):

@@ -15,20 +15,20 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from headgate.config.assembly.providers import PARTS, attached
+from headgate.config.files.check import as_list
+from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
-from headgate.config.reading.check import as_list
-from headgate.config.reading.document import Table
-from headgate.map.inventory.made import NodeWait
+from headgate.map.inventory.machines import NodeWait
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
-from headgate.services.nodes.made.asked import zone_of_label
-from headgate.services.nodes.made.seen import Seen, seen
-from headgate.services.nodes.standing import standing
+from headgate.services.nodes.machines.demand import zone_of_label
+from headgate.services.nodes.machines.survey import SeenMachines, seen
+from headgate.services.nodes.status import standing
+from headgate.web.routes.cloudmachines import change_node, made_nodes
 from headgate.web.routes.machineshapes import NodeShape, RequestShape
-from headgate.web.routes.made import change_node, made_nodes
 from headgate.web.routes.pooled import free_nodes
 from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
 
@@ -200,7 +200,7 @@ async def nodeset_requests(state: State, tenant: FromPath[str]) -> list[RequestS
     return found
 
 
-def _data(request: NodeRequest, own: list[str], made: Seen) -> tuple[dict[str, Any], ...]:
+def _data(request: NodeRequest, own: list[str], made: SeenMachines) -> tuple[dict[str, Any], ...]:
     """Return what is known of each machine that it has, or would have."""
     wait, zones = made.waits.get(request.id), _zones(request, made)
     failed = wait.failed if wait is not None else {}
@@ -213,7 +213,7 @@ def _data(request: NodeRequest, own: list[str], made: Seen) -> tuple[dict[str, A
     )
 
 
-def _zones(request: NodeRequest, made: Seen) -> dict[str, str]:
+def _zones(request: NodeRequest, made: SeenMachines) -> dict[str, str]:
     """Return the zone from which each node is reached, where it is from one."""
     known = made.providers.get(request.tenant, [])
     found = {

@@ -12,7 +12,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec.structs import replace
 
 from headgate.base.texts import line
-from headgate.gate.closing import Closing
+from headgate.gate.closures import Closing
 from headgate.map.orders import TenantState
 from headgate.services.orders import landings_over, ordered, state_of
 from headgate.store.types import Op

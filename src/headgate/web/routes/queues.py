@@ -8,7 +8,7 @@ from litestar.datastructures import State
 
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
-from headgate.services.queueing.standing import PartitionShape, shape, standings, workers
+from headgate.services.queueing.status import PartitionShape, shape, standings, workers
 from headgate.web.site import HttpRequest, must_read, site_of
 
 

@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath, JSONBody
 
 from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.reporting.shown import Outbox, outboxes, wanted
+from headgate.services.reports.views import Outbox, outboxes, wanted
 from headgate.store.types import Op, SessionLost, StoreError
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL

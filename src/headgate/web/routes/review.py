@@ -10,7 +10,7 @@ from litestar.params import FromPath
 
 from headgate.gate.review import (
     FILES_A_PAGE,
-    Line,
+    DiffLine,
     PatchAnswer,
     PatchRequest,
     RemarksAnswer,
@@ -20,12 +20,12 @@ from headgate.gate.review import (
     ReviewFile,
     ReviewRequest,
 )
-from headgate.ports.history import HistoryUnavailable, Question, named
+from headgate.ports.history import HistoryQuery, HistoryUnavailable, named
 from headgate.web.access import APPROVE, COMMENT
-from headgate.web.description import NUMBER, Query
-from headgate.web.review.asked import Approving, Asked, approving, asked_about, nobody
-from headgate.web.review.remarks import Told, read
-from headgate.web.routes.past import number
+from headgate.web.description import NUMBER, QueryParameter
+from headgate.web.review.permission import Approving, ReviewCall, approving, asked_about, nobody
+from headgate.web.review.remarks import ShownRemark, read
+from headgate.web.routes.history import number
 from headgate.web.site import HttpRequest, site_of
 
 EARLIER_MAX = 9
@@ -33,9 +33,9 @@ EARLIER_MAX = 9
 REMARKS_MAX = 1_000
 """In one answer."""
 WHICH = (
-    Query("project", "Its name."),
-    Query("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`."),
-    Query("commit", "One commit of the change alone; all of them by default."),
+    QueryParameter("project", "Its name."),
+    QueryParameter("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`."),
+    QueryParameter("commit", "One commit of the change alone; all of them by default."),
 )
 
 
@@ -82,7 +82,7 @@ class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
     """One part of how a file differs."""
 
     binary: bool
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
     """[kind, line before, line after, text, bytes that are not shown]"""
     more: bool
     ends: str
@@ -91,7 +91,7 @@ class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
 class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
     """What was said of a change, oldest first."""
 
-    remarks: tuple[Told, ...]
+    remarks: tuple[ShownRemark, ...]
     more: int
     """How many later ones are not shown."""
     unread: tuple[str, ...]
@@ -100,7 +100,7 @@ class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of the notes that are no remarks of this change."""
 
 
-async def _review(asked: Asked, one: str, page: int) -> ReviewAnswer:
+async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
     change = asked.change
     known = asked.site.status.standings(asked.tenant).now()
     below = tuple(known[key].change.commit for key in change.bases if key in known)
@@ -114,7 +114,7 @@ async def _review(asked: Asked, one: str, page: int) -> ReviewAnswer:
 
 @get(
     "/api/tenant/{tenant:str}/review",
-    opt={"query": (*WHICH, Query("page", "Of its files, five hundred each, from 0.", NUMBER))},
+    opt={"query": (*WHICH, QueryParameter("page", "Of its files, five hundred each, from 0.", NUMBER))},
 )
 async def review(state: State, request: HttpRequest, tenant: FromPath[str]) -> ReviewShape:
     """Return the commits and files of a change of plain git.  Ours."""
@@ -156,8 +156,8 @@ def _file(number: int, file: ReviewFile) -> FileShape:
     opt={
         "query": (
             *WHICH,
-            Query("file", "The number of the file.", NUMBER),
-            Query("part", "From 0; a part has a thousand lines at most.", NUMBER),
+            QueryParameter("file", "The number of the file.", NUMBER),
+            QueryParameter("part", "From 0; a part has a thousand lines at most.", NUMBER),
         )
     },
 )
@@ -179,7 +179,7 @@ async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> Pa
     return PatchShape(binary=answer.binary, lines=answer.lines, more=answer.more, ends=answer.ends)
 
 
-@get("/api/tenant/{tenant:str}/remarks", opt={"query": (*WHICH[:2], Query("skip", schema=NUMBER))})
+@get("/api/tenant/{tenant:str}/remarks", opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER))})
 async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> RemarksShape:
     """Return what people said of a change of plain git and of its last patchsets.  Ours."""
     query = request.query_params
@@ -197,10 +197,10 @@ async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> 
     return RemarksShape(remarks=tuple(shown), more=more, unread=answer.unread, odd=sum(odd for _, odd in read_ones))
 
 
-async def _earlier(asked: Asked) -> tuple[str, ...]:
+async def _earlier(asked: ReviewCall) -> tuple[str, ...]:
     """Return the patchsets of the change that were tested before, latest first; none where that is not known."""
     change = asked.change
-    question = Question({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
+    question = HistoryQuery({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
     try:
         past = await asked.site.history.buildsets(asked.tenant, question)
     except HistoryUnavailable:

@@ -11,15 +11,15 @@ from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 from msgspec.structs import replace
 
-from headgate.ports.history import PastBuildset, Question
-from headgate.web.routes.past import FILTERS, question
+from headgate.ports.history import HistoryQuery, PastBuildset
+from headgate.web.routes.history import FILTERS, question
 from headgate.web.site import OPEN, HttpRequest, must_read, site_of
 
 ENTRIES_MAX = 50
 NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 
-def _ended(asked: Question) -> Question:
+def _ended(asked: HistoryQuery) -> HistoryQuery:
     """Return the question about what counts and has ended."""
     return replace(asked, equal={**asked.equal, "final": [True], "complete": [True]})
 

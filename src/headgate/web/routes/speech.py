@@ -15,8 +15,8 @@ from headgate.base.ids import fresh
 from headgate.gate.review import SayAnswer, SayRequest
 from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT
-from headgate.web.review.asked import Asked, approving, asked_about, nobody
-from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, Remark, Told, read, signed
+from headgate.web.review.permission import ReviewCall, approving, asked_about, nobody
+from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
 from headgate.web.routes.actions import Hand
 from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
 
@@ -40,7 +40,7 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
-async def remark(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForRemark]) -> Told:
+async def remark(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForRemark]) -> ShownRemark:
     """Say something of a proposed commit, under one's own name: it is kept in its repository.  Ours."""
     site = site_of(state)
     asked = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
@@ -121,7 +121,9 @@ async def recheck(state: State, request: HttpRequest, tenant: FromPath[str], dat
     return True
 
 
-def _speaking(site: Site, request: HttpRequest, tenant: str, project: str, change: str, *permissions: str) -> Asked:
+def _speaking(
+    site: Site, request: HttpRequest, tenant: str, project: str, change: str, *permissions: str
+) -> ReviewCall:
     """Return the change, of which a person says something who has one of these permissions.  Raise 401, 403 …"""
     must_be_json(request)
     bearer = site.access.bearer(request)
@@ -135,7 +137,7 @@ def _speaking(site: Site, request: HttpRequest, tenant: str, project: str, chang
     return asked
 
 
-def _proposed(asked: Asked, patchset: str) -> None:
+def _proposed(asked: ReviewCall, patchset: str) -> None:
     """Raise 409 for another commit than the one that is proposed now."""
     change = asked.change
     standing = asked.site.status.standings(asked.tenant).now().get(change.key)
@@ -144,7 +146,7 @@ def _proposed(asked: Asked, patchset: str) -> None:
         raise HTTPException(f"{why}; look at it again", status_code=409)
 
 
-def _approvals(asked: Asked, who: str) -> list[str]:
+def _approvals(asked: ReviewCall, who: str) -> list[str]:
     """Return the refs that approve: one under the name where the server binds names, and the one without a name where
     that is asked for, or nothing else is known."""
     layout, change = asked.site.tenant(asked.tenant).layouts.landed, asked.change
@@ -153,11 +155,11 @@ def _approvals(asked: Asked, who: str) -> list[str]:
     return [*named, *([f"refs/approved/{asked.name}"] if wanted or not named else [])]
 
 
-async def _line(asked: Asked, about: Mapping[str, Any]) -> tuple[Remark, str]:
+async def _line(asked: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemark, str]:
     """Return a remark of who asks, signed, and as it stands in a note."""
     site, change, bearer = asked.site, asked.change, asked.bearer
     assert bearer is not None, "who speaks is somebody"
-    made = Remark(
+    made = ReviewRemark(
         id=fresh(),
         change=change.key,
         commit=change.commit,
@@ -170,7 +172,7 @@ async def _line(asked: Asked, about: Mapping[str, Any]) -> tuple[Remark, str]:
     return found, msgspec.json.encode(found).decode()
 
 
-async def _push(asked: Asked, line: str, words: Mapping[str, str]) -> None:
+async def _push(asked: ReviewCall, line: str, words: Mapping[str, str]) -> None:
     """Raise 409 with what the git server says."""
     change = asked.change
     work = SayRequest(change.project, change.connection, change.ref, change.commit, line, dict(words))

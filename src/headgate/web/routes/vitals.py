@@ -8,7 +8,7 @@ from litestar import Request, Response, get
 from litestar.datastructures import State
 
 from headgate.web.access import Access
-from headgate.web.vitals import Health, Vitals
+from headgate.web.vitals import ProcessHealth, Vitals
 
 
 def _vitals(state: State) -> Vitals:
@@ -24,7 +24,7 @@ async def live() -> dict[str, bool]:
 
 
 @get("/health/ready", opt={"alike": (503,)})
-async def ready(state: State) -> Response[Health]:
+async def ready(state: State) -> Response[ProcessHealth]:
     """Answer 200 when every component of the process takes part, else 503 with what is missing."""
     health = _vitals(state).health
     return Response(health, status_code=200 if health.ready else 503)

@@ -44,7 +44,7 @@ class Shown(Protocol):
 
 
 @dataclass(slots=True)
-class Scene:
+class WatchedTenant:
     """A tenant that somebody looks on at."""
 
     number: int
@@ -66,7 +66,7 @@ class Audience:
     moved: Callable[[int], Awaitable[Any]]
     now_ms: Callable[[], int]
     porter: Porter = field(init=False)
-    _scenes: dict[str, Scene] = field(default_factory=dict)
+    _scenes: dict[str, WatchedTenant] = field(default_factory=dict)
     _tenant_of: dict[int, str] = field(default_factory=dict)
     """Viewer -> tenant."""
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -115,7 +115,7 @@ class Audience:
     ) -> None:
         scene = self._scenes.get(tenant)
         if scene is None:
-            scene = self._scenes[tenant] = Scene(next(self._numbers))
+            scene = self._scenes[tenant] = WatchedTenant(next(self._numbers))
         viewer = next(self._numbers)
         scene.viewers[viewer], self._tenant_of[viewer] = bearer, tenant
         if scene.feeding is None:
@@ -127,7 +127,7 @@ class Audience:
             there.close()
             self._gone(viewer)
 
-    async def _feed(self, tenant: str, scene: Scene) -> None:
+    async def _feed(self, tenant: str, scene: WatchedTenant) -> None:
         """Show a tenant to its viewers as long as it has any."""
 
         def spent(seconds: float) -> None:
@@ -146,7 +146,7 @@ class Audience:
         finally:
             self._end(tenant, scene)
 
-    async def _look(self, tenant: str, scene: Scene) -> int:
+    async def _look(self, tenant: str, scene: WatchedTenant) -> int:
         """Tell what there is to see, if it is not what was told last; return how often anything had changed by then."""
         now_s = asyncio.get_running_loop().time()
         if now_s - scene.checked_s >= RIGHTS_INTERVAL_S:
@@ -171,7 +171,7 @@ class Audience:
             scene.tag = ""
         self._tenant_of.clear()
 
-    def _end(self, tenant: str, scene: Scene) -> None:
+    def _end(self, tenant: str, scene: WatchedTenant) -> None:
         if self._scenes.get(tenant) is scene:
             del self._scenes[tenant]
         for viewer in scene.viewers:

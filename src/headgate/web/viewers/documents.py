@@ -17,7 +17,7 @@ AGE_MAX_MS = 1_000
 
 
 @dataclass(slots=True)
-class Document:
+class ViewerDocument:
     """`made_ms`: by the clock of its times."""
 
     tag: str
@@ -31,14 +31,14 @@ class Documents:
     """The latest document of each tenant."""
 
     now_ms: Callable[[], int]
-    _latest: dict[str, Document] = field(default_factory=dict)
+    _latest: dict[str, ViewerDocument] = field(default_factory=dict)
 
     async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
         """Return the document that says what is shown."""
         now_ms, found = self.now_ms(), self._latest.get(tenant)
         if found is None or found.tag != shown.tag or not 0 <= now_ms - found.made_ms < AGE_MAX_MS:
             text = msgspec.json.encode(timed(shown.status, now_ms))
-            found = self._latest[tenant] = Document(shown.tag, now_ms, text)
+            found = self._latest[tenant] = ViewerDocument(shown.tag, now_ms, text)
         if not gzip:
             return found.text
         if found.packing is None:

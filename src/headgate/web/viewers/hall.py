@@ -67,7 +67,7 @@ class Viewer:
 
 
 @dataclass(slots=True)
-class Hall:
+class ViewerHub:
     """All viewers of all scenes."""
 
     door: socket.socket
@@ -287,4 +287,4 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     room = VIEWERS_MAX if most == resource.RLIM_INFINITY else most - SPARE_DESCRIPTORS
-    Hall(socket.socket(fileno=int(sys.argv[-1])), max(2, min(VIEWERS_MAX, room))).run()
+    ViewerHub(socket.socket(fileno=int(sys.argv[-1])), max(2, min(VIEWERS_MAX, room))).run()

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.forges.gerrit.driver import GerritForge, git_connection
-from headgate.adapters.forges.gerrit.rest import Gerrit as Rest
+from headgate.adapters.forges.gerrit.rest import GerritRest as Rest
 from headgate.adapters.forges.gerrit.rest import gerrit_client
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.gerrit.wanted import Pace
+from headgate.adapters.forges.gerrit.watchlist import GerritPace
 from headgate.adapters.git.engine import GitEngine
-from headgate.testing.servers.gerrit import Gerrit, gerrit, missing
-from headgate.testing.servers.reviewing import PASSWORD, Clone, People
+from headgate.testing.servers.gerrit import LocalGerrit, gerrit, missing
+from headgate.testing.servers.gerritpeople import PASSWORD, Clone, ReviewingPeople
 
 _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gerrit]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGerrit]:
     if missing():
         pytest.skip(missing())
     with gerrit(tmp_path_factory.mktemp("gerrit")) as server:
@@ -31,31 +31,31 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gerrit]:
 
 
 @pytest.fixture
-def people(running: Gerrit) -> People:
-    return People(running.url)
+def people(running: LocalGerrit) -> ReviewingPeople:
+    return ReviewingPeople(running.url)
 
 
 @pytest.fixture
-def project(people: People) -> str:
+def project(people: ReviewingPeople) -> str:
     name = f"code/{os.getpid()}-{next(_NUMBERS)}"
     people.project(name)
     return name
 
 
 @pytest.fixture
-def clone(people: People, project: str, tmp_path: Path) -> Clone:
+def clone(people: ReviewingPeople, project: str, tmp_path: Path) -> Clone:
     """Where alice works."""
     return Clone(people.alice, project, tmp_path / "alice")
 
 
 @pytest.fixture
-def past_review(people: People, project: str, tmp_path: Path) -> Clone:
+def past_review(people: ReviewingPeople, project: str, tmp_path: Path) -> Clone:
     """Where the administrator works."""
     return Clone(people.admin, project, tmp_path / "admin")
 
 
 @pytest.fixture
-def server(running: Gerrit, tmp_path: Path) -> Callable[..., Server]:
+def server(running: LocalGerrit, tmp_path: Path) -> Callable[..., Server]:
     """What a section of the settings comes to, with changes."""
     known = tmp_path / "known_hosts"
     known.write_text("".join(f"{line}\n" for line in running.host_keys))
@@ -78,7 +78,7 @@ async def rest(server: Callable[..., Server]) -> AsyncIterator[Rest]:
 
 
 Forge = Callable[..., Awaitable[GerritForge]]
-QUICK = Pace(lately_s=0.5, all_s=3600.0, refs_s=0.5, refs_told_s=0.5, silent_s=20.0, retry_min_s=0.1)
+QUICK = GerritPace(lately_s=0.5, all_s=3600.0, refs_s=0.5, refs_told_s=0.5, silent_s=20.0, retry_min_s=0.1)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def forge(server: Callable[..., Server], tmp_path: Path) -> AsyncIterator[
     """Makes a driver, as the account of Headgate; `pace` and options of the settings may be said."""
     async with AsyncExitStack() as stack:
 
-        async def of(pace: Pace = QUICK, program: str = "ssh", **said: str) -> GerritForge:
+        async def of(pace: GerritPace = QUICK, program: str = "ssh", **said: str) -> GerritForge:
             at = server(**said)
             client = await stack.enter_async_context(gerrit_client(at))
             engine = GitEngine(tmp_path / f"git-{next(_NUMBERS)}", {at.name: git_connection(at)})

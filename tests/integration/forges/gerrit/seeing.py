@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from headgate.adapters.forges.gerrit.driver import GerritForge
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.gate.change import ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
 from headgate.testing.deadline import DEADLINE_S
 
@@ -17,7 +17,7 @@ class Seen:
     """The standings, branches, tags and events of one connection."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Standing] = {}
+        self.known: dict[str, ChangeState] = {}
         self.heads: dict[str, dict[str, str]] = {}
         self.refs: dict[str, dict[str, str]] = {}
         self.troubles: dict[str, str] = {}

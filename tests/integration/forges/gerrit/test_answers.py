@@ -8,12 +8,12 @@ import pytest
 
 from headgate.adapters.forges.gerrit import rest as module
 from headgate.adapters.forges.gerrit.rest import (
-    Gerrit,
     GerritAway,
     GerritConflict,
     GerritDenied,
     GerritNotThere,
     GerritRefused,
+    GerritRest,
     gerrit_client,
 )
 from headgate.adapters.forges.gerrit.server import Server
@@ -30,7 +30,7 @@ def at(url: str, **said: str) -> Server:
 async def raised(answer: bytes) -> Exception:
     async with listener(lambda _: answer) as (url, calls), gerrit_client(at(url)) as client:
         with pytest.raises((GerritAway, GerritRefused)) as error:
-            await Gerrit(client, at(url)).change(7)
+            await GerritRest(client, at(url)).change(7)
     assert calls and "s3cret" not in str(error.value)
     return error.value
 
@@ -112,11 +112,11 @@ async def test_a_server_that_says_nothing_has_its_time(monkeypatch: pytest.Monke
     url = f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(DEADLINE_S), slow, gerrit_client(at(url)) as client:
         with pytest.raises(GerritAway, match="within"):
-            await Gerrit(client, at(url)).change(7)
+            await GerritRest(client, at(url)).change(7)
         silent.set()
 
 
 async def test_nobody_answers_at_all() -> None:
     async with gerrit_client(at("http://127.0.0.1:1")) as client:
         with pytest.raises(GerritAway, match="changes/7"):
-            await Gerrit(client, at("http://127.0.0.1:1")).change(7)
+            await GerritRest(client, at("http://127.0.0.1:1")).change(7)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.gerrit import Gerrit
-from headgate.testing.servers.reviewing import PASSWORD, Clone, People, Proposed
+from headgate.testing.servers.gerrit import LocalGerrit
+from headgate.testing.servers.gerritpeople import PASSWORD, Clone, ReviewingChange, ReviewingPeople
 
 from ....e2e.headgate import Headgate, wait_for
 
@@ -39,8 +39,8 @@ test ! -e BROKEN
 class Site:
     """Projects of one gate, and the gate."""
 
-    def __init__(self, running: Gerrit, root: Path) -> None:
-        self.gerrit, self.people = running, People(running.url)
+    def __init__(self, running: LocalGerrit, root: Path) -> None:
+        self.gerrit, self.people = running, ReviewingPeople(running.url)
         self.suffix = f"{os.getpid()}-{running.port}"
         self.config, self.api, self.lib = (f"{name}-{self.suffix}" for name in ("config", "code/api", "code/lib"))
         self.clones: dict[str, Clone] = {}
@@ -80,33 +80,33 @@ builds = 8
 """
         self.headgate = Headgate(Repositories(root), tenants, settings=settings)
 
-    def proposes(self, project: str, files: dict[str, str], message: str = "", **how: Any) -> Proposed:
+    def proposes(self, project: str, files: dict[str, str], message: str = "", **how: Any) -> ReviewingChange:
         return self.clones[project].proposes(files, message, **how)
 
-    def status(self, change: Proposed) -> str:
+    def status(self, change: ReviewingChange) -> str:
         return str(self.people.alice.looks(change.number)["status"])
 
-    def verified(self, change: Proposed) -> int:
+    def verified(self, change: ReviewingChange) -> int:
         """Return what Headgate votes."""
         label = self.people.alice.looks(change.number, "DETAILED_LABELS", "DETAILED_ACCOUNTS")["labels"]["Verified"]
         return sum(one.get("value", 0) for one in label.get("all", []) if one.get("username") == "headgate")
 
-    def messages(self, change: Proposed) -> list[str]:
+    def messages(self, change: ReviewingChange) -> list[str]:
         found = self.people.alice.looks(change.number, "MESSAGES", "DETAILED_ACCOUNTS")["messages"]
         return [one["message"] for one in found if one["author"].get("username") == "headgate"]
 
-    def tags(self, change: Proposed) -> set[str]:
+    def tags(self, change: ReviewingChange) -> set[str]:
         return {one.get("tag", "") for one in self.people.alice.looks(change.number, "MESSAGES")["messages"]}
 
-    def checked(self, *changes: Proposed, value: int = 1) -> None:
+    def checked(self, *changes: ReviewingChange, value: int = 1) -> None:
         for change in changes:
             wait_for(f"change {change.number} is checked", lambda change=change: self.verified(change) == value)
 
-    def approves(self, *changes: Proposed) -> None:
+    def approves(self, *changes: ReviewingChange) -> None:
         for change in changes:
             self.people.bob.votes(change.number, Code_Review=2)
 
-    def lands(self, *changes: Proposed) -> None:
+    def lands(self, *changes: ReviewingChange) -> None:
         for change in changes:
             try:
                 wait_for(f"change {change.number} lands", lambda change=change: self.status(change) == "MERGED")
@@ -115,7 +115,7 @@ builds = 8
 
 
 @pytest.fixture(scope="module")
-def site(running: Gerrit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(running: LocalGerrit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     found = Site(running, tmp_path_factory.mktemp("gate"))
     found.headgate.start()
     wait_for("the configuration is read", lambda: found.headgate.get("/api/tenant/example/status")["pipelines"])

@@ -8,13 +8,13 @@ import httpx
 
 from headgate.testing.forges.gerrit.desk import GerritDesk, path
 from headgate.testing.forges.gerrit.front import front
-from headgate.testing.servers.gerrit import Gerrit
+from headgate.testing.servers.gerrit import LocalGerrit
+from headgate.testing.servers.gerritpeople import PASSWORD, Clone, ReviewingPeople
 from headgate.testing.servers.program import free_ports
-from headgate.testing.servers.reviewing import PASSWORD, Clone, People
 
 
 async def test_a_change_has_a_page_and_all_else_is_gerrit_s(
-    running: Gerrit, people: People, project: str, clone: Clone
+    running: LocalGerrit, people: ReviewingPeople, project: str, clone: Clone
 ) -> None:
     change = await asyncio.to_thread(clone.proposes, {"a": "1\n"}, "A <b>bold</b> one")
     desk = GerritDesk(people, project)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from headgate.adapters.forges.gerrit.entities import moment
-from headgate.adapters.forges.gerrit.rest import Gerrit, GerritConflict, GerritDenied, GerritNotThere, gerrit_client
+from headgate.adapters.forges.gerrit.rest import GerritConflict, GerritDenied, GerritNotThere, GerritRest, gerrit_client
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.testing.servers.reviewing import Clone, People
+from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
 
 
 async def test_a_change_is_told_with_votes_rules_and_files(
-    people: People, project: str, clone: Clone, rest: Gerrit
+    people: ReviewingPeople, project: str, clone: Clone, rest: GerritRest
 ) -> None:
     below = clone.proposes({"a": "1\n"}, "Below\n\nWhy.", options=["topic=trip", "hashtag=red", "hashtag=blue"])
     above = clone.proposes({"b": "2\n"}, on=below.commit)
@@ -42,7 +42,7 @@ async def test_a_change_is_told_with_votes_rules_and_files(
     assert await rest.related(above.number, above.commit) and (await rest.default_branch(project)) == "master"
 
 
-async def test_a_merge_has_files_against_its_first_parent(clone: Clone, past_review: Clone, rest: Gerrit) -> None:
+async def test_a_merge_has_files_against_its_first_parent(clone: Clone, past_review: Clone, rest: GerritRest) -> None:
     side = clone.proposes({"side": "1\n"})
     past_review.pushes({"main": "1\n"})
     merge = clone.merges(side.commit)
@@ -52,7 +52,7 @@ async def test_a_merge_has_files_against_its_first_parent(clone: Clone, past_rev
 
 
 async def test_searches_bring_all_pages(
-    people: People, project: str, clone: Clone, server: Callable[..., Server]
+    people: ReviewingPeople, project: str, clone: Clone, server: Callable[..., Server]
 ) -> None:
     on = clone.head()
     made = []
@@ -61,7 +61,7 @@ async def test_searches_bring_all_pages(
         on = made[-1].commit
     people.alice.abandons(made[4].number)
     async with gerrit_client(server()) as client:
-        rest = Gerrit(client, server(), page=2)
+        rest = GerritRest(client, server(), page=2)
         found = await rest.changes(f'project:"{project}" status:open')
         assert {one.number for one in found} == {one.number for one in made[:4]} and rest.calls == 2
         assert all(one.current is not None and one.labels for one in found)
@@ -71,7 +71,7 @@ async def test_searches_bring_all_pages(
 
 
 async def test_a_review_votes_and_comments_and_a_submit_lands_what_was_tested(
-    people: People, clone: Clone, rest: Gerrit
+    people: ReviewingPeople, clone: Clone, rest: GerritRest
 ) -> None:
     change = clone.proposes({"a": "1\n"})
     people.bob.votes(change.number, Code_Review=2)
@@ -100,7 +100,7 @@ async def test_a_review_votes_and_comments_and_a_submit_lands_what_was_tested(
 
 
 async def test_who_is_not_known_or_may_not_is_told_so(
-    people: People, project: str, clone: Clone, rest: Gerrit, server: Callable[..., Server]
+    people: ReviewingPeople, project: str, clone: Clone, rest: GerritRest, server: Callable[..., Server]
 ) -> None:
     change = clone.proposes({"a": "1\n"})
     with pytest.raises(GerritNotThere):
@@ -108,14 +108,14 @@ async def test_who_is_not_known_or_may_not_is_told_so(
     wrong = server(password="wrong")
     async with gerrit_client(wrong) as client:
         with pytest.raises(GerritDenied, match=r"user.*password") as error:
-            await Gerrit(client, wrong).change(change.number)
+            await GerritRest(client, wrong).change(change.number)
         assert "wrong" not in str(error.value).replace("wrong password", "")
     alice = server(user="alice")
     async with gerrit_client(alice) as client:
         with pytest.raises(GerritDenied):
-            await Gerrit(client, alice).submit(change.number, change.commit)
+            await GerritRest(client, alice).submit(change.number, change.commit)
         with pytest.raises(ValueError, match=r"(?i)verified"):
-            await Gerrit(client, alice).review(change.number, change.commit, {"labels": {"Verified": 1}})
+            await GerritRest(client, alice).review(change.number, change.commit, {"labels": {"Verified": 1}})
     async with gerrit_client(server()) as client:
-        assert (await Gerrit(client, server()).may()).get("streamEvents") is True
+        assert (await GerritRest(client, server()).may()).get("streamEvents") is True
     assert (await rest.info()).change.submit_whole_topic is False

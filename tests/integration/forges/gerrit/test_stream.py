@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.gerrit.stream import Hint, StreamDead, stream
+from headgate.adapters.forges.gerrit.stream import GerritHint, StreamDead, stream
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.gerrit import Gerrit
+from headgate.testing.servers.gerrit import LocalGerrit
+from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
 from headgate.testing.servers.proxy import Proxy
-from headgate.testing.servers.reviewing import Clone, People
 
 
-async def first(hints: AsyncIterator[Hint], wanted: Callable[[Hint], bool]) -> Hint:
+async def first(hints: AsyncIterator[GerritHint], wanted: Callable[[GerritHint], bool]) -> GerritHint:
     async with asyncio.timeout(DEADLINE_S):
         async for hint in hints:
             if wanted(hint):
@@ -25,7 +25,7 @@ async def first(hints: AsyncIterator[Hint], wanted: Callable[[Hint], bool]) -> H
     raise AssertionError("the stream ended without a word")
 
 
-async def open_for(server: Server, people: People, number: int) -> tuple[AsyncIterator[Hint], object]:
+async def open_for(server: Server, people: ReviewingPeople, number: int) -> tuple[AsyncIterator[GerritHint], object]:
     """A stream that is known to be listened to, as it told of a vote."""
     opened = stream(server)
     hints = await opened.__aenter__()
@@ -38,7 +38,7 @@ async def open_for(server: Server, people: People, number: int) -> tuple[AsyncIt
 
 
 async def test_it_says_where_something_is_new(
-    people: People, project: str, clone: Clone, past_review: Clone, server: Callable[..., Server]
+    people: ReviewingPeople, project: str, clone: Clone, past_review: Clone, server: Callable[..., Server]
 ) -> None:
     change = clone.proposes({"a": "1\n"})
     hints, opened = await open_for(server(), people, change.number)
@@ -55,7 +55,7 @@ async def test_it_says_where_something_is_new(
 
 
 async def test_a_line_that_is_dead_ends_the_stream(
-    running: Gerrit, people: People, clone: Clone, server: Callable[..., Server], tmp_path: Path
+    running: LocalGerrit, people: ReviewingPeople, clone: Clone, server: Callable[..., Server], tmp_path: Path
 ) -> None:
     proxy = Proxy("127.0.0.1", running.ssh_port)
     await proxy.start()
@@ -73,7 +73,7 @@ async def test_a_line_that_is_dead_ends_the_stream(
         await proxy.stop()
 
 
-def server_lines(running: Gerrit, port: int) -> str:
+def server_lines(running: LocalGerrit, port: int) -> str:
     return "".join(f"{line}\n".replace(f":{running.ssh_port} ", f":{port} ") for line in running.host_keys)
 
 
@@ -91,7 +91,7 @@ def strange_key(file: Path) -> str:
 
 
 async def test_a_server_without_the_known_key_is_not_listened_to(
-    running: Gerrit, server: Callable[..., Server], tmp_path: Path
+    running: LocalGerrit, server: Callable[..., Server], tmp_path: Path
 ) -> None:
     nobody = tmp_path / "nobody"
     nobody.write_text("")

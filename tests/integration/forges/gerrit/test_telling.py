@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from headgate.adapters.forges.gerrit.driver import GerritForge, git_connection
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change, Standing, numbered
-from headgate.gate.returned.shape import Comment
+from headgate.gate.change import Change, ChangeState, numbered
+from headgate.gate.returns.shape import FileComment
 from headgate.gate.work import Landing, LandRequest, MergeAnswer, MergeItem, MergeRequest
-from headgate.map.telling import Posting, QueueReport
-from headgate.ports.forge import Landed, NotLanded
+from headgate.map.outbox import OutboxMessage, QueueReport
+from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.servers.reviewing import Clone, People, Proposed
+from headgate.testing.servers.gerritpeople import Clone, ReviewingChange, ReviewingPeople
 
 Forge = Callable[..., Awaitable[GerritForge]]
 REPORT = QueueReport(
@@ -28,29 +28,32 @@ REPORT = QueueReport(
 )  # fmt: skip
 
 
-async def seen(forge: GerritForge, change: Proposed) -> Change:
+async def seen(forge: GerritForge, change: ReviewingChange) -> Change:
     found = await forge.look_up(numbered(f"127.0.0.1/{change.project}", str(change.number)))
-    assert isinstance(found, Standing)
+    assert isinstance(found, ChangeState)
     return found.change
 
 
-def posting(change: Change, how: dict[str, Any], **changed: Any) -> Posting:
-    return Posting("", replace(REPORT, **changed), key="k1", change=change, how=how)
+def posting(change: Change, how: dict[str, Any], **changed: Any) -> OutboxMessage:
+    return OutboxMessage("", replace(REPORT, **changed), key="k1", change=change, how=how)
 
 
-def messages(people: People, number: int) -> list[dict[str, Any]]:
+def messages(people: ReviewingPeople, number: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = people.alice.looks(number, "MESSAGES", "DETAILED_ACCOUNTS")["messages"]
     return [one for one in found if one["author"]["username"] == "headgate"]
 
 
-def vote(people: People, number: int, label: str = "Verified") -> int:
+def vote(people: ReviewingPeople, number: int, label: str = "Verified") -> int:
     said = people.alice.looks(number, "DETAILED_LABELS", "DETAILED_ACCOUNTS")["labels"][label].get("all", [])
     return sum(one.get("value", 0) for one in said if one.get("username") == "headgate")
 
 
-async def test_a_report_is_one_review(people: People, clone: Clone, forge: Forge) -> None:
+async def test_a_report_is_one_review(people: ReviewingPeople, clone: Clone, forge: Forge) -> None:
     change, gerrit = clone.proposes({"a": "1\n2\n"}), await forge()
-    comments = {"a": (Comment("look here", 2), Comment("bad", 1, "error")), "elsewhere": (Comment("not of it", 1),)}
+    comments = {
+        "a": (FileComment("look here", 2), FileComment("bad", 1, "error")),
+        "elsewhere": (FileComment("not of it", 1),),
+    }
     told = posting(await seen(gerrit, change), {"Verified": 1, "notify": "NONE"}, comments=comments)
     await gerrit.report(told)
     (said,) = messages(people, change.number)
@@ -67,7 +70,9 @@ async def test_a_report_is_one_review(people: People, clone: Clone, forge: Forge
     assert vote(people, change.number) == -1 and len(messages(people, change.number)) == 2
 
 
-async def test_what_was_replaced_meanwhile_gets_words_and_no_vote(people: People, clone: Clone, forge: Forge) -> None:
+async def test_what_was_replaced_meanwhile_gets_words_and_no_vote(
+    people: ReviewingPeople, clone: Clone, forge: Forge
+) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()
     old = await seen(gerrit, change)
     clone.proposes({"a": "2\n"}, change_id=change.change_id)
@@ -78,7 +83,7 @@ async def test_what_was_replaced_meanwhile_gets_words_and_no_vote(people: People
     assert len(messages(people, change.number)) == 1, "there was nothing to say"
 
 
-async def test_a_vote_that_is_refused_is_told_in_words(people: People, clone: Clone, forge: Forge) -> None:
+async def test_a_vote_that_is_refused_is_told_in_words(people: ReviewingPeople, clone: Clone, forge: Forge) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()
     here = await seen(gerrit, change)
     await gerrit.report(posting(here, {"Nonsense": 1}))
@@ -96,7 +101,9 @@ async def test_a_vote_that_is_refused_is_told_in_words(people: People, clone: Cl
 
 
 @pytest.mark.parametrize("text", ["x" * 70_000, "🚧" * 20_000, "\u202egnp.exe \x1b[31mred\x00", " "])
-async def test_whatever_a_report_says_it_is_taken(people: People, clone: Clone, forge: Forge, text: str) -> None:
+async def test_whatever_a_report_says_it_is_taken(
+    people: ReviewingPeople, clone: Clone, forge: Forge, text: str
+) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()
     await gerrit.report(posting(await seen(gerrit, change), {"Verified": 1}, message=text))
     (said,) = messages(people, change.number)
@@ -134,13 +141,13 @@ def tested(server: Callable[..., Server], tmp_path: Path) -> Trial:
     return Trial(GitEngine(tmp_path / "tested", {"review": git_connection(server())}))
 
 
-async def approved(people: People, change: Proposed) -> None:
+async def approved(people: ReviewingPeople, change: ReviewingChange) -> None:
     people.bob.votes(change.number, Code_Review=2)
     people.headgate.votes(change.number, Verified=2)
 
 
 async def test_exactly_what_was_tested_lands(
-    people: People, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
+    people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
     gerrit = await forge()
     change = clone.proposes({"a": "1\n"})
@@ -148,13 +155,13 @@ async def test_exactly_what_was_tested_lands(
     await approved(people, change)
     work, part = await tested.of(await seen(gerrit, change))
     landed = await gerrit.land(work, part)
-    assert isinstance(landed, Landed) and not landed.differs and landed.commit == clone.head()
+    assert isinstance(landed, MergeLanded) and not landed.differs and landed.commit == clone.head()
     assert clone.shows("a") == "1" and clone.shows("other") == "1"
     assert await gerrit.land(work, part) == landed, "asked again it has landed"
 
 
 async def test_a_branch_that_moved_is_tested_again(
-    people: People, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
+    people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
     gerrit = await forge()
     change = clone.proposes({"a": "1\n"})
@@ -164,11 +171,11 @@ async def test_a_branch_that_moved_is_tested_again(
     answer = await gerrit.land(work, part)
     assert isinstance(answer, NotLanded) and answer.moved and clone.shows("a") == ""
     work, part = await tested.of(await seen(gerrit, change))
-    assert await gerrit.land(work, part) == Landed(clone.head() if clone.shows("a") else "")
+    assert await gerrit.land(work, part) == MergeLanded(clone.head() if clone.shows("a") else "")
 
 
 async def test_what_gerrit_refuses_is_told_in_its_words(
-    people: People, clone: Clone, forge: Forge, tested: Trial
+    people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial
 ) -> None:
     gerrit = await forge()
     change = clone.proposes({"a": "1\n"})
@@ -186,7 +193,7 @@ async def test_what_gerrit_refuses_is_told_in_its_words(
 
 
 async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
-    people: People, project: str, clone: Clone, forge: Forge, tested: Trial
+    people: ReviewingPeople, project: str, clone: Clone, forge: Forge, tested: Trial
 ) -> None:
     gerrit, change = await forge(), clone.proposes({"a": "1\n"})
     await approved(people, change)
@@ -203,7 +210,7 @@ async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
 
 
 async def test_what_was_merged_as_something_else_raises_an_alarm(
-    people: People, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
+    people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
     gerrit = await forge()
     change = clone.proposes({"a": "1\n"})
@@ -212,4 +219,4 @@ async def test_what_was_merged_as_something_else_raises_an_alarm(
     past_review.pushes({"other": "1\n"})
     people.headgate.submits(change.number)
     landed = await gerrit.land(work, part)
-    assert isinstance(landed, Landed) and landed.differs and landed.commit == clone.head()
+    assert isinstance(landed, MergeLanded) and landed.differs and landed.commit == clone.head()

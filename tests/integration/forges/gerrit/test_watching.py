@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headgate.adapters.forges.gerrit.driver import GerritForge
-from headgate.adapters.forges.gerrit.wanted import Pace
-from headgate.config.forges.facts import Account
+from headgate.adapters.forges.gerrit.watchlist import GerritPace
+from headgate.config.forges.facts import ForgeAccount
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import EventKind, numbered
 from headgate.ports.forge import Hint
-from headgate.testing.servers.gerrit import Gerrit
+from headgate.testing.servers.gerrit import LocalGerrit
+from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
 from headgate.testing.servers.proxy import Proxy
-from headgate.testing.servers.reviewing import Clone, People
 
 from .seeing import Seen, watched
 
 Forge = Callable[..., Awaitable[GerritForge]]
-SLOW = Pace(lately_s=3600.0, all_s=3600.0, refs_s=3600.0, refs_told_s=3600.0, retry_min_s=0.1)
+SLOW = GerritPace(lately_s=3600.0, all_s=3600.0, refs_s=3600.0, refs_told_s=3600.0, retry_min_s=0.1)
 """Nothing is looked at unless somebody says so."""
 HOST = "127.0.0.1"
 
@@ -30,7 +30,7 @@ def of(*projects: str) -> dict[str, TenantProject]:
 
 @pytest.mark.parametrize("stream", ["true", "false"])
 async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
-    stream: str, people: People, project: str, clone: Clone, past_review: Clone, forge: Forge
+    stream: str, people: ReviewingPeople, project: str, clone: Clone, past_review: Clone, forge: Forge
 ) -> None:
     seen = Seen()
     before = clone.proposes({"before": "1\n"})
@@ -48,7 +48,7 @@ async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
         people.bob.votes(change.number, "recheck please", Code_Review=2)
         await seen.until(lambda: seen.told("comment-added", change.number))
         said = seen.told("comment-added", change.number)[0].happening
-        assert said is not None and said.who == Account("bob", "bob@example.org")
+        assert said is not None and said.who == ForgeAccount("bob", "bob@example.org")
         assert "recheck please" in said.comments[0] and "Code-Review+2" in said.comments[0]
         assert [(vote.label, vote.value, vote.old_value) for vote in said.votes] == [("Code-Review", "2", "0")]
 
@@ -61,7 +61,9 @@ async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
         people.alice.unfinished(change.number)
         await seen.until(lambda: seen.told("wip-state-changed", change.number))
         tagged = seen.told("hashtags-changed", change.number)[0].happening
-        assert tagged is not None and tagged.added == ("red",) and tagged.who == Account("alice", "alice@example.org")
+        assert (
+            tagged is not None and tagged.added == ("red",) and tagged.who == ForgeAccount("alice", "alice@example.org")
+        )
 
         people.alice.abandons(change.number)
         await seen.until(lambda: seen.told("change-abandoned", change.number))
@@ -78,7 +80,7 @@ async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
 
 
 async def test_what_happened_while_nobody_looked_is_found(
-    people: People, project: str, clone: Clone, forge: Forge
+    people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     seen = Seen()
     voted, dropped = clone.proposes({"a": "1\n"}), clone.proposes({"b": "1\n"})
@@ -108,7 +110,7 @@ async def test_what_happened_while_nobody_looked_is_found(
 
 
 async def test_a_stack_is_told_with_what_it_is_built_on(
-    people: People, project: str, clone: Clone, forge: Forge
+    people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     seen = Seen()
     below = clone.proposes({"a": "1\n"})
@@ -127,7 +129,7 @@ async def test_a_stack_is_told_with_what_it_is_built_on(
         assert seen.known[high].change.needs == (low,), "what was given up is in the way"
 
 
-async def test_urls_name_changes(people: People, project: str, clone: Clone, forge: Forge) -> None:
+async def test_urls_name_changes(people: ReviewingPeople, project: str, clone: Clone, forge: Forge) -> None:
     seen, watching, url = Seen(), await forge(stream_events="false"), people.url
     change = clone.proposes({"a": "1\n"})
     key = numbered(f"{HOST}/{project}", str(change.number))
@@ -140,7 +142,7 @@ async def test_urls_name_changes(people: People, project: str, clone: Clone, for
 
 
 async def test_rules_that_only_wait_for_our_vote_are_told_from_others(
-    people: People, project: str, clone: Clone, forge: Forge
+    people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     change = clone.proposes({"a": "1\n"})
     people.requires(project, "Resolved", "-has:unresolved")
@@ -159,7 +161,7 @@ async def test_rules_that_only_wait_for_our_vote_are_told_from_others(
 
 
 async def test_a_hint_is_answered_and_what_it_names_is_looked_at(
-    people: People, project: str, clone: Clone, forge: Forge
+    people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     seen, watching = Seen(), await forge(SLOW, stream_events="false")
     async with watched(watching, of(project), seen):
@@ -174,12 +176,12 @@ async def test_a_hint_is_answered_and_what_it_names_is_looked_at(
 
 
 async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
-    running: Gerrit, people: People, project: str, clone: Clone, forge: Forge
+    running: LocalGerrit, people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     proxy = Proxy("127.0.0.1", running.ssh_port)
     await proxy.start()
     seen = Seen()
-    pace = Pace(lately_s=0.5, all_s=3600.0, refs_told_s=3600.0, silent_s=1.0, retry_min_s=0.1)
+    pace = GerritPace(lately_s=0.5, all_s=3600.0, refs_told_s=3600.0, silent_s=1.0, retry_min_s=0.1)
     known = running.site / f"known_{proxy.port}"
     known.write_text(
         "".join(f"{one}\n".replace(f":{running.ssh_port} ", f":{proxy.port} ") for one in running.host_keys)
@@ -205,7 +207,7 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
 
 
 async def test_a_gerrit_that_cannot_be_asked_is_waited_for(
-    running: Gerrit, project: str, clone: Clone, forge: Forge
+    running: LocalGerrit, project: str, clone: Clone, forge: Forge
 ) -> None:
     proxy = Proxy("127.0.0.1", running.port)
     await proxy.start()

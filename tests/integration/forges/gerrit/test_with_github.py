@@ -12,24 +12,24 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from headgate.adapters.forges.gerrit.driver import git_connection as gerrit_git
-from headgate.adapters.forges.github.connecting import connect
-from headgate.adapters.forges.registry import Connected, Given
+from headgate.adapters.forges.github.settings import connect
+from headgate.adapters.forges.registry import Connected, DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.change import numbered
 from headgate.gate.model import Item
 from headgate.gate.work import BuildOutcome, BuildSpec, Landing, LandRequest, RepoState
-from headgate.map.kept.state import load
+from headgate.map.state.state import load
 from headgate.ports.forge import Forge as Driver
-from headgate.ports.forge import Landed, NotLanded
-from headgate.services.reporting import courier
+from headgate.ports.forge import MergeLanded, NotLanded
+from headgate.services.reports import courier
 from headgate.store.memory import MemoryBackend
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Pull
+from headgate.testing.forges.github.state import FakeGitHubPull
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.reviewing import Clone, People, Proposed
+from headgate.testing.servers.gerritpeople import Clone, ReviewingChange, ReviewingPeople
 from tests.integration.forges.gerrit.conftest import QUICK, Forge
 from tests.integration.github.conftest import hub
 from tests.integration.github.ground import SECRET, Ground, ground
@@ -85,7 +85,7 @@ class One(NamedTuple):
 
     key: str
     url: str
-    of: Pull | Proposed
+    of: FakeGitHubPull | ReviewingChange
 
 
 class Side(Protocol):
@@ -109,14 +109,14 @@ def _message(name: str, needs: str) -> str:
 
 
 class AtGerrit:
-    def __init__(self, people: People, clone: Clone) -> None:
+    def __init__(self, people: ReviewingPeople, clone: Clone) -> None:
         self._people, self._clone = people, clone
 
     async def propose(self, name: str, files: Mapping[str, str], needs: str = "") -> One:
         return await self._push(name, files, needs, "")
 
     async def revise(self, one: One, files: Mapping[str, str], needs: str = "") -> One:
-        assert isinstance(one.of, Proposed)
+        assert isinstance(one.of, ReviewingChange)
         return await self._push("Revised", files, needs, one.of.change_id)
 
     async def _push(self, name: str, files: Mapping[str, str], needs: str, change_id: str) -> One:
@@ -125,15 +125,15 @@ class AtGerrit:
         return One(numbered(f"127.0.0.1/{made.project}", str(made.number)), url, made)
 
     async def approve(self, one: One) -> None:
-        assert isinstance(one.of, Proposed)
+        assert isinstance(one.of, ReviewingChange)
         await asyncio.to_thread(self._people.bob.votes, one.of.number, Code_Review=2)
 
     async def landed(self, one: One) -> bool:
-        assert isinstance(one.of, Proposed)
+        assert isinstance(one.of, ReviewingChange)
         return bool((await asyncio.to_thread(self._people.alice.looks, one.of.number))["status"] == "MERGED")
 
     async def said(self, one: One) -> list[str]:
-        assert isinstance(one.of, Proposed)
+        assert isinstance(one.of, ReviewingChange)
         wanted = (one.of.number, "MESSAGES", "DETAILED_ACCOUNTS")
         found = (await asyncio.to_thread(self._people.alice.looks, *wanted))["messages"]
         return [message["message"] for message in found if message["author"].get("username") == "headgate"]
@@ -157,7 +157,7 @@ class AtGitHub:
         )
 
     async def revise(self, one: One, files: Mapping[str, str], needs: str = "") -> One:
-        assert isinstance(one.of, Pull)
+        assert isinstance(one.of, FakeGitHubPull)
         if files:
             self._at.ada.push(self._at.repository, one.of.head_ref, files)
         if needs:
@@ -165,15 +165,15 @@ class AtGitHub:
         return one
 
     async def approve(self, one: One) -> None:
-        assert isinstance(one.of, Pull)
+        assert isinstance(one.of, FakeGitHubPull)
         self._at.bob.review(one.of)
 
     async def landed(self, one: One) -> bool:
-        assert isinstance(one.of, Pull)
+        assert isinstance(one.of, FakeGitHubPull)
         return one.of.merged
 
     async def said(self, one: One) -> list[str]:
-        assert isinstance(one.of, Pull)
+        assert isinstance(one.of, FakeGitHubPull)
         return [comment.body for comment in one.of.comments]
 
     async def refuse(self) -> str:
@@ -275,7 +275,7 @@ def witnessed(driver: Driver, landings: list[tuple[str, frozenset[str]]], site: 
     """Have what has landed written down whenever the forge is asked to land something."""
     lands = driver.land
 
-    async def land(work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         there = [one.key for side, one in site().pair if await side.landed(one)]
         landings.append((part.change.key, frozenset(there)))
         if there and site().parting:
@@ -288,7 +288,7 @@ def witnessed(driver: Driver, landings: list[tuple[str, frozenset[str]]], site: 
 
 @pytest.fixture
 async def site(
-    hub: GitHub, forge: Forge, people: People, project: str, clone: Clone, tmp_path: Path
+    hub: GitHub, forge: Forge, people: ReviewingPeople, project: str, clone: Clone, tmp_path: Path
 ) -> AsyncIterator[Site]:
     """Provide a gate with both, once it looks at both."""
     hub.world.mergeability_asks = 0
@@ -314,7 +314,7 @@ def _hub(here: Ground, root: Path) -> Connected:
     (root / "app.pem").write_text(here.hub.keys[here.app.id])
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
     looking: list[GitEngine] = []
-    connected = connect(Given("hub", said, root, lambda: looking[0], lambda: int(time.time() * 1000)))
+    connected = connect(DriverOptions("hub", said, root, lambda: looking[0], lambda: int(time.time() * 1000)))
     looking.append(GitEngine(root / "looking", {"hub": connected.git}))
     here.forge = connected.forge  # type: ignore[assignment]
     return connected

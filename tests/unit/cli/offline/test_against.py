@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.checking.against import Only, Server, asked
-from headgate.cli.checking.held import as_json, as_text
-from headgate.cli.offline.reading import Given
+from headgate.cli.check.against import Only, ReferenceServer, asked
+from headgate.cli.check.comparison import as_json, as_text
+from headgate.cli.offline.reader import ReadingOptions
 
 APP = """
 - secret: {name: key, data: {token: plain}}
@@ -134,7 +134,7 @@ def compare(offline):
         made = offline(app=app, tenants=tenants)
         for name in gone:
             shutil.rmtree(made.repos / "hub" / name)
-        tenants = Given(None, made.root / "tenants.yaml", made.repos, None).load().tenants
+        tenants = ReadingOptions(None, made.root / "tenants.yaml", made.repos, None).load().tenants
         if more is not None:
             tenants = {name: one.with_files(more) for name, one in tenants.items()}
         asked_for = []
@@ -147,7 +147,7 @@ def compare(offline):
                 return httpx.Response(found, text="<p>no</p>")
             return httpx.Response(200, content=found if isinstance(found, bytes) else json.dumps(found).encode())
 
-        server = Server("https://zuul.example/api/", token, httpx.MockTransport(answer))
+        server = ReferenceServer("https://zuul.example/api/", token, httpx.MockTransport(answer))
         return asyncio.run(asked(tenants, only, server, lambda done, of: None)), asked_for
 
     return make
@@ -289,7 +289,7 @@ async def test_an_endless_answer_is_cut():
             yield b" " * 1_000
 
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
-    server = Server("https://zuul.example", "", transport, answer_max_bytes=5_000)
+    server = ReferenceServer("https://zuul.example", "", transport, answer_max_bytes=5_000)
     with pytest.raises(UserError, match="the answer has more than 5 kB"):
         await asked({}, ONLY, server, lambda done, of: None)
 

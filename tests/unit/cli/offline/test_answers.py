@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.config.reading.source import nearest
+from headgate.config.files.source import nearest
 
 from .conftest import APP, OPS, TENANTS
 

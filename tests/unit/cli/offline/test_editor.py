@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.checking.looking import pipelines_of
-from headgate.cli.checking.since import trees
-from headgate.cli.editor.desk import Desk
-from headgate.cli.offline.reading import Given
+from headgate.cli.check.inspection import pipelines_of
+from headgate.cli.check.since import trees
+from headgate.cli.editor.desk import EditorSession
+from headgate.cli.offline.reader import ReadingOptions
 from headgate.testing.deadline import DEADLINE_S
 
 from .conftest import APP
@@ -29,9 +29,9 @@ TEMPLATE = """
 def desk(offline):
     def make(**texts):
         made = offline(**texts)
-        found = Given(None, made.root / "tenants.yaml", made.repos, None).load()
+        found = ReadingOptions(None, made.root / "tenants.yaml", made.repos, None).load()
         at = trees(found.tenants["acme"], made.repos)
-        return Desk(found.tenants, at, pipelines_of(found, whole=True)), made.repos / "hub/app/zuul.yaml"
+        return EditorSession(found.tenants, at, pipelines_of(found, whole=True)), made.repos / "hub/app/zuul.yaml"
 
     return make
 
@@ -100,7 +100,7 @@ def test_words_that_mean_nothing_are_left_alone(desk):
 
 
 def test_a_file_of_no_tenant_is_checked_for_its_form(tmp_path):
-    made, path = Desk({}, {}, None), tmp_path / ".zuul.yaml"
+    made, path = EditorSession({}, {}, None), tmp_path / ".zuul.yaml"
     made.write(path, "- job: {name: a, rnu: x}\n")
     assert [one.extent[:2] for one in made.problems(path)[path]] == [(1, 18)]
     other = tmp_path / "playbook.yaml"

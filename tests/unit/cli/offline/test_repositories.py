@@ -8,7 +8,7 @@ import pygit2
 import pytest
 
 from headgate.cli.offline.parallel import WORTH_A_PROCESS, spread
-from headgate.cli.offline.repositories import Unreadable, place_of, read
+from headgate.cli.offline.repositories import UnreadableRepository, place_of, read
 
 ME = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)
 PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml")
@@ -97,7 +97,7 @@ def test_a_plain_directory_is_one_branch(tmp_path):
 
 def test_a_damaged_repository_is_told(tmp_path):
     (tmp_path / ".git").mkdir()
-    with pytest.raises(Unreadable, match="cannot be read"):
+    with pytest.raises(UnreadableRepository, match="cannot be read"):
         read(tmp_path, PATHS)
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_repository_is_told(tmp_path):
 def test_a_project_lies_below_its_connection_its_host_or_nothing(tmp_path, name):
     (tmp_path / name).mkdir(parents=True)
     assert place_of(tmp_path, "hub", "git.acme", "org/app") == tmp_path / name
-    with pytest.raises(Unreadable, match="no repository of org/lib"):
+    with pytest.raises(UnreadableRepository, match="no repository of org/lib"):
         place_of(tmp_path, "hub", "git.acme", "org/lib")
 
 

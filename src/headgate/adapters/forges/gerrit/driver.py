@@ -8,22 +8,22 @@ import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from headgate.adapters.forges.gerrit.landing import submit
-from headgate.adapters.forges.gerrit.looking import Looker
-from headgate.adapters.forges.gerrit.reporting import is_told, review
-from headgate.adapters.forges.gerrit.rest import Gerrit, GerritAway, GerritNotThere, GerritRefused
+from headgate.adapters.forges.gerrit.poll import Looker
+from headgate.adapters.forges.gerrit.rest import GerritAway, GerritNotThere, GerritRefused, GerritRest
+from headgate.adapters.forges.gerrit.reviewer import is_told, review
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.stream import ssh_options
-from headgate.adapters.forges.gerrit.wanted import Pace, Wanted, wanted_of
-from headgate.adapters.forges.gerrit.watching import Watcher
+from headgate.adapters.forges.gerrit.submit import submit
+from headgate.adapters.forges.gerrit.watch import Watcher
+from headgate.adapters.forges.gerrit.watchlist import GerritPace, GerritWatchList, wanted_of
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Standing
+from headgate.gate.change import ChangeState
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.telling import Posting
-from headgate.ports.forge import Abilities, Hint, Ignored, Landed, Misdelivered, NotLanded, Sighting
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import Abilities, Hint, Ignored, MergeLanded, Misdelivered, NotLanded, Sighting
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
 log = logging.getLogger("headgate.gerrit")
@@ -40,20 +40,20 @@ class GerritForge:
     def __init__(
         self,
         server: Server,
-        rest: Gerrit,
+        rest: GerritRest,
         engine: Callable[[], GitEngine],
         *,
-        pace: Pace | None = None,
+        pace: GerritPace | None = None,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         program: str = "ssh",
     ) -> None:
         """`program`: that speaks ssh."""
         self.name = server.name
         self._server, self._rest, self._engine = server, rest, engine
-        self._pace, self._program = pace or Pace(), program
+        self._pace, self._program = pace or GerritPace(), program
         self._looker = Looker(rest, server, now_ms)
         self._projects: dict[str, TenantProject] = {}
-        self._wanted = Wanted()
+        self._wanted = GerritWatchList()
 
     # --- watching
 
@@ -63,7 +63,7 @@ class GerritForge:
 
     async def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -89,7 +89,7 @@ class GerritForge:
         """See `ports.forge.Forge`."""
         return self._looker.named(url)
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         """See `ports.forge.Forge`."""
         project, _, number = key.rpartition("#")
         if not (number.isascii() and number.isdecimal() and len(number) < 10):
@@ -106,7 +106,7 @@ class GerritForge:
 
     # --- telling
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
         change = posting.change
         if change is None or not change.is_change:
@@ -140,7 +140,7 @@ class GerritForge:
 
     # --- landing
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         """See `ports.forge.Forge`."""
         mirror = self._engine().mirror(part.change.project, self.name)
         try:

@@ -10,7 +10,7 @@ SATISFIED = frozenset({"SATISFIED", "OVERRIDDEN", "NOT_APPLICABLE", "FORCED"})
 """Results of submit requirements that hold up nothing."""
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class GerritAccount(msgspec.Struct, frozen=True, kw_only=True):
     id: int = msgspec.field(name="_account_id", default=0)
     name: str = ""
     email: str = ""
@@ -22,7 +22,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return self.username or self.email or self.name or (f"account {self.id}" if self.id else "")
 
 
-class Vote(msgspec.Struct, frozen=True, kw_only=True):
+class GerritVote(msgspec.Struct, frozen=True, kw_only=True):
     """Hold the vote of one account on one label; without `value` it may vote and has not."""
 
     id: int = msgspec.field(name="_account_id", default=0)
@@ -34,15 +34,15 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
 
 
-class Label(msgspec.Struct, frozen=True, kw_only=True):
-    all: tuple[Vote, ...] = ()
-    approved: Account | None = None
-    rejected: Account | None = None
+class GerritLabel(msgspec.Struct, frozen=True, kw_only=True):
+    all: tuple[GerritVote, ...] = ()
+    approved: GerritAccount | None = None
+    rejected: GerritAccount | None = None
     blocking: bool = False
     optional: bool = False
 
 
-class Expression(msgspec.Struct, frozen=True, kw_only=True):
+class GerritExpression(msgspec.Struct, frozen=True, kw_only=True):
     expression: str = ""
     passing_atoms: tuple[str, ...] = ()
     failing_atoms: tuple[str, ...] = ()
@@ -54,7 +54,9 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     status: str
     description: str = ""
-    submittability: Expression = msgspec.field(name="submittability_expression_result", default=Expression())
+    submittability: GerritExpression = msgspec.field(
+        name="submittability_expression_result", default=GerritExpression()
+    )
 
     @property
     def is_met(self) -> bool:
@@ -72,7 +74,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     parents: tuple[Parent, ...] = ()
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class GerritFile(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "M"
     old_path: str = ""
 
@@ -80,24 +82,24 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
     number: int = msgspec.field(name="_number")
     ref: str = ""
-    uploader: Account = Account()
+    uploader: GerritAccount = GerritAccount()
     created: str = ""
     commit: Commit = Commit()
-    files: dict[str, File] | None = None
+    files: dict[str, GerritFile] | None = None
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class GerritMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Hold a message on a change, written by a person or by the server."""
 
     id: str
-    author: Account = Account()
+    author: GerritAccount = GerritAccount()
     date: str = ""
     message: str = ""
     tag: str = ""
     revision: int = msgspec.field(name="_revision_number", default=0)
 
 
-class Comment(msgspec.Struct, frozen=True, kw_only=True):
+class GerritComment(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     of_message: str = msgspec.field(name="change_message_id", default="")
     """The message that it was published with."""
@@ -113,21 +115,21 @@ class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     topic: str = ""
     hashtags: tuple[str, ...] = ()
-    owner: Account = Account()
+    owner: GerritAccount = GerritAccount()
     updated: str = ""
     created: str = ""
     work_in_progress: bool = False
     is_private: bool = False
     current_revision: str = ""
     revisions: dict[str, Revision] = {}
-    labels: dict[str, Label] = {}
+    labels: dict[str, GerritLabel] = {}
     requirements: tuple[Requirement, ...] = msgspec.field(name="submit_requirements", default=())
     submittable: bool | None = None
     """None: the server was not asked, or is too old to say."""
     permitted_labels: dict[str, tuple[str, ...]] = {}
     """Those that our account may vote on."""
     unresolved_comment_count: int = 0
-    messages: tuple[Message, ...] = ()
+    messages: tuple[GerritMessage, ...] = ()
     mark: str = msgspec.field(name="meta_rev_id", default="")
     """It is another one after whatever happens to the change."""
     more: bool = msgspec.field(name="_more_changes", default=False)

@@ -11,7 +11,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from headgate.adapters.forges.gerrit.entities import ChangeInfo, Comment, File, Related, RelatedChanges, ServerInfo
+from headgate.adapters.forges.gerrit.entities import (
+    ChangeInfo,
+    GerritComment,
+    GerritFile,
+    Related,
+    RelatedChanges,
+    ServerInfo,
+)
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.base.texts import line
 
@@ -65,7 +72,7 @@ class GerritDenied(GerritRefused):
     """It does not take our name and password, or our account may not do this."""
 
 
-class Gerrit:
+class GerritRest:
     """The calls that are made, and none besides; `calls` counts them."""
 
     def __init__(self, client: httpx.AsyncClient, server: Server, page: int = PAGE) -> None:
@@ -102,15 +109,15 @@ class Gerrit:
         """Return the stack that a revision is part of, uppermost first.  Raise GerritAway, GerritRefused."""
         return (await self._get(f"changes/{number}/revisions/{revision}/related", RelatedChanges)).changes
 
-    async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, File]:
+    async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, GerritFile]:
         """Return what differs from the parent of that number; 0: as Gerrit shows it.  Raise GerritAway,
         GerritRefused."""
         asked = [("parent", str(parent))] if parent else []
-        return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, File], asked)
+        return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, GerritFile], asked)
 
-    async def patchset_comments(self, number: int) -> tuple[Comment, ...]:
+    async def patchset_comments(self, number: int) -> tuple[GerritComment, ...]:
         """Return the comments that are about a patch set as a whole.  Raise GerritAway, GerritRefused."""
-        found = await self._get(f"changes/{number}/comments", dict[str, tuple[Comment, ...]])
+        found = await self._get(f"changes/{number}/comments", dict[str, tuple[GerritComment, ...]])
         return found.get("/PATCHSET_LEVEL", ())
 
     async def default_branch(self, path: str) -> str:

@@ -39,7 +39,7 @@ class StreamDead(OSError):
     """The stream is no more; the reason is for people."""
 
 
-class Hint(msgspec.Struct, frozen=True):
+class GerritHint(msgspec.Struct, frozen=True):
     """Where something may be new."""
 
     number: int = 0
@@ -78,7 +78,7 @@ def command(server: Server, program: str = "ssh") -> list[str]:
 
 
 @asynccontextmanager
-async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIterator[Hint]]:
+async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIterator[GerritHint]]:
     """Provide what it says, as it is said.  The iterator raises StreamDead when that ends, for whatever reason."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -100,7 +100,7 @@ async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIte
         await _ended(process)
 
 
-async def _hints(server: Server, process: Process, complaint: asyncio.Future[str]) -> AsyncIterator[Hint]:
+async def _hints(server: Server, process: Process, complaint: asyncio.Future[str]) -> AsyncIterator[GerritHint]:
     assert process.stdout is not None
     while True:
         try:
@@ -109,7 +109,7 @@ async def _hints(server: Server, process: Process, complaint: asyncio.Future[str
             break
         except asyncio.LimitOverrunError as error:
             await _passed_over(process.stdout, error.consumed)
-            yield Hint()
+            yield GerritHint()
             continue
         found = hint(said)
         if found is not None:
@@ -132,26 +132,26 @@ async def _passed_over(stream: asyncio.StreamReader, size: int) -> None:
             return
 
 
-def hint(said: bytes) -> Hint | None:
+def hint(said: bytes) -> GerritHint | None:
     """Return where something may be new after a line; None: nowhere that concerns us."""
     try:
         event = msgspec.json.decode(said, type=StreamEvent)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Hint()
+        return GerritHint()
     if event.type.startswith(_NOISE):
         return None
     if event.change is not None:
-        return Hint(event.change.number, event.change.project)
+        return GerritHint(event.change.number, event.change.project)
     if event.update is not None:
         ref = event.update.ref
         if ref.startswith("refs/changes/"):
             return _of_change_ref(event.update.project, ref)
-        return Hint(project=event.update.project, ref=ref if ref.startswith("refs/") else f"refs/heads/{ref}")
+        return GerritHint(project=event.update.project, ref=ref if ref.startswith("refs/") else f"refs/heads/{ref}")
     project = event.project if isinstance(event.project, str) else event.project.project
-    return Hint(project=project) if project else Hint()
+    return GerritHint(project=project) if project else GerritHint()
 
 
-def _of_change_ref(project: str, ref: str) -> Hint | None:
+def _of_change_ref(project: str, ref: str) -> GerritHint | None:
     """Return a hint at the change that the ref names; None if it names no change.
 
     Any ref below a change counts, not only its patch sets: what `meta` gets, such as votes of a robot, may have no
@@ -159,7 +159,7 @@ def _of_change_ref(project: str, ref: str) -> Hint | None:
     """
     words = ref.split("/")
     number = words[3] if len(words) > 3 else ""
-    return Hint(int(number), project, ref) if number.isascii() and number.isdecimal() else None
+    return GerritHint(int(number), project, ref) if number.isascii() and number.isdecimal() else None
 
 
 def _why(server: Server, status: int, said: str) -> str:

@@ -11,16 +11,26 @@ from typing import Any
 import httpx
 
 from headgate.adapters.forges.accounts import over_ssh
-from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.budget import CallBudget
 from headgate.adapters.forges.gitea.account import GiteaAccount
-from headgate.adapters.forges.rest import AGAIN_S, NO_QUERY, PAGES_MAX, Broken, Heard, Key, Query, Rest, TooLong
+from headgate.adapters.forges.rest import (
+    AGAIN_S,
+    NO_QUERY,
+    PAGES_MAX,
+    ForgeKey,
+    ForgeServerError,
+    Heard,
+    ListTooLong,
+    Query,
+    Rest,
+)
 from headgate.ports.reporter import ReporterAway
 
 REFUSED_S = 60.0
 """How long nobody asks after the token was refused: somebody has to make another one."""
 
 
-class Client(Rest):
+class GiteaClient(Rest):
     """Talks with one Gitea."""
 
     page_size: Query = MappingProxyType({"limit": 50})
@@ -30,23 +40,23 @@ class Client(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
-        self.key = Key(f"the token of {account.name}", account.api_token)
+        self.key = ForgeKey(f"the token of {account.name}", account.api_token)
         self._login = account.user
 
-    def headers(self, key: Key) -> Mapping[str, str]:
+    def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         return {"Accept": "application/json", "Authorization": f"token {key.token}"}
 
-    def taken(self, answer: Heard, budget: Budget) -> Any:
+    def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`.  A token that is refused is refused for everything: all waits for another one."""
         if answer.status == 401:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S)
         if answer.status == 500:
-            raise Broken(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
+            raise ForgeServerError(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
         return super().taken(answer, budget)
 
     async def pages(
-        self, key: Key, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
+        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, whole: bool = False
     ) -> AsyncIterator[Any]:
         """See `Rest`.  Pages are counted: links to the next one have the address that the server believes it has."""
         seen, before = 0, None
@@ -60,7 +70,7 @@ class Client(Rest):
             if total.isdecimal() and seen >= int(total[:12]):
                 return
         if whole:
-            raise TooLong
+            raise ListTooLong
 
     # --- who asks
 
@@ -69,12 +79,12 @@ class Client(Rest):
         """Return the name of the account, as far as it is known."""
         return self._login
 
-    async def of(self, _project: str) -> Key:
-        """See `telling.Who`: one account for all."""
+    async def of(self, _project: str) -> ForgeKey:
+        """See `explain.Who`: one account for all."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
-        """See `telling.Who`."""
+        """See `explain.Who`."""
         if not self._login:
             self._login = str((await self.get(self.key, "/user")).said["login"])
         return (self._login,)

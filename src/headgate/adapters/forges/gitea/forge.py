@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from headgate.adapters.forges.branches import Branches
+from headgate.adapters.forges.branches import BranchReader
 from headgate.adapters.forges.driver import RestDriver
-from headgate.adapters.forges.gitea.client import Client
+from headgate.adapters.forges.gitea.changestate import GiteaStands
+from headgate.adapters.forges.gitea.client import GiteaClient
 from headgate.adapters.forges.gitea.hook import hint
-from headgate.adapters.forges.gitea.landing import Lander
-from headgate.adapters.forges.gitea.looking import Source
+from headgate.adapters.forges.gitea.lander import GiteaLander
+from headgate.adapters.forges.gitea.poll import GiteaSource
 from headgate.adapters.forges.gitea.pull import look
-from headgate.adapters.forges.gitea.standing import GiteaStands
-from headgate.adapters.forges.gitea.telling import GiteaTeller
-from headgate.adapters.forges.rest import Broken
-from headgate.adapters.forges.watching import EVERY_S, Watching
+from headgate.adapters.forges.gitea.reporter import GiteaTeller
+from headgate.adapters.forges.rest import ForgeServerError
+from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored
 from headgate.ports.reporter import ReportPutOff
 
@@ -45,14 +45,14 @@ class GiteaForge(RestDriver):
     )
 
     def __init__(
-        self, client: Client, engine: Callable[[], GitEngine], every_s: float = EVERY_S, lands: str = "merge"
+        self, client: GiteaClient, engine: Callable[[], GitEngine], every_s: float = EVERY_S, lands: str = "merge"
     ) -> None:
         """`lands`: see `ports.forge.Abilities`."""
         self.can = replace(self.can, lands=lands)
         self._own = GiteaTeller(client)
         self._client, self._stands = client, GiteaStands(client, engine)
-        watching = Watching(Source(client, engine, self._stands), every_s)
-        lander = Lander(client, Branches(engine, client.account.name))
+        watching = Watching(GiteaSource(client, engine, self._stands), every_s)
+        lander = GiteaLander(client, BranchReader(engine, client.account.name))
         super().__init__(client.account, client, watching, self._own, lander)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
@@ -64,10 +64,10 @@ class GiteaForge(RestDriver):
         """See `ports.forge.Shows`."""
         try:
             await self._own.conclude(change, commit)
-        except Broken as error:
+        except ForgeServerError as error:
             raise ReportPutOff(str(error)) from error
 
-    async def now(self, project: str, number: int) -> Standing:
+    async def now(self, project: str, number: int) -> ChangeState:
         """See `RestDriver`."""
         pull = await look(self._client, self._client.account.short(project), number, "")
         us, none = await self._client.us(), dict[str, str]()

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.forges.delivered import is_form, unfolded
+from headgate.adapters.forges.delivery import is_form, unfolded
 from headgate.adapters.forges.gitea.account import GiteaAccount
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from headgate.adapters.forges.gitea.client import Client
-from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, ms, newest_of_each
-from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected, TooMuch
-from headgate.adapters.forges.standing import LABELS_MAX
-from headgate.config.forges.facts import Account, Status, Vote
+from headgate.adapters.forges.changestate import LABELS_MAX
+from headgate.adapters.forges.gitea.client import GiteaClient
+from headgate.adapters.forges.pulls import AnyPull, ProgramReport, PullRemark, Reviewed, ms, newest_of_each
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected, ResponseTooLarge
+from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 LISTED_MAX = 2_000
 """Reviews, and contexts of statuses, of one change."""
@@ -36,7 +36,7 @@ class Opinion(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Pull(AnyPull):
+class GiteaPull(AnyPull):
     """A pull request, at one moment."""
 
     merge_base: str
@@ -61,10 +61,10 @@ class Pull(AnyPull):
         return tuple({one.who: None for one in found if stale or not one.stale})
 
 
-async def look(client: Client, project: str, number: int, since: str, *, urgent: bool = True) -> Pull:
+async def look(client: GiteaClient, project: str, number: int, since: str, *, urgent: bool = True) -> GiteaPull:
     """Return a pull request of `project` (owner/name).  `since`: of comments, those that are not older.
 
-    Raise NotThere, Denied, Rejected, ReporterAway."""
+    Raise NotThere, ForgeDenied, Rejected, ReporterAway."""
     repo = f"/repos/{project}"
     said = (await client.get(client.key, f"{repo}/pulls/{number}", urgent=urgent)).said
     query: Query = {"since": since} if since else {}
@@ -74,7 +74,7 @@ async def look(client: Client, project: str, number: int, since: str, *, urgent:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
     try:
         remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).said or []
-    except TooMuch:  # they come all at once, and strangers write them: the change goes on without
+    except ResponseTooLarge:  # they come all at once, and strangers write them: the change goes on without
         remarks = []
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
@@ -87,7 +87,7 @@ async def look(client: Client, project: str, number: int, since: str, *, urgent:
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
 
 
-async def _listed(client: Client, path: str, urgent: bool) -> list[Any]:
+async def _listed(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
     found: list[Any] = []
     async for page in client.pages(client.key, path, urgent=urgent):
         found += page
@@ -96,7 +96,7 @@ async def _listed(client: Client, path: str, urgent: bool) -> list[Any]:
     return found
 
 
-async def _statuses(client: Client, path: str, urgent: bool) -> list[Any]:
+async def _statuses(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
     """Return the newest status of each context."""
     found: list[Any] = []
     for page in range(1, LISTED_MAX // 50 + 1):
@@ -112,10 +112,10 @@ async def _statuses(client: Client, path: str, urgent: bool) -> list[Any]:
     return found
 
 
-async def _branch(client: Client, path: str, urgent: bool) -> Mapping[str, Any] | None:
+async def _branch(client: GiteaClient, path: str, urgent: bool) -> Mapping[str, Any] | None:
     try:
         found: Mapping[str, Any] = (await client.get(client.key, path, urgent=urgent)).said
-    except (NotThere, Denied):
+    except (NotThere, ForgeDenied):
         return None
     return found
 
@@ -127,10 +127,10 @@ def _pull(
     reviews: list[Any],
     statuses: list[Any],
     branch: Mapping[str, Any] | None,
-) -> Pull:
+) -> GiteaPull:
     merged = bool(said["merged"])
     there = [one for one in reviews if one["user"] is not None]
-    return Pull(
+    return GiteaPull(
         project=str(((said["base"].get("repo") or {}).get("full_name")) or project),
         number=int(said["number"]),
         title=str(said["title"]),
@@ -156,8 +156,8 @@ def _pull(
     )
 
 
-def _account(said: Mapping[str, Any] | None) -> Account:
-    return Account(str(said["login"]), str(said.get("email") or "")) if said else Account("Ghost")
+def _account(said: Mapping[str, Any] | None) -> ForgeAccount:
+    return ForgeAccount(str(said["login"]), str(said.get("email") or "")) if said else ForgeAccount("Ghost")
 
 
 def _review(said: Mapping[str, Any]) -> Reviewed:
@@ -170,10 +170,12 @@ def _opinion(said: Mapping[str, Any]) -> Opinion:
     return Opinion(who, str(said["state"]), bool(said["official"]), bool(said["stale"]), bool(said["dismissed"]))
 
 
-def _remark(said: Mapping[str, Any]) -> Remark:
-    return Remark(int(said["id"]), _account(said["user"]), str(said["body"] or ""), ms(said["created_at"]))
+def _remark(said: Mapping[str, Any]) -> PullRemark:
+    return PullRemark(int(said["id"]), _account(said["user"]), str(said["body"] or ""), ms(said["created_at"]))
 
 
-def _report(said: Mapping[str, Any]) -> Report:
+def _report(said: Mapping[str, Any]) -> ProgramReport:
     who, url = _account(said.get("creator")).name, str(said.get("target_url") or "")
-    return Report(Status(who, str(said["context"]), str(said["status"]).lower(), url=url), ms(said["updated_at"]))
+    return ProgramReport(
+        ProgramStatus(who, str(said["context"]), str(said["status"]).lower(), url=url), ms(said["updated_at"])
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from headgate.adapters.forges.gitea.pull import Pull
+from headgate.adapters.forges.gitea.pull import GiteaPull
 from headgate.config.forges.facts import Rule
 
 _QUIET = re2.Options()
@@ -23,7 +23,7 @@ UNDER_WAY = "pending"
 
 
 def rule_book(
-    pull: Pull, protection: Mapping[str, Any] | None, files: Collection[str] | None
+    pull: GiteaPull, protection: Mapping[str, Any] | None, files: Collection[str] | None
 ) -> tuple[Rule, ...] | None:
     """Return the rules in force; None: the branch may not be seen.  `protection`: the whole of it, where we see it;
     `files`: what the pull request changes, where that is known."""
@@ -48,7 +48,7 @@ def rule_book(
     return tuple(found)
 
 
-def _everybody(pull: Pull, branch: Mapping[str, Any], more: Mapping[str, Any]) -> Iterator[Rule]:
+def _everybody(pull: GiteaPull, branch: Mapping[str, Any], more: Mapping[str, Any]) -> Iterator[Rule]:
     """Yield what everybody sees."""
     wanted = int(branch.get("required_approvals") or 0)
     if wanted:
@@ -66,12 +66,12 @@ def _of(names: Collection[str]) -> str:
     return f" ({', '.join(names)})" if names else ""
 
 
-def _rejected(pull: Pull) -> Rule:
+def _rejected(pull: GiteaPull) -> Rule:
     found = [one.who for one in pull.opinions if one.state == "REQUEST_CHANGES" and one.official and not one.dismissed]
     return Rule(f"needs those who requested changes{_of(tuple(dict.fromkeys(found)))} to approve it", not found)
 
 
-def _statuses(pull: Pull, patterns: Collection[str]) -> Iterator[Rule]:
+def _statuses(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
     """Each pattern asks for a context, and for all that it matches to be good; without patterns all have to be."""
     states = {one.status.name: one.status.state for one in pull.reports}
     bad = {name for name, state in states.items() if state not in GOOD}

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.budget import CallBudget
 from headgate.adapters.forges.github.account import GitHubAccount
-from headgate.adapters.forges.rest import AGAIN_S, Answer, Denied, Heard, Key, NotThere, Rejected, Rest
+from headgate.adapters.forges.rest import AGAIN_S, ForgeDenied, ForgeKey, ForgeResponse, Heard, NotThere, Rejected, Rest
 from headgate.ports.reporter import ReporterAway
 
 log = logging.getLogger("headgate.github")
@@ -28,11 +28,11 @@ _OURS = ("installation ", "token of ")
 """What the names of keys begin with that stand for Headgate at projects."""
 
 
-class Unauthorized(Denied):
+class GitHubUnauthorized(ForgeDenied):
     """Nobody is let in with this token."""
 
 
-class Client(Rest):
+class GitHubClient(Rest):
     """Talks with one GitHub.  `calls` counts `graphql`, too."""
 
     def __init__(
@@ -40,39 +40,39 @@ class Client(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
-        self.renew: Callable[[Key], Awaitable[Key | None]] | None = None
+        self.renew: Callable[[ForgeKey], Awaitable[ForgeKey | None]] | None = None
         """Returns another key in place of one that is refused; None: there is none."""
 
-    def headers(self, key: Key) -> Mapping[str, str]:
+    def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         said = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
         return {**said, "Authorization": f"Bearer {key.token}"} if key.token else said
 
-    def taken(self, answer: Heard, budget: Budget) -> Any:
+    def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
         try:
             return super().taken(answer, budget)
-        except Denied as error:
+        except ForgeDenied as error:
             if answer.status != 401:
                 raise
-            raise Unauthorized(str(error)) from error
+            raise GitHubUnauthorized(str(error)) from error
 
     async def _rest(
-        self, method: str, key: Key, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
-    ) -> Answer:
+        self, method: str, key: ForgeKey, url: str, said: Any, headers: Mapping[str, str], *, urgent: bool
+    ) -> ForgeResponse:
         try:
             return await super()._rest(method, key, url, said, headers, urgent=urgent)
-        except Unauthorized as error:
+        except GitHubUnauthorized as error:
             key = await self._renewed(key, error)
         self.calls["rest"] += 1
         try:
             return await super()._rest(method, key, url, said, headers, urgent=urgent)
-        except Unauthorized as error:
+        except GitHubUnauthorized as error:
             raise self._away(key, error) from error
 
-    async def _renewed(self, key: Key, error: Unauthorized) -> Key:
+    async def _renewed(self, key: ForgeKey, error: GitHubUnauthorized) -> ForgeKey:
         """Return a key in place of one that is refused before its time.  Raise ReporterAway; of another key, as
-        that of the app itself, Unauthorized."""
+        that of the app itself, GitHubUnauthorized."""
         if self.renew is None or not key.who.startswith(_OURS):
             raise error
         fresh = await self.renew(key)
@@ -80,10 +80,10 @@ class Client(Rest):
             raise self._away(key, error) from error
         return fresh
 
-    def _away(self, key: Key, error: Unauthorized) -> ReporterAway:
+    def _away(self, key: ForgeKey, error: GitHubUnauthorized) -> ReporterAway:
         return ReporterAway(f"{self.account.host} refuses the {key.who}: {error}", REFUSED_S, alone=True)
 
-    async def query(self, key: Key, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
+    async def query(self, key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         """Return the data of a GraphQL query.  Raise as `get`; what may not be seen is None there."""
         budget, project = self.budget(key, "graphql"), f"{variables.get('owner', '')}/{variables.get('name', '')}"
         self.may(budget, key, urgent, project, "graphql")
@@ -93,7 +93,7 @@ class Client(Rest):
         answer = await self.sent("POST", self.account.graphql, key, as_json, body)
         try:
             said = self.learned(answer, budget, key, project, "graphql")
-        except Unauthorized as refused:
+        except GitHubUnauthorized as refused:
             key = await self._renewed(key, refused)
             self.calls["graphql"] += 1
             answer = await self.sent("POST", self.account.graphql, key, as_json, body)

@@ -7,12 +7,12 @@ import logging
 
 import msgspec
 
-from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.github.client import GitHubClient
 from headgate.adapters.forges.github.hook import place
 from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.pulls import ms
-from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected
-from headgate.adapters.forges.watching import Watching
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected
+from headgate.adapters.forges.watch import Watching
 from headgate.ports.forge import Hint, Misdelivered
 from headgate.ports.reporter import ReporterAway
 
@@ -25,7 +25,7 @@ FAILED_MAX = 100
 class Deliveries:
     """Takes what GitHub could not deliver as hints."""
 
-    def __init__(self, client: Client, tokens: Tokens, every_s: float) -> None:
+    def __init__(self, client: GitHubClient, tokens: Tokens, every_s: float) -> None:
         self._client, self._tokens, self._every_s = client, tokens, every_s
         self._failed: set[str] = set()
         """Those that were looked into."""
@@ -36,7 +36,7 @@ class Deliveries:
             await asyncio.sleep(self._every_s)
             try:
                 await self._failed_deliveries(watching)
-            except (ReporterAway, NotThere, Denied, Rejected, LookupError, TypeError, ValueError) as error:
+            except (ReporterAway, NotThere, ForgeDenied, Rejected, LookupError, TypeError, ValueError) as error:
                 log.info("%s: the log of its deliveries cannot be read: %s", self._client.account.name, error)
 
     async def _failed_deliveries(self, watching: Watching) -> None:

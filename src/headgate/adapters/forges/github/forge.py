@@ -10,25 +10,25 @@ from urllib.parse import urlsplit
 import pygit2
 from msgspec import structs
 
-from headgate.adapters.forges.github.client import Client
+from headgate.adapters.forges.github.changestate import GitHubStands
+from headgate.adapters.forges.github.client import GitHubClient
 from headgate.adapters.forges.github.deliveries import Deliveries
 from headgate.adapters.forges.github.hook import hint, our_slug, verified
-from headgate.adapters.forges.github.landing import Lander
-from headgate.adapters.forges.github.looking import Source
+from headgate.adapters.forges.github.lander import GitHubLander
+from headgate.adapters.forges.github.poll import GitHubSource
 from headgate.adapters.forges.github.pull import look
-from headgate.adapters.forges.github.standing import GitHubStands
-from headgate.adapters.forges.github.telling import GitHubTeller
-from headgate.adapters.forges.github.tokens import NotInstalled, Tokens
-from headgate.adapters.forges.rest import Denied, NotThere, Rejected
-from headgate.adapters.forges.watching import EVERY_S, Watching
+from headgate.adapters.forges.github.reporter import GitHubTeller
+from headgate.adapters.forges.github.tokens import GitHubAppNotInstalled, Tokens
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected
+from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.looking.names import HEADS
+from headgate.adapters.git.poll.names import HEADS
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, Standing, numbered
+from headgate.gate.change import Change, ChangeState, numbered
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.telling import Posting
-from headgate.ports.forge import Abilities, Hint, Ignored, Landed, NotLanded, Sighting
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.forge import Abilities, Hint, Ignored, MergeLanded, NotLanded, Sighting
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
@@ -55,7 +55,7 @@ class GitHubForge:
 
     def __init__(
         self,
-        client: Client,
+        client: GitHubClient,
         tokens: Tokens,
         engine: Callable[[], GitEngine],
         every_s: float = EVERY_S,
@@ -68,9 +68,9 @@ class GitHubForge:
         self._stands = GitHubStands(client, engine)
         hooked = client.account.app_id and client.account.webhook_token
         beside = Deliveries(client, tokens, every_s).look_into if hooked else None
-        self._watching = Watching(Source(client, tokens, engine, self._stands), every_s, beside)
+        self._watching = Watching(GitHubSource(client, tokens, engine, self._stands), every_s, beside)
         self._teller = GitHubTeller(client, tokens)
-        self._lander = Lander(client, tokens, self._head_of)
+        self._lander = GitHubLander(client, tokens, self._head_of)
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
@@ -78,7 +78,7 @@ class GitHubForge:
 
     def sightings(
         self,
-        known: Mapping[str, Standing],
+        known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
@@ -112,7 +112,7 @@ class GitHubForge:
             return ""
         return numbered(account.canonical(found[1]), str(int(found[2])))
 
-    async def look_up(self, key: str) -> Standing | None:
+    async def look_up(self, key: str) -> ChangeState | None:
         """See `ports.forge.Forge`."""
         project, _, number = key.rpartition("#")
         short = self._client.account.short(project)
@@ -125,26 +125,26 @@ class GitHubForge:
             us, none = await self._tokens.us(), dict[str, str]()
             standing, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
             return standing
-        except (NotThere, NotInstalled, Denied):
+        except (NotThere, GitHubAppNotInstalled, ForgeDenied):
             return None
         except Rejected as error:
             raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
 
-    async def report(self, posting: Posting) -> None:
+    async def report(self, posting: OutboxMessage) -> None:
         """See `ports.forge.Forge`."""
         try:
             await self._teller.tell(posting)
-        except NotInstalled as error:
+        except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
 
     async def conclude(self, change: Change, commit: str) -> None:
         """See `ports.forge.Shows`."""
         try:
             await self._teller.conclude(change, commit)
-        except NotInstalled as error:
+        except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
 
-    async def land(self, work: LandRequest, part: Landing) -> Landed | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         """See `ports.forge.Forge`."""
         return await self._lander.land(work, part)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.forges.delivered import unfolded
+from headgate.adapters.forges.delivery import unfolded
 from headgate.adapters.forges.github.account import GitHubAccount
-from headgate.ports.forge import Hint, Ignored, Misdelivered, Order
+from headgate.ports.forge import ButtonOrder, Hint, Ignored, Misdelivered
 
 BODY_MAX_BYTES = 25 * 2**20
 """GitHub sends no more."""
@@ -209,7 +209,7 @@ def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) 
         return Ignored("the check run does not say what it is of")
     if not (meant.event and meant.change.isdecimal() and len(meant.change) < 10 and said.sender.login):
         return Ignored("the check run does not say which item it is of")
-    order = Order(said.sender.login, meant.tenant, meant.pipeline, meant.event)
+    order = ButtonOrder(said.sender.login, meant.tenant, meant.pipeline, meant.event)
     return Hint(guid, project, meant.change, order=order)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.rest import Key, NotThere
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.rest import ForgeKey, NotThere
 from headgate.config.tenants import Protection
 
 PAGES_MAX = 100
@@ -22,9 +22,9 @@ query($owner: String!, $name: String!, $after: String) {
 _HOLDS = "what was known before holds; where nothing was, every branch counts as protected and none as locked"
 
 
-async def protection(client: Client, key: Key, project: str) -> tuple[Protection | None, str]:
+async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple[Protection | None, str]:
     """Return what GitHub says of the branches of `project` (owner/name), and what it does not say, for people:
-    then what it said before holds.  Raise as `Client.query`, or NotThere.
+    then what it said before holds.  Raise as `GitHubClient.query`, or NotThere.
 
     A ruleset protects a branch, and never locks it: Headgate may be the one whom it lets pass."""
     owner, _, name = project.partition("/")

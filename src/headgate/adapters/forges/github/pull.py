@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.pulls import AnyPull, Deed, Remark, Report, Reviewed, ms, newest_of_each
-from headgate.adapters.forges.rest import Key, NotThere, Rejected
-from headgate.config.forges.facts import Account, Status, Vote
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.pulls import AnyPull, ProgramReport, PullAction, PullRemark, Reviewed, ms, newest_of_each
+from headgate.adapters.forges.rest import ForgeKey, NotThere, Rejected
+from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 PAGES_MAX = 10
 QUERY = """
@@ -104,7 +104,7 @@ DEEDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Pull(AnyPull):
+class GitHubPull(AnyPull):
     """A pull request, at one moment."""
 
     merge_state: str
@@ -134,11 +134,11 @@ class Pull(AnyPull):
         return newest_of_each(self.reviews, self.opinions)
 
 
-async def look(client: Client, key: Key, project: str, number: int, *, urgent: bool = True) -> Pull:
+async def look(client: GitHubClient, key: ForgeKey, project: str, number: int, *, urgent: bool = True) -> GitHubPull:
     """Return a pull request of `project` (owner/name).  Raise NotThere, Denied, Rejected, ReporterAway."""
     owner, _, name = project.partition("/")
     cursors: dict[str, str | None] = {"contexts": None, "threads": None}
-    found: Pull | None = None
+    found: GitHubPull | None = None
     for _ in range(PAGES_MAX):
         data = await client.query(key, QUERY, urgent=urgent, owner=owner, name=name, number=number, **cursors)
         repository = data.get("repository")
@@ -157,7 +157,7 @@ async def look(client: Client, key: Key, project: str, number: int, *, urgent: b
     return found
 
 
-def _joined(before: Pull, page: Pull, cursors: Mapping[str, str | None]) -> Pull:
+def _joined(before: GitHubPull, page: GitHubPull, cursors: Mapping[str, str | None]) -> GitHubPull:
     reports = page.reports if cursors["contexts"] else ()
     unresolved = page.unresolved if cursors["threads"] else 0
     return replace(before, reports=(*before.reports, *reports), unresolved=before.unresolved + unresolved)
@@ -177,11 +177,11 @@ def _contexts(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _pull(project: str, said: Mapping[str, Any]) -> Pull:
+def _pull(project: str, said: Mapping[str, Any]) -> GitHubPull:
     contexts, base = _contexts(said), said["baseRef"] or {}
     merge_commit, signed = said["mergeCommit"], said["signatures"]
     rules = base.get("rules")
-    return Pull(
+    return GitHubPull(
         project=project,
         number=int(said["number"]),
         title=said["title"],
@@ -214,9 +214,9 @@ def _pull(project: str, said: Mapping[str, Any]) -> Pull:
     )
 
 
-def _deed(said: Mapping[str, Any]) -> Deed:
+def _deed(said: Mapping[str, Any]) -> PullAction:
     label = (said.get("label") or {}).get("name", "")
-    return Deed(DEEDS[said["__typename"]], Account(login(said["actor"])), str(label))
+    return PullAction(DEEDS[said["__typename"]], ForgeAccount(login(said["actor"])), str(label))
 
 
 def login(actor: Mapping[str, Any] | None) -> str:
@@ -227,8 +227,8 @@ def login(actor: Mapping[str, Any] | None) -> str:
     return f"{name}[bot]" if actor["__typename"] == "Bot" and not name.endswith("[bot]") else name
 
 
-def _account(actor: Mapping[str, Any] | None) -> Account:
-    return Account(login(actor), str(actor.get("email") or "") if actor else "")
+def _account(actor: Mapping[str, Any] | None) -> ForgeAccount:
+    return ForgeAccount(login(actor), str(actor.get("email") or "") if actor else "")
 
 
 def _reviews(said: Mapping[str, Any] | None) -> tuple[Reviewed, ...]:
@@ -241,18 +241,18 @@ def _review(said: Mapping[str, Any]) -> Reviewed:
     return Reviewed(int(said["fullDatabaseId"]), _account(said["author"]), said["state"].lower(), at_ms, pushes)
 
 
-def _remark(said: Mapping[str, Any]) -> Remark:
-    return Remark(int(said["fullDatabaseId"]), _account(said["author"]), said["body"], ms(said["createdAt"]))
+def _remark(said: Mapping[str, Any]) -> PullRemark:
+    return PullRemark(int(said["fullDatabaseId"]), _account(said["author"]), said["body"], ms(said["createdAt"]))
 
 
-def _report(said: Mapping[str, Any]) -> Report:
+def _report(said: Mapping[str, Any]) -> ProgramReport:
     if said["__typename"] == "StatusContext":
         who, state = login(said["creator"]), said["state"].lower()
-        status = Status(who, said["context"], state, url=said["targetUrl"] or "")
-        return Report(status, ms(said["createdAt"]))
+        status = ProgramStatus(who, said["context"], state, url=said["targetUrl"] or "")
+        return ProgramReport(status, ms(said["createdAt"]))
     suite, ended = said["checkSuite"], said["completedAt"]
     slug = (suite["app"] or {}).get("slug", "") if suite else ""
     state = (said["conclusion"] or said["status"]).lower()
     again = bool(suite) and suite["status"] == "QUEUED" and said["status"] == "COMPLETED"
-    status = Status(slug, said["name"], state, check=True, url=said["detailsUrl"] or "")
-    return Report(status, ms(ended) if ended else 0, again)
+    status = ProgramStatus(slug, said["name"], state, check=True, url=said["detailsUrl"] or "")
+    return ProgramReport(status, ms(ended) if ended else 0, again)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.adapters.forges.github.pull import Pull
+from headgate.adapters.forges.github.pull import GitHubPull
 from headgate.config.forges.facts import Rule
 
 PASSES = frozenset({"success", "neutral", "skipped"})
@@ -20,7 +20,7 @@ BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
 """What GitHub says of who may bypass a ruleset."""
 
 
-def rule_book(pull: Pull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:
+def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:
     """Return the rules in force; None: not all may be seen, and one of the others is in the way.
 
     `us`: logins and slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass."""
@@ -40,7 +40,7 @@ def rule_book(pull: Pull, us: Collection[str], bypassed: Collection[int] = ()) -
     return tuple(found)
 
 
-def lacking(pull: Pull, us: Collection[str]) -> set[int]:
+def lacking(pull: GitHubPull, us: Collection[str]) -> set[int]:
     """Return the ids of the rulesets of which something is not met: of those it is asked whether we may bypass them."""
     return {
         said["repositoryRuleset"]["databaseId"]
@@ -49,7 +49,7 @@ def lacking(pull: Pull, us: Collection[str]) -> set[int]:
     }
 
 
-def _classic(pull: Pull, us: frozenset[str]) -> Iterator[Rule]:
+def _classic(pull: GitHubPull, us: frozenset[str]) -> Iterator[Rule]:
     said = pull.protection
     if said is None:
         return
@@ -77,7 +77,7 @@ def _actors(said: Mapping[str, Any] | None) -> set[str]:
     return {str(actor.get("slug") or actor.get("login") or "") for actor in actors} - {""}
 
 
-def _of_ruleset(pull: Pull, said: Mapping[str, Any]) -> Iterator[Rule]:
+def _of_ruleset(pull: GitHubPull, said: Mapping[str, Any]) -> Iterator[Rule]:
     how = said["parameters"] or {}
     match said["type"]:
         case "REQUIRED_STATUS_CHECKS":
@@ -98,7 +98,7 @@ def _of_ruleset(pull: Pull, said: Mapping[str, Any]) -> Iterator[Rule]:
             yield Rule(f"needs the branch {pull.base} to be one that may be updated", False)
 
 
-def _checks(pull: Pull, wanted: Collection[str]) -> Iterator[Rule]:
+def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
     said: dict[str, str] = {}
     for one in pull.reports:
         state = one.status.state
@@ -112,12 +112,12 @@ def _checks(pull: Pull, wanted: Collection[str]) -> Iterator[Rule]:
     yield Rule(text, None if waits else not missing, missing=missing)
 
 
-def _strict(pull: Pull) -> Rule:
+def _strict(pull: GitHubPull) -> Rule:
     text = f"needs to have the newest commit of {pull.base}, which a gate makes needless: let Headgate bypass that rule"
     return Rule(text, None if pull.merge_state == "UNKNOWN" else pull.merge_state != "BEHIND")
 
 
-def _reviews(pull: Pull, count: int, owners: bool) -> Rule:
+def _reviews(pull: GitHubPull, count: int, owners: bool) -> Rule:
     if pull.decision == "CHANGES_REQUESTED":
         return Rule("needs those who requested changes to approve it", False)
     people = f"{count} approving review{'s' if count > 1 else ''} of people who may write" if count else "a review"
@@ -125,10 +125,10 @@ def _reviews(pull: Pull, count: int, owners: bool) -> Rule:
     return Rule(text, pull.decision == "APPROVED")
 
 
-def _threads(pull: Pull) -> Rule:
+def _threads(pull: GitHubPull) -> Rule:
     left = f"; {pull.unresolved} {'is' if pull.unresolved == 1 else 'are'} not" if pull.unresolved else ""
     return Rule(f"needs all its conversations to be resolved{left}", not pull.unresolved)
 
 
-def _signatures(pull: Pull) -> Rule:
+def _signatures(pull: GitHubPull) -> Rule:
     return Rule("needs all its commits to have verified signatures", pull.signed)

@@ -11,8 +11,8 @@ from datetime import datetime
 
 import jwt
 
-from headgate.adapters.forges.github.client import Client
-from headgate.adapters.forges.rest import Denied, Key, NotLetIn, NotThere
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotLetIn, NotThere
 from headgate.base.errors import UserError
 
 JWT_LIFE_S, SKEW_S = 300, 60
@@ -23,20 +23,20 @@ ABSENT_S = 600.0
 PROJECTS_MAX = 10_000
 
 
-class NotInstalled(NotLetIn):
+class GitHubAppNotInstalled(NotLetIn):
     """The app is not installed at the project."""
 
 
 @dataclass(slots=True)
 class _Token:
-    key: Key
+    key: ForgeKey
     ends_s: float
 
 
 class Tokens:
     """Finds the key for each project.  `slug` is the app's own name, once it is known."""
 
-    def __init__(self, client: Client, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: GitHubClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s
         self._installed: dict[str, int] = {}
         """Project (owner/name) -> installation."""
@@ -51,7 +51,7 @@ class Tokens:
         self.login = ""
         """Of the account that a personal token is of."""
 
-    def app_key(self) -> Key:
+    def app_key(self) -> ForgeKey:
         """Return the app as itself."""
         account, now_s = self._client.account, int(self._now_s())
         said = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
@@ -59,21 +59,23 @@ class Tokens:
             token = jwt.encode(said, account.app_key, algorithm="RS256")
         except (ValueError, TypeError, jwt.PyJWTError) as error:
             raise UserError(f"[connection {account.name}] app_key cannot be used: {error}") from error
-        return Key(f"app {account.app_id}", token)
+        return ForgeKey(f"app {account.app_id}", token)
 
-    async def of(self, project: str) -> Key:
-        """Return who Headgate is at a project (owner/name).  Raise NotInstalled, ReporterAway."""
+    async def of(self, project: str) -> ForgeKey:
+        """Return who Headgate is at a project (owner/name).  Raise GitHubAppNotInstalled, ReporterAway."""
         account = self._client.account
         if not account.app_id:
-            return Key(f"token of {account.name}", account.api_token)
+            return ForgeKey(f"token of {account.name}", account.api_token)
         lock = self._asking.setdefault(project.partition("/")[0], asyncio.Lock())
         async with lock:
             installation = await self._installation(project)
             if installation is None:
                 if account.api_token:
-                    return Key(f"token of {account.name}", account.api_token)
+                    return ForgeKey(f"token of {account.name}", account.api_token)
                 slug = self.slug or f"with the id {account.app_id}"
-                raise NotInstalled(f"the app {slug} is not installed at {project}: its owner installs it there")
+                raise GitHubAppNotInstalled(
+                    f"the app {slug} is not installed at {project}: its owner installs it there"
+                )
             return await self._token(project, installation)
 
     async def _installation(self, project: str) -> int | None:
@@ -87,26 +89,26 @@ class Tokens:
             if len(self._absent) > PROJECTS_MAX:
                 self._absent.pop(next(iter(self._absent)))
             return None
-        except Denied as error:
-            raise NotInstalled(f"the app is not let in: {error}; look at app_id and app_key") from error
+        except ForgeDenied as error:
+            raise GitHubAppNotInstalled(f"the app is not let in: {error}; look at app_id and app_key") from error
         self.slug = str(answer.said.get("app_slug") or self.slug)
         found = int(answer.said["id"])
         self._installed[project] = found
         self._granted[found] = answer.said.get("permissions") or {}
         return found
 
-    async def _token(self, project: str, installation: int) -> Key:
+    async def _token(self, project: str, installation: int) -> ForgeKey:
         known = self._tokens.get(installation)
         if known is not None and known.ends_s - EARLY_S > self._now_s():
             return known.key
         try:
             path = f"/app/installations/{installation}/access_tokens"
             answer = await self._client.write("POST", self.app_key(), path)
-        except (NotThere, Denied) as error:
+        except (NotThere, ForgeDenied) as error:
             self._installed.pop(project, None)
             self._tokens.pop(installation, None)
-            raise NotInstalled(f"the app has no token for {project}: {error}") from error
-        key = Key(f"installation {installation}", str(answer.said["token"]))
+            raise GitHubAppNotInstalled(f"the app has no token for {project}: {error}") from error
+        key = ForgeKey(f"installation {installation}", str(answer.said["token"]))
         self._granted[installation] = answer.said.get("permissions") or self._granted.get(installation, {})
         ends_s = datetime.fromisoformat(str(answer.said["expires_at"])).timestamp()
         self._tokens[installation] = _Token(key, ends_s)
@@ -124,7 +126,7 @@ class Tokens:
         if installation is not None:
             self._tokens.pop(installation, None)
 
-    async def anew(self, key: Key) -> Key | None:
+    async def anew(self, key: ForgeKey) -> ForgeKey | None:
         """Return another key of an installation in place of one that is refused; None: there is none."""
         project = next((one for one, id in self._installed.items() if key.who == f"installation {id}"), None)
         if project is None:
@@ -143,7 +145,7 @@ class Tokens:
                 self.slug = str((await self._client.get(self.app_key(), "/app")).said["slug"])
             return (self.slug, f"{self.slug}[bot]")
         if account.api_token and not self.login:
-            key = Key(f"token of {account.name}", account.api_token)
+            key = ForgeKey(f"token of {account.name}", account.api_token)
             self.login = str((await self._client.get(key, "/user")).said["login"])
         return (self.login,) if self.login else ()
 

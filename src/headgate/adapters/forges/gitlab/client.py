@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
-from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.budget import CallBudget
 from headgate.adapters.forges.gitlab.account import GitLabAccount
-from headgate.adapters.forges.rest import Answer, Denied, Heard, Key, Rejected, Rest, in_one_form
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ForgeResponse, Heard, Rejected, Rest, in_one_form
 
 _LIMITS = {
     "ratelimit-limit": "x-ratelimit-limit",
@@ -21,11 +21,11 @@ _LIMITS = {
 _MOVED = "moved project"
 
 
-class Unauthorized(Denied):
+class GitLabUnauthorized(ForgeDenied):
     """The token is refused; of a merge and of an approval it may be the account that is."""
 
 
-class Client(Rest):
+class GitLabClient(Rest):
     """Talks with one GitLab."""
 
     def __init__(
@@ -33,15 +33,15 @@ class Client(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account = account
-        self.key = Key(f"token of {account.name}", account.api_token)
+        self.key = ForgeKey(f"token of {account.name}", account.api_token)
         """There is one account for all projects."""
 
-    def headers(self, key: Key) -> Mapping[str, str]:
+    def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         said = {"Accept": "application/json", "Content-Type": "application/json"}
         return {**said, "Authorization": f"Bearer {key.token}"}
 
-    def taken(self, answer: Heard, budget: Budget) -> Any:
+    def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
         headers = {
             **answer.headers,
@@ -50,12 +50,14 @@ class Client(Rest):
         body = answer.body if answer.status < 400 else in_one_form(answer.body)
         try:
             return super().taken(Heard(answer.status, headers, body), budget)
-        except Denied as error:
+        except ForgeDenied as error:
             if answer.status != 401:
                 raise
-            raise Unauthorized(f"{error} (is the api_token of [connection {self.account.name}] a good one?)") from error
+            raise GitLabUnauthorized(
+                f"{error} (is the api_token of [connection {self.account.name}] a good one?)"
+            ) from error
 
-    async def change(self, method: str, project: str, path: str, said: Mapping[str, Any]) -> Answer:
+    async def change(self, method: str, project: str, path: str, said: Mapping[str, Any]) -> ForgeResponse:
         """Do something in a project (canonical name), also in one that has another name by now: reading is sent on
         there, and writing is not.  Raise as `get`."""
         place = self.account.path(project)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from headgate.adapters.forges.driver import RestDriver
-from headgate.adapters.forges.gitlab.client import Client
+from headgate.adapters.forges.gitlab.changestate import GitLabChangeStateReader
+from headgate.adapters.forges.gitlab.client import GitLabClient
 from headgate.adapters.forges.gitlab.hook import hint
-from headgate.adapters.forges.gitlab.landing import Lander
-from headgate.adapters.forges.gitlab.looking import Source
+from headgate.adapters.forges.gitlab.lander import GitLabLander
 from headgate.adapters.forges.gitlab.people import People
+from headgate.adapters.forges.gitlab.poll import GitLabSource
+from headgate.adapters.forges.gitlab.reporter import GitLabReporter
 from headgate.adapters.forges.gitlab.request import look
-from headgate.adapters.forges.gitlab.standing import Stands
-from headgate.adapters.forges.gitlab.telling import Teller
-from headgate.adapters.forges.watching import EVERY_S, Watching
+from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change, Standing
+from headgate.gate.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored
 
 _NAME = r"(?!\.{1,2}/)[\w.][\w.-]{0,254}"
@@ -45,7 +45,7 @@ class GitLabForge(RestDriver):
 
     def __init__(
         self,
-        client: Client,
+        client: GitLabClient,
         people: People,
         engine: Callable[[], GitEngine],
         every_s: float = EVERY_S,
@@ -54,11 +54,11 @@ class GitLabForge(RestDriver):
     ) -> None:
         """`lands`: see `ports.forge.Abilities`."""
         self.can = replace(self.can, lands=lands)
-        self._own = Teller(client, people)
+        self._own = GitLabReporter(client, people)
         self._client, self._people, self._now_s = client, people, now_s
-        self._stands = Stands(client, people, engine)
-        watching = Watching(Source(client, people, engine, self._stands), every_s)
-        super().__init__(client.account, client, watching, self._own, Lander(client, engine))
+        self._stands = GitLabChangeStateReader(client, people, engine)
+        watching = Watching(GitLabSource(client, people, engine, self._stands), every_s)
+        super().__init__(client.account, client, watching, self._own, GitLabLander(client, engine))
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """See `ports.forge.Forge`."""
@@ -68,7 +68,7 @@ class GitLabForge(RestDriver):
         """See `ports.forge.Shows`."""
         await self._own.conclude(change, commit)
 
-    async def now(self, project: str, number: int) -> Standing:
+    async def now(self, project: str, number: int) -> ChangeState:
         """See `RestDriver`."""
         request = await look(self._client, project, number)
         standing, _ = await self._stands.of(request, None, await self._people.us(), {}, first=True)

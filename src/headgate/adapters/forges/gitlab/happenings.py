@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.adapters.forges.gitlab.request import Request
+from headgate.adapters.forges.gitlab.request import GitLabMergeRequest
 from headgate.adapters.forges.pulls import cut
 from headgate.base.ids import derived
-from headgate.config.forges.facts import Account, Details, Happening
-from headgate.gate.change import EventKind, Standing, TriggerEvent
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent
+from headgate.gate.change import ChangeState, EventKind, TriggerEvent
 
 OLD_MS = 3_600_000
 """Of what is seen for the first time ever, older comments are not told."""
@@ -22,14 +22,14 @@ _NOTHING = Details()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class GitLabMark:
     """How far it was told."""
 
     updated: str = ""
     remark: int = 0
 
     @classmethod
-    def of(cls, text: str) -> Mark:
+    def of(cls, text: str) -> GitLabMark:
         """Return what a mark says; one of another form says nothing."""
         updated, _, remark = text.partition("|")
         return cls(updated, int(remark)) if remark.isdecimal() else cls()
@@ -40,45 +40,51 @@ class Mark:
         return f"{self.updated}|{self.remark}"
 
 
-def marked(request: Request, before: Mark) -> Mark:
+def marked(request: GitLabMergeRequest, before: GitLabMark) -> GitLabMark:
     """Return the mark once everything is told."""
-    return Mark(request.updated, max((before.remark, *(one.id for one in request.remarks))))
+    return GitLabMark(request.updated, max((before.remark, *(one.id for one in request.remarks))))
 
 
 def events(
-    now: Standing, was: Standing | None, request: Request, us: frozenset[str], at_ms: int, *, first: bool
+    now: ChangeState,
+    was: ChangeState | None,
+    request: GitLabMergeRequest,
+    us: frozenset[str],
+    at_ms: int,
+    *,
+    first: bool,
 ) -> Iterator[TriggerEvent]:
     """Yield what happened.  `us`: what Headgate said itself is not told; `first`: nobody ever looked at its project."""
     change = now.change
     before = was.details or _NOTHING if was is not None else _NOTHING
 
-    def tell(kind: EventKind, happening: Happening, *what: object, fresh: bool = False) -> TriggerEvent:
+    def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
         id = derived(change.key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
     if was is not None and was.untold:
-        yield tell(EventKind.MERGED, Happening(EVENT, "merged"), "landed", change.commit)
+        yield tell(EventKind.MERGED, ForgeEvent(EVENT, "merged"), "landed", change.commit)
         return
     if not now.open:
         if was is not None and was.open:
             kind, action = (EventKind.MERGED, "merged") if now.landed else (EventKind.ABANDONED, "closed")
-            yield tell(kind, Happening(EVENT, action), request.updated)
+            yield tell(kind, ForgeEvent(EVENT, action), request.updated)
         return
-    author = Account(request.author.name)
+    author = ForgeAccount(request.author.name)
     if was is None:
-        yield tell(EventKind.PROPOSED, Happening(EVENT, "opened", author), request.updated, fresh=True)
+        yield tell(EventKind.PROPOSED, ForgeEvent(EVENT, "opened", author), request.updated, fresh=True)
     elif not was.open:
-        yield tell(EventKind.PROPOSED, Happening(EVENT, "reopened"), request.updated, fresh=True)
+        yield tell(EventKind.PROPOSED, ForgeEvent(EVENT, "reopened"), request.updated, fresh=True)
     elif was.change.commit != change.commit:
-        yield tell(EventKind.PROPOSED, Happening(EVENT, "changed"), was.change.commit, change.commit)
+        yield tell(EventKind.PROPOSED, ForgeEvent(EVENT, "changed"), was.change.commit, change.commit)
     elif _edited(was, now):
-        yield tell(EventKind.STIRRED, Happening(EVENT, "changed"), request.updated)
+        yield tell(EventKind.STIRRED, ForgeEvent(EVENT, "changed"), request.updated)
     same = was is not None and was.change.commit == change.commit
     for happening, what in _said(request, before, us, same=same, since_ms=at_ms - OLD_MS if first else 0):
         yield tell(EventKind.STIRRED, happening, *what)
 
 
-def _edited(was: Standing, now: Standing) -> bool:
+def _edited(was: ChangeState, now: ChangeState) -> bool:
     """Say whether it has another description or target, or is a draft no more: then it is to be tested anew."""
     drafted = was.details is not None and was.details.draft is True
     ready = drafted and now.details is not None and now.details.draft is False
@@ -86,21 +92,21 @@ def _edited(was: Standing, now: Standing) -> bool:
 
 
 def _said(
-    request: Request, before: Details, us: frozenset[str], *, same: bool, since_ms: int
-) -> Iterator[tuple[Happening, tuple[object, ...]]]:
+    request: GitLabMergeRequest, before: Details, us: frozenset[str], *, same: bool, since_ms: int
+) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
     """Yield what people said, each with what makes it this very thing.  `same`: no other commit was pushed."""
     old, new = before.labels or (), request.labels
     added, removed = tuple(n for n in new if n not in old), tuple(n for n in old if n not in new)
     if added or removed:
-        yield Happening(EVENT, "labeled", added=added, removed=removed), (*added, "-", *removed, request.updated)
+        yield ForgeEvent(EVENT, "labeled", added=added, removed=removed), (*added, "-", *removed, request.updated)
     known = {vote.who.name: vote.since_ms for vote in before.votes or ()}
     fresh = [one.who.name for one in request.approvals if known.get(one.who.name) != one.at_ms]
     fresh = [name for name in fresh if name not in us]
     gone = known.keys() - {one.who.name for one in request.approvals} - us
     if request.approved and fresh:
-        yield Happening(EVENT, "approved", Account(fresh[-1])), (request.head, *fresh, request.updated)
+        yield ForgeEvent(EVENT, "approved", ForgeAccount(fresh[-1])), (request.head, *fresh, request.updated)
     elif before.approved and not request.approved and gone and same:
-        yield Happening(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
+        yield ForgeEvent(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
     for remark in request.remarks:
         if remark.at_ms >= since_ms and remark.who.name not in us:
-            yield Happening(EVENT, "comment", Account(remark.who.name), (cut(remark.text),)), (remark.id,)
+            yield ForgeEvent(EVENT, "comment", ForgeAccount(remark.who.name), (cut(remark.text),)), (remark.id,)

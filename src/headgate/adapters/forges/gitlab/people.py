@@ -9,8 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from headgate.adapters.forges.gitlab.client import Client
-from headgate.adapters.forges.rest import Denied, NotThere, Rejected
+from headgate.adapters.forges.gitlab.client import GitLabClient
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected
 
 DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
 """Access levels."""
@@ -22,7 +22,7 @@ KNOWN_MAX = 4_096
 class People:
     """Those of one GitLab."""
 
-    def __init__(self, client: Client, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: GitLabClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s
         self.name = ""
         """Of our account, once it is known."""
@@ -30,7 +30,7 @@ class People:
         """Project and account -> until when, and what."""
 
     async def us(self) -> tuple[str, ...]:
-        """Return the account that Headgate writes as.  Raise ReporterAway, Denied."""
+        """Return the account that Headgate writes as.  Raise ReporterAway, ForgeDenied."""
         if not self.name:
             self.name = str((await self._client.get(self._client.key, "/user")).said["username"])
         return (self.name,)
@@ -47,7 +47,7 @@ class People:
             known = word((await self._client.get(self._client.key, path)).said)
         except NotThere:
             known = "none"
-        except (Denied, Rejected):
+        except (ForgeDenied, Rejected):
             known = ""
         self._permissions[project, id] = (now_s + FRESH_S, known)
         while len(self._permissions) > KNOWN_MAX:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.forges.gitlab.client import Client
-from headgate.adapters.forges.rest import Denied, NotThere, Query, Rejected, TooMuch
-from headgate.config.forges.facts import Status
+from headgate.adapters.forges.gitlab.client import GitLabClient
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected, ResponseTooLarge
+from headgate.config.forges.facts import ProgramStatus
 
 NOTE_PAGES_MAX = 10
 LABELS_MAX, APPROVALS_MAX = 100, 100
@@ -27,7 +27,7 @@ WAITS = frozenset({"checking", "unchecked", "preparing", "approvals_syncing", "c
 """What it says while it works it out."""
 
 
-class User(msgspec.Struct, frozen=True):
+class GitLabUser(msgspec.Struct, frozen=True):
     """An account."""
 
     id: int
@@ -37,7 +37,7 @@ class User(msgspec.Struct, frozen=True):
 class Approval(msgspec.Struct, frozen=True):
     """That somebody approves it."""
 
-    who: User
+    who: GitLabUser
     at_ms: int
     """0: this GitLab does not say."""
 
@@ -46,7 +46,7 @@ class Remark(msgspec.Struct, frozen=True):
     """A comment."""
 
     id: int
-    who: User
+    who: GitLabUser
     text: str
     at_ms: int
 
@@ -54,12 +54,12 @@ class Remark(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True):
     """A job of the pipeline, or a status that another program has set."""
 
-    status: Status
+    status: ProgramStatus
     may_fail: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GitLabMergeRequest:
     """A merge request, at one moment."""
 
     project: str
@@ -76,7 +76,7 @@ class Request:
     target: str
     base: str
     """The commit that GitLab compares it with; empty: it has not worked that out."""
-    author: User
+    author: GitLabUser
     status: str
     """`detailed_merge_status`; of a GitLab that has none, what `merge_status` comes to."""
     mergeable: bool | None
@@ -97,8 +97,10 @@ class Request:
         return {one.name: one.id for one in users}
 
 
-async def look(client: Client, project: str, number: int, after: int = 0, *, urgent: bool = True) -> Request:
-    """Return a merge request of a project (canonical name), with the comments after one.  Raise NotThere, Denied,
+async def look(
+    client: GitLabClient, project: str, number: int, after: int = 0, *, urgent: bool = True
+) -> GitLabMergeRequest:
+    """Return a merge request of a project (canonical name), with the comments after one.  Raise NotThere, ForgeDenied,
     Rejected, ReporterAway."""
     path = f"{client.account.path(project)}/merge_requests/{number}"
     said = (await client.get(client.key, path, urgent=urgent)).said
@@ -119,16 +121,16 @@ async def look(client: Client, project: str, number: int, after: int = 0, *, urg
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
 
 
-async def _remarks(client: Client, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
+async def _remarks(client: GitLabClient, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
     """Return the newest comments down to the one that is known: strangers can push none of them away, nor hold up the
     change with long ones."""
     try:
         return await _newest(client, path, after, urgent, 100)
-    except TooMuch:
+    except ResponseTooLarge:
         return await _newest(client, path, after, urgent, LONG_NOTES)
 
 
-async def _newest(client: Client, path: str, after: int, urgent: bool, size: int) -> tuple[Remark, ...]:
+async def _newest(client: GitLabClient, path: str, after: int, urgent: bool, size: int) -> tuple[Remark, ...]:
     found: list[Remark] = []
     query: Query = {"sort": "desc", "order_by": "created_at", "per_page": size}
     pages = 0
@@ -142,7 +144,7 @@ async def _newest(client: Client, path: str, after: int, urgent: bool, size: int
     return tuple(sorted(found, key=lambda one: one.id))
 
 
-async def _jobs(client: Client, project: str, said: Mapping[str, Any], urgent: bool) -> tuple[Job, ...]:
+async def _jobs(client: GitLabClient, project: str, said: Mapping[str, Any], urgent: bool) -> tuple[Job, ...]:
     """Return the jobs of its pipeline; none: it has no pipeline, or that is in a project that we may not read."""
     pipeline = said.get("head_pipeline")
     if not pipeline:
@@ -155,15 +157,17 @@ async def _jobs(client: Client, project: str, said: Mapping[str, Any], urgent: b
             found += [_job(one) for one in page]
             if len(found) >= JOBS_MAX:  # GitLab itself counts them all
                 break
-    except (NotThere, Denied):
+    except (NotThere, ForgeDenied):
         state = str(pipeline.get("status") or "failed")
-        return (Job(Status("", f"its pipeline in the fork, which is {state}", state), False),)
+        return (Job(ProgramStatus("", f"its pipeline in the fork, which is {state}", state), False),)
     return tuple(found[:JOBS_MAX])
 
 
 def _job(said: Mapping[str, Any]) -> Job:
     who, url = (said.get("author") or {}).get("username", ""), said.get("target_url") or ""
-    return Job(Status(str(who), str(said["name"]), str(said["status"]), url=str(url)), bool(said.get("allow_failure")))
+    return Job(
+        ProgramStatus(str(who), str(said["name"]), str(said["status"]), url=str(url)), bool(said.get("allow_failure"))
+    )
 
 
 def _request(
@@ -172,11 +176,11 @@ def _request(
     approvals: Mapping[str, Any],
     remarks: tuple[Remark, ...],
     jobs: tuple[Job, ...],
-) -> Request:
+) -> GitLabMergeRequest:
     left = approvals.get("approvals_left")
     status = str(said.get("detailed_merge_status") or _of_old(said))
     mergeable = None if status in WAITS else not (status == "conflict" or bool(said.get("has_conflicts")))
-    return Request(
+    return GitLabMergeRequest(
         project=project,
         number=int(said["iid"]),
         title=str(said["title"]),
@@ -208,8 +212,8 @@ def _of_old(said: Mapping[str, Any]) -> str:
     return {"can_be_merged": "mergeable", "cannot_be_merged": "conflict"}.get(word, "checking")
 
 
-def _user(said: Mapping[str, Any] | None) -> User:
-    return User(int(said["id"]), str(said["username"])) if said else User(0, "ghost")
+def _user(said: Mapping[str, Any] | None) -> GitLabUser:
+    return GitLabUser(int(said["id"]), str(said["username"])) if said else GitLabUser(0, "ghost")
 
 
 def _approval(said: Mapping[str, Any]) -> Approval:

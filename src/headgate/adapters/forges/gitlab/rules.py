@@ -6,7 +6,7 @@ sets itself, the change is ready.
 
 from __future__ import annotations
 
-from headgate.adapters.forges.gitlab.request import CI, WAITS, Request
+from headgate.adapters.forges.gitlab.request import CI, WAITS, GitLabMergeRequest
 from headgate.config.forges.facts import Rule
 
 _PASSES = frozenset({"success", "skipped"})
@@ -30,7 +30,7 @@ _WORDS = {
 }
 
 
-def rule_book(request: Request) -> tuple[Rule, ...]:
+def rule_book(request: GitLabMergeRequest) -> tuple[Rule, ...]:
     """Return what is lacking; empty: nothing, or it is told otherwise (drafts, conflicts)."""
     word = request.status
     if word in _ELSEWHERE:
@@ -48,7 +48,7 @@ def rule_book(request: Request) -> tuple[Rule, ...]:
     return (Rule(_WORDS.get(word, f"cannot be merged: GitLab says {word}"), False),)
 
 
-def _pipeline(request: Request) -> Rule:
+def _pipeline(request: GitLabMergeRequest) -> Rule:
     if not request.jobs:
         return Rule("needs a pipeline that passes; the first status makes one", None)
     states = {one.status.name: one.status.state for one in request.jobs if not one.may_fail}

@@ -12,18 +12,18 @@ from urllib.parse import urlencode
 import httpx
 
 from headgate.adapters.forges.accounts import over_ssh
-from headgate.adapters.forges.budget import Budget
+from headgate.adapters.forges.budget import CallBudget
 from headgate.adapters.forges.pagure.account import PagureAccount
 from headgate.adapters.forges.rest import (
     AGAIN_S,
     PAGES_MAX,
-    Broken,
-    Denied,
+    ForgeDenied,
+    ForgeKey,
+    ForgeServerError,
     Heard,
-    Key,
     Query,
+    ResponseTooLarge,
     Rest,
-    TooMuch,
     in_one_form,
 )
 from headgate.ports.reporter import ReporterAway
@@ -35,11 +35,11 @@ REFUSED_S = 60.0
 """How long nobody asks after the token was refused: somebody has to make another one."""
 
 
-class Unauthorized(Denied):
+class PagureUnauthorized(ForgeDenied):
     """The token is refused: for all, or for this very thing, which its ACLs do not name."""
 
 
-class Client(Rest):
+class PagureClient(Rest):
     """Talks with one Pagure."""
 
     page_size: Query = MappingProxyType({"per_page": PAGE})
@@ -49,11 +49,11 @@ class Client(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
-        self.key = Key(f"the token of {account.name}", account.api_token)
+        self.key = ForgeKey(f"the token of {account.name}", account.api_token)
         self.login = ""
         """The name of the account, as far as it is known."""
 
-    def headers(self, key: Key) -> Mapping[str, str]:
+    def headers(self, key: ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         form = "application/x-www-form-urlencoded"
         return {"Accept": "application/json", "Content-Type": form, "Authorization": f"token {key.token}"}
@@ -62,17 +62,17 @@ class Client(Rest):
         """See `Rest`: Pagure reads forms."""
         return urlencode(said).encode()
 
-    def taken(self, answer: Heard, budget: Budget) -> Any:
+    def taken(self, answer: Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
         body = answer.body if answer.status < 400 else in_one_form(answer.body)
         if answer.status == 500:
-            raise Broken(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
+            raise ForgeServerError(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
         try:
             return super().taken(Heard(answer.status, answer.headers, body), budget)
-        except Denied as error:
+        except ForgeDenied as error:
             if answer.status != 401:
                 raise
-            raise Unauthorized(str(error)) from error
+            raise PagureUnauthorized(str(error)) from error
 
     def about(self, url: str) -> str:
         """See `Rest`."""
@@ -88,7 +88,7 @@ class Client(Rest):
         for page in range(1, PAGES_MAX + 1):
             try:
                 said = (await self.get(self.key, path, {**query, "per_page": PAGE, "page": page}, urgent=False)).said
-            except TooMuch:
+            except ResponseTooLarge:
                 pages = await self._one_by_one(path, query, page)
                 yield pages[0]
                 if page >= pages[1]:
@@ -104,7 +104,7 @@ class Client(Rest):
         for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
             try:
                 said = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).said
-            except TooMuch:
+            except ResponseTooLarge:
                 pages = max(pages, one // PAGE + 1)
                 continue
             found += said["requests"]
@@ -116,12 +116,12 @@ class Client(Rest):
 
     # --- who asks
 
-    async def of(self, _project: str) -> Key:
-        """See `telling.Who`: one account for all."""
+    async def of(self, _project: str) -> ForgeKey:
+        """See `explain.Who`: one account for all."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
-        """See `telling.Who`."""
+        """See `explain.Who`."""
         if not self.login:
             self.login = str((await self.write("POST", self.key, "/-/whoami", {})).said["username"])
         return (self.login,)
@@ -130,7 +130,7 @@ class Client(Rest):
         """Find out whether the token is refused for all.  Raise ReporterAway: then it is waited for another one."""
         try:
             await self.write("POST", self.key, "/-/whoami", {})
-        except Denied as error:
+        except ForgeDenied as error:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S) from error
 
     async def git(self, _project: str) -> Mapping[str, str]:

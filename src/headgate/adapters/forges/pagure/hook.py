@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from headgate.adapters.forges.pagure.account import PagureAccount
-from headgate.adapters.forges.pagure.secrets import Secrets
+from headgate.adapters.forges.pagure.secrets import PagureSecrets
 from headgate.base.ids import derived
 from headgate.ports.forge import Hint, Ignored, Misdelivered, Unsure
 
@@ -60,7 +60,7 @@ _DECODER = msgspec.json.Decoder(_Delivered)
 
 def hint(
     account: PagureAccount,
-    secrets: Secrets,
+    secrets: PagureSecrets,
     us: Collection[str],
     known: Callable[[str], bool],
     headers: Mapping[str, str],

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.adapters.forges.pagure.client import Client
-from headgate.adapters.forges.pulls import AnyPull, Remark, Report, Reviewed, newest_of_each
+from headgate.adapters.forges.changestate import LABELS_MAX
+from headgate.adapters.forges.pagure.client import PagureClient
+from headgate.adapters.forges.pulls import AnyPull, ProgramReport, PullRemark, Reviewed, newest_of_each
 from headgate.adapters.forges.rest import Rejected
-from headgate.adapters.forges.standing import LABELS_MAX
 from headgate.base.ids import derived
-from headgate.config.forges.facts import Account, Status, Vote
+from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 UP, DOWN = ":thumbsup:", ":thumbsdown:"
 _METADATA = "**metadata update from"
@@ -21,14 +21,14 @@ MERGES = {"FFORWARD": True, "MERGE": True, "CONFLICTS": False}
 _VALUES = {"thumbsup": 1, "thumbsdown": -1}
 
 
-class Flag(Report, frozen=True):
+class PagureFlag(ProgramReport, frozen=True):
     """What a program says of it; Pagure does not say of which commit."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Pull(AnyPull):
+class PagurePull(AnyPull):
     """A pull request, at one moment."""
 
     begins: str
@@ -65,7 +65,7 @@ class Pull(AnyPull):
         return sum(_VALUES[one.value] for one in self.votes)
 
 
-async def look(client: Client, project: str, number: int, *, urgent: bool = True) -> Pull:
+async def look(client: PagureClient, project: str, number: int, *, urgent: bool = True) -> PagurePull:
     """Return a pull request of `project` (as Pagure calls it).  Raise NotThere, Denied, Rejected, ReporterAway."""
     path = f"{client.project(project)}/pull-request/{number}"
     said = (await client.get(client.key, path, urgent=urgent)).said
@@ -76,7 +76,7 @@ async def look(client: Client, project: str, number: int, *, urgent: bool = True
         raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
 
 
-def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> Pull:
+def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> PagurePull:
     if not said["commit_stop"]:
         raise Rejected(200, "it has no commits")
     comments = sorted(said["comments"] or (), key=lambda one: int(one["id"]))
@@ -84,7 +84,7 @@ def _pull(project: str, web: str, said: Mapping[str, Any], flags: list[Any]) -> 
     renewed = [one for one in own if not str(one["comment"]).lower().startswith(_METADATA)]
     people = [one for one in comments if not one.get("notification")]
     status = str(said["status"])
-    return Pull(
+    return PagurePull(
         project=project,
         number=int(said["id"]),
         title=str(said["title"] or ""),
@@ -125,9 +125,9 @@ def _ms(said: Any) -> int:
     return int(said) * 1000
 
 
-def _account(said: Mapping[str, Any] | None) -> Account:
+def _account(said: Mapping[str, Any] | None) -> ForgeAccount:
     """Return who somebody is; of an account that is gone Pagure says nothing."""
-    return Account(str(said["name"])) if said else Account()
+    return ForgeAccount(str(said["name"])) if said else ForgeAccount()
 
 
 def _thumb(said: Mapping[str, Any]) -> str:
@@ -142,12 +142,12 @@ def _review(said: Mapping[str, Any]) -> Reviewed:
     return Reviewed(int(said["id"]), _account(said["user"]), _thumb(said), _ms(said["date_created"]), False)
 
 
-def _remark(said: Mapping[str, Any]) -> Remark:
-    return Remark(int(said["id"]), _account(said["user"]), str(said["comment"] or ""), _ms(said["date_created"]))
+def _remark(said: Mapping[str, Any]) -> PullRemark:
+    return PullRemark(int(said["id"]), _account(said["user"]), str(said["comment"] or ""), _ms(said["date_created"]))
 
 
-def _flag(said: Mapping[str, Any]) -> Flag:
+def _flag(said: Mapping[str, Any]) -> PagureFlag:
     who, url = _account(said.get("user")).name, str(said.get("url") or "")
     at_ms = _ms(said.get("date_updated") or said["date_created"])
     text, state = str(said.get("comment") or ""), str(said["status"]).lower()
-    return Flag(Status(who, str(said["username"]), state, url=url), at_ms, text=text)
+    return PagureFlag(ProgramStatus(who, str(said["username"]), state, url=url), at_ms, text=text)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headgate.adapters.forges.pagure.pull import Pull
+from headgate.adapters.forges.pagure.pull import PagurePull
 from headgate.config.forges.facts import Rule
 
 SCORE, ASSIGNEE = "Minimum_score_to_merge_pull-request", "Only_assignee_can_merge_pull-request"
 SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fast-forward_merges"
 
 
-def rule_book(pull: Pull, options: Mapping[str, Any], us: Collection[str], signed: bool | None) -> tuple[Rule, ...]:
+def rule_book(
+    pull: PagurePull, options: Mapping[str, Any], us: Collection[str], signed: bool | None
+) -> tuple[Rule, ...]:
     """Return the rules in force.  `options`: of the project, empty where they may not be seen; `signed`: whether all
     commits are signed off.
 
@@ -20,7 +22,7 @@ def rule_book(pull: Pull, options: Mapping[str, Any], us: Collection[str], signe
     return tuple(_rules(pull, options, us, signed))
 
 
-def _rules(pull: Pull, options: Mapping[str, Any], us: Collection[str], signed: bool | None) -> Iterator[Rule]:
+def _rules(pull: PagurePull, options: Mapping[str, Any], us: Collection[str], signed: bool | None) -> Iterator[Rule]:
     if pull.reached is not None:
         wanted = f" of {options[SCORE]}" if SCORE in options else ""
         yield Rule(f"needs the score{wanted} that its project asks for", pull.reached)
@@ -36,7 +38,7 @@ def _rules(pull: Pull, options: Mapping[str, Any], us: Collection[str], signed: 
         yield Rule(f"needs commits that {pull.base} does not have", False)
 
 
-def _is(pull: Pull, us: Collection[str]) -> bool:
+def _is(pull: PagurePull, us: Collection[str]) -> bool:
     return pull.assignee in us
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TypeVar
 
-from headgate.adapters.forges.pagure.client import Client
-from headgate.adapters.forges.rest import Denied, NotThere, Rejected
+from headgate.adapters.forges.pagure.client import PagureClient
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected
 from headgate.ports.reporter import ReporterAway
 
 AGAIN_S = 60.0
@@ -17,10 +17,10 @@ ASKED_MAX = 60
 """Projects that are asked for in that time, whoever names them: a process that looks at none knows none by name."""
 
 
-class Secrets:
+class PagureSecrets:
     """Those of one Pagure."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: PagureClient) -> None:
         self._client = client
         self._known: OrderedDict[str, str] = OrderedDict()
         """Project -> the token that Pagure told."""
@@ -58,7 +58,7 @@ class Secrets:
             said = (await self._client.get(self._client.key, path)).said
             self._keep(self._known, project, str(said["webhook"]["token"]))
             await self._client.us()  # whose own deeds are no hints
-        except (Denied, NotThere) as error:
+        except (ForgeDenied, NotThere) as error:
             why = (
                 f"Pagure does not tell the token of the webhooks of this project: {error}; give the api_token the ACL "
                 "to modify projects, and its account the project, or write the token into the settings (webhook_token)"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 
 import pygit2
 
-from headgate.adapters.git.command import GitError, Impossible, Limits, TooLong, git, is_damage
+from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, GitTimeout, git, is_damage
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.trees import between
 
@@ -25,7 +25,7 @@ NEAREST_MAX = 201
 _NONE: frozenset[str] = frozenset()
 PATHS_MAX_CHARS = 100_000
 """Of a change together; a tree of few bytes may have very many."""
-CHANGES_LIMITS = Limits(timeout_s=30.0, out_max_bytes=64 * 2**20)
+CHANGES_LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=64 * 2**20)
 BASE_MAX_S = 30.0
 DAMAGED_MAX = 40
 """Tries to find out in whose history something is damaged."""
@@ -79,8 +79,8 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
         left = edges.get(commit, frozenset((commit,)))
         if len(left) > 1:  # it was merged with the branch meanwhile
             try:
-                _, out = await git("merge-base", head, commit, at=mirror.path, limits=Limits(BASE_MAX_S))
-            except TooLong:
+                _, out = await git("merge-base", head, commit, at=mirror.path, limits=GitLimits(BASE_MAX_S))
+            except GitTimeout:
                 continue
             left = frozenset(out.split()[:1])
         if left:
@@ -174,7 +174,7 @@ async def changes(
             _, out = await git(*args, at=mirror.path, stdin=lines, limits=CHANGES_LIMITS)
             return {(commit, wanted[commit]): tuple(paths) for commit, paths in _by_commit(out.split("\0"))}
         except GitError as error:
-            if not is_damage(error) and not isinstance(error, TooLong):
+            if not is_damage(error) and not isinstance(error, GitTimeout):
                 raise
     found = await asyncio.to_thread(lambda: {pair: _differing(mirror, *pair) for pair in wanted.items()})
     return {pair: paths for pair, paths in found.items() if paths != ()}
@@ -188,7 +188,7 @@ def _differing(mirror: MirrorRepository, commit: str, before: str) -> tuple[str,
             size += len(path)
             if size > PATHS_MAX_CHARS:
                 return None
-    except (Impossible, pygit2.GitError, KeyError, ValueError):
+    except (GitImpossible, pygit2.GitError, KeyError, ValueError):
         return None
     return tuple(sorted(found))
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import pygit2
 from pygit2.enums import FileMode, ObjectType
 
-from headgate.adapters.git.command import GitError, Impossible, git, is_damage
+from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
 from headgate.adapters.git.objects.commits import Parts
 from headgate.adapters.git.objects.conflicts import shown_name
 
@@ -39,7 +39,7 @@ _IGNORED = "\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u206b\u
 _SPECIAL = (b".gitmodules", b".gitattributes", b".gitignore", b".mailmap")
 
 
-class Objects(Protocol):
+class SoundnessObjects(Protocol):
     path: Path
 
     def parts(self, commit: str) -> Parts: ...
@@ -48,8 +48,8 @@ class Objects(Protocol):
     def repository(self) -> pygit2.Repository: ...
 
 
-async def check(objects: Objects, head: str, commit: str) -> None:
-    """Raises Impossible for a commit that must not be merged into `head`; GitError."""
+async def check(objects: SoundnessObjects, head: str, commit: str) -> None:
+    """Raises GitImpossible for a commit that must not be merged into `head`; GitError."""
     await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(commit)))
     found = await asyncio.to_thread(_few_steps, objects, head, commit)
     if found is None:
@@ -57,12 +57,12 @@ async def check(objects: Objects, head: str, commit: str) -> None:
         try:
             _, out = await git(*args, at=objects.path)
         except GitError as error:
-            raise Impossible(args, error.code, error.said) if is_damage(error) else error from error
+            raise GitImpossible(args, error.code, error.said) if is_damage(error) else error from error
         found = out.split(), head
     await asyncio.to_thread(_check, objects, *found, commit)
 
 
-def _check(objects: Objects, new: Collection[str], base: str, commit: str) -> None:
+def _check(objects: SoundnessObjects, new: Collection[str], base: str, commit: str) -> None:
     for one in new:
         parts = objects.parts(one)
         which = "it" if one == commit else f"commit {one}"
@@ -70,14 +70,14 @@ def _check(objects: Objects, new: Collection[str], base: str, commit: str) -> No
             raise _flawed(f"{which} is not as git writes commits: {parts.flaw}; make it anew (git commit --amend)")
         if len(parts.parents) > PARENTS_MAX:
             raise _flawed(f"{which} has {len(parts.parents)} parents; {PARENTS_MAX} are possible")
-    Trees(objects.repository).check(objects.parts(base).tree, objects.parts(commit).tree)
+    TreeChecker(objects.repository).check(objects.parts(base).tree, objects.parts(commit).tree)
 
 
-def _flawed(why: str) -> Impossible:
-    return Impossible(("fsck",), 1, why)
+def _flawed(why: str) -> GitImpossible:
+    return GitImpossible(("fsck",), 1, why)
 
 
-def _few_steps(objects: Objects, head: str, commit: str) -> tuple[list[str], str] | None:
+def _few_steps(objects: SoundnessObjects, head: str, commit: str) -> tuple[list[str], str] | None:
     """The commits of the change, and where it left the branch; None: that takes more steps to see."""
     branch = set(islice(_history(objects, head, (), []), BRANCH_MAX))
     left = list[str]()
@@ -87,7 +87,7 @@ def _few_steps(objects: Objects, head: str, commit: str) -> tuple[list[str], str
     return (new, left[0]) if whole else None
 
 
-def _history(objects: Objects, commit: str, without: Collection[str], left: list[str]) -> Iterator[str]:
+def _history(objects: SoundnessObjects, commit: str, without: Collection[str], left: list[str]) -> Iterator[str]:
     """Up to what is in `without`, which goes to `left`."""
     seen, waiting = {commit}, deque([commit])
     while waiting:
@@ -102,7 +102,7 @@ def _history(objects: Objects, commit: str, without: Collection[str], left: list
                 waiting.append(parent)
 
 
-class Trees:
+class TreeChecker:
     """Checks what is in one tree and not in another.  Used once."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
@@ -110,7 +110,7 @@ class Trees:
         self._files = self._bytes = 0
 
     def check(self, before: str, after: str) -> None:
-        """Raises Impossible."""
+        """Raises GitImpossible."""
         waiting = [(b"", before, after)]
         while waiting:
             path, was, now = waiting.pop()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pygit2
 from pygit2.enums import FileMode
 
-from headgate.adapters.git.command import Impossible
+from headgate.adapters.git.command import GitImpossible
 
 DIRECTORIES_MAX = 20_000
 
@@ -15,14 +15,14 @@ DIRECTORIES_MAX = 20_000
 def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
     """Paths of files, links and submodules that are in one of them only, or are not the same in both.
 
-    What is below a directory that is in many places is yielded for each of them.  Raises Impossible when there are
+    What is below a directory that is in many places is yielded for each of them.  Raises GitImpossible when there are
     very many directories to look at."""
     waiting: list[tuple[bytes, pygit2.Tree | None, pygit2.Tree | None]] = [(b"", before, after)]
     looked = 0
     while waiting:
         looked += 1
         if looked > DIRECTORIES_MAX:
-            raise Impossible(("diff-tree",), 1, f"more than {DIRECTORIES_MAX} directories differ")
+            raise GitImpossible(("diff-tree",), 1, f"more than {DIRECTORIES_MAX} directories differ")
         path, *both = waiting.pop()
         old, new = map(_entries, both)
         for name in old.keys() | new.keys():

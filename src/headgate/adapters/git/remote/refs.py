@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from headgate.adapters.git.command import Limits, RemoteError, git
+from headgate.adapters.git.command import GitLimits, RemoteError, git
 from headgate.adapters.git.remote import reffiles
 from headgate.adapters.git.remote.reffiles import Listing, NotFiles
 
@@ -17,7 +17,7 @@ HEADS, _HEAD = "refs/heads/", "HEAD"
 RENEW_MIN_S = 60.0
 """Between two times that whoever may talk with the server is found out anew as it lets nobody in."""
 _NOT_LET_IN = re.compile(r"authentication failed|could not read (username|password)|returned error: 401", re.IGNORECASE)
-LISTING_LIMITS = Limits(timeout_s=120.0, out_max_bytes=128 * 2**20)
+LISTING_LIMITS = GitLimits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
 class Remote:
@@ -79,7 +79,7 @@ class Remote:
         first = out.split("\n", 1)[0]
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
 
-    async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: Limits) -> tuple[int, str]:
+    async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: GitLimits) -> tuple[int, str]:
         """Return what git answers to a command that talks with the server.  Raises RemoteError."""
         async with self._talks:
             config = await self._access() if self._access is not None else {}

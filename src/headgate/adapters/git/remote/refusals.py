@@ -13,7 +13,7 @@ SURE_AFTER = 5
 """Tries after which it is no chance."""
 
 
-class Refusal(NamedTuple):
+class RemoteRefusal(NamedTuple):
     why: str
     times: int
     again_s: float
@@ -25,7 +25,7 @@ class Refusals:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._known: dict[str, Refusal] = {}
+        self._known: dict[str, RemoteRefusal] = {}
 
     def add(self, commit: str, why: str) -> None:
         known = self._known.pop(commit, None)
@@ -33,7 +33,7 @@ class Refusals:
         while len(self._known) >= KEPT_MAX:
             del self._known[next(iter(self._known))]
         pause_s: float = min(PAUSE_MAX_S, PAUSE_MIN_S * 4 ** min(times - 1, 10))
-        self._known[commit] = Refusal(why, times, self._now_s() + pause_s)
+        self._known[commit] = RemoteRefusal(why, times, self._now_s() + pause_s)
 
     def is_due(self, commit: str) -> bool:
         known = self._known.get(commit)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import pygit2
 
-from headgate.adapters.git.command import EMPTY_TREE, Impossible, Limits, TooLong, git
+from headgate.adapters.git.command import EMPTY_TREE, GitImpossible, GitLimits, GitTimeout, git
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import text
 from headgate.gate.review import FILES_A_PAGE, ReviewCommit, ReviewFile
@@ -18,7 +18,7 @@ COMMITS_MAX = 100
 MESSAGE_MAX_CHARS = 4_000
 LISTED_MAX = 4
 """Comparisons of trees that are remembered for their next page."""
-LIMITS = Limits(timeout_s=30.0, out_max_bytes=32 * 2**20, memory_max_bytes=2**30)
+LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=32 * 2**20, memory_max_bytes=2**30)
 """Of a comparison: some 200,000 files."""
 SUBMODULE = "160000"
 
@@ -51,8 +51,10 @@ async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[R
         mirror.write_empty_tree()
     try:
         _, out = await git(*args, at=mirror.path, limits=LIMITS)
-    except TooLong as error:
-        raise Impossible(args, -1, f"it changes more files than can be listed here; look with git: {error}") from error
+    except GitTimeout as error:
+        raise GitImpossible(
+            args, -1, f"it changes more files than can be listed here; look with git: {error}"
+        ) from error
     return await asyncio.to_thread(lambda: list(_files(out.split("\0"))))
 
 
@@ -114,7 +116,7 @@ async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[Revie
 
 
 def _commit(mirror: MirrorRepository, id: str) -> ReviewCommit:
-    """Raise Impossible."""
+    """Raise GitImpossible."""
     parts = mirror.parts(id)
     message = text(parts.original, parts.original.message)
     author = text(parts.original, parts.original.author)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from headgate.adapters.git.command import GitError, Impossible, Limits, TooLong, git
+from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, GitTimeout, git
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.gate.review import Line, PatchAnswer
+from headgate.gate.review import DiffLine, PatchAnswer
 
 LINES_A_PART, PART_MAX_BYTES, LINE_MAX_BYTES = 1_000, 200_000, 1_000
 """Whichever comes first ends a part; of a longer line the beginning is shown."""
@@ -21,7 +21,7 @@ FILE_MAX_BYTES = 64 * 2**20
 """Larger files are not compared."""
 KEPT_MAX_BYTES = 256 * 2**20
 """Of all differences that are kept beside one repository."""
-LIMITS = Limits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
+LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
 INDEXES_MAX = 50
 PARTS_MAX = 100_000
 PLACE = "headgate-review"
@@ -30,7 +30,7 @@ _HUNK = re.compile(rb"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 ENDS = f"the difference is larger than {PATCH_MAX_BYTES // 2**20} MB; look at the rest with git"
 
 
-class Mark(NamedTuple):
+class PatchPart(NamedTuple):
     """Where a part begins."""
 
     offset: int
@@ -43,14 +43,14 @@ class Patches:
     """Of all repositories."""
 
     def __init__(self) -> None:
-        self._marks: OrderedDict[Path, list[Mark]] = OrderedDict()
+        self._marks: OrderedDict[Path, list[PatchPart]] = OrderedDict()
         """File -> where its parts begin, as far as anybody has read."""
         self._making: dict[Path, asyncio.Lock] = {}
 
     async def part(self, mirror: MirrorRepository, old: str, new: str, number: int) -> PatchAnswer:
         """Return one part of how two objects differ.  Raise GitError, OSError."""
         if not 0 <= number <= PARTS_MAX:
-            raise Impossible(("diff",), 1, f"there is no part {number}")
+            raise GitImpossible(("diff",), 1, f"there is no part {number}")
         path = mirror.path / PLACE / f"{old}-{new}"
         lock = self._making.setdefault(path, asyncio.Lock())
         try:
@@ -73,9 +73,9 @@ class Patches:
         args = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "-U3", f"--output={made}", *sides)
         try:
             await git(*args, at=mirror.path, limits=LIMITS)
-        except TooLong as error:
+        except GitTimeout as error:
             made.unlink(missing_ok=True)
-            raise Impossible(args, -1, "it takes too long to compare these files; look with git") from error
+            raise GitImpossible(args, -1, "it takes too long to compare these files; look with git") from error
         except GitError:
             if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
                 made.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ class Patches:
 
 
 def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:
-    """Return the objects to compare; an empty one stands for what is not there.  Raise Impossible."""
+    """Return the objects to compare; an empty one stands for what is not there.  Raise GitImpossible."""
     repository, sides = mirror.repository, list[str]()
     for id in (old, new):
         if not id.strip("0"):
@@ -121,10 +121,10 @@ def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:
         try:
             _, size = repository.odb.read_header(id)
         except (KeyError, ValueError) as error:
-            raise Impossible(("diff",), 1, f"the object {id} is not there") from error
+            raise GitImpossible(("diff",), 1, f"the object {id} is not there") from error
         if size > FILE_MAX_BYTES:
             why = f"a file of {size} bytes is not compared here, at most {FILE_MAX_BYTES}; look with git"
-            raise Impossible(("diff",), 1, why)
+            raise GitImpossible(("diff",), 1, why)
         sides.append(id)
     return sides[0], sides[1]
 
@@ -141,15 +141,15 @@ def _bounded(place: Path) -> None:
             left -= size
 
 
-def _begun(file: IO[bytes]) -> list[Mark] | None:
+def _begun(file: IO[bytes]) -> list[PatchPart] | None:
     """Return where the first hunk begins; None: there is none."""
     while line := file.readline(LINE_MAX_BYTES):
         if line.startswith(b"@@ "):
-            return [Mark(file.tell() - len(line), 0, 0)]
+            return [PatchPart(file.tell() - len(line), 0, 0)]
     return None
 
 
-def _lines(file: IO[bytes], at: Mark) -> Iterator[tuple[Line, Mark]]:
+def _lines(file: IO[bytes], at: PatchPart) -> Iterator[tuple[DiffLine, PatchPart]]:
     """Yield the lines of one part, each with where the next one begins."""
     file.seek(at.offset)
     offset, old, new, count = at.offset, at.old, at.new, 0
@@ -168,4 +168,4 @@ def _lines(file: IO[bytes], at: Mark) -> Iterator[tuple[Line, Mark]]:
         body = (raw.rstrip(b"\n") if kind in "@\\" else raw[1:].removesuffix(b"\n")).decode(errors="backslashreplace")
         sides = (old if kind in " -" else 0, new if kind in " +" else 0)
         old, new = old + (kind in " -"), new + (kind in " +")
-        yield Line(kind, *sides, body, cut), Mark(offset, old, new)
+        yield DiffLine(kind, *sides, body, cut), PatchPart(offset, old, new)

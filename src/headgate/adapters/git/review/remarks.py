@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 import pygit2
 
-from headgate.adapters.git.command import Impossible
+from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NotesMoved, tree_of, with_note
 
@@ -81,7 +81,7 @@ def _added(mirror: MirrorRepository, notes: str, commit: str, line: str) -> str:
     text = "".join(f"{one}\n" for one in (*before, line)).encode(errors="replace")
     if unread or len(text) > NOTE_MAX_BYTES:
         why = f"so much was said of {commit[:12]} already that no more can be kept ({NOTE_MAX_BYTES // 2**20} MB)"
-        raise Impossible(("notes",), 1, f"{why}; propose a new patchset")
+        raise GitImpossible(("notes",), 1, f"{why}; propose a new patchset")
     repository = mirror.repository
     tree = with_note(repository, tree_of(mirror, notes), commit, repository.create_blob(text))
     return mirror.write(str(tree), (notes,) if notes else (), int(time.time()), b"A remark added by Headgate\n")

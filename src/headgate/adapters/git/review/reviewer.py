@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pygit2
 
-from headgate.adapters.git.command import GitError, Impossible
-from headgate.adapters.git.landing import say
+from headgate.adapters.git.command import GitError, GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.push import say
 from headgate.adapters.git.review.files import Listed, alone, commits_of
 from headgate.adapters.git.review.patches import Patches
 from headgate.adapters.git.review.remarks import REVIEW_NOTES, added, read
@@ -56,10 +56,10 @@ class Reviewer:
             return _failed(work, str(error))
 
     async def _having(self, project: str, connection: str, ref: str, commit: str) -> MirrorRepository:
-        """Raise Impossible where the commit cannot be had."""
+        """Raise GitImpossible where the commit cannot be had."""
         mirror = self._mirror(project, connection)
         if await mirror.bring({ref: commit}):
-            raise Impossible(("fetch",), 1, f"{ref} does not name {commit[:12]} any more")
+            raise GitImpossible(("fetch",), 1, f"{ref} does not name {commit[:12]} any more")
         return mirror
 
     async def _review(self, work: ReviewRequest) -> ReviewAnswer:
@@ -67,7 +67,7 @@ class Reviewer:
         head_ref = f"refs/heads/{work.branch}"
         head = (await mirror.remote.refs(head_ref)).get(head_ref, "")
         if not head or await mirror.bring({head_ref: head}):
-            raise Impossible(("fetch",), 1, f"the branch {work.branch} cannot be had")
+            raise GitImpossible(("fetch",), 1, f"the branch {work.branch} cannot be had")
         landed = await mirror.contains(head, work.commit)
         if landed:
             (base, commits), more = await alone(mirror, work.commit), False
@@ -77,7 +77,7 @@ class Reviewer:
         if work.one:
             own = next((one for one in commits if one.id == work.one), None)
             if own is None:
-                raise Impossible(("log",), 1, f"{work.one[:12]} is no commit of this change")
+                raise GitImpossible(("log",), 1, f"{work.one[:12]} is no commit of this change")
             before, after = (own.parents[0] if own.parents else ""), own.id
         files, total = await self._listed.page(mirror, before, after, work.page)
         shown = () if work.page else commits

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from headgate.adapters.forges.registry import Setting
+from headgate.adapters.forges.registry import ConnectionOption
 from headgate.base.errors import UserError
 
 if TYPE_CHECKING:  # commands that only name drivers load none of it
     from headgate.ports.cloud import Cloud
 
-RATE = Setting(
+RATE = ConnectionOption(
     "number", "2", "how many requests a second it may be sent, lists and launches together; 0: as many as are needed."
 )
 """What every cloud has; the launcher keeps to it."""
 
 
-class Given(NamedTuple):
+class CloudDriverOptions(NamedTuple):
     """What a driver is given of one connection."""
 
     name: str
@@ -29,13 +29,13 @@ class Given(NamedTuple):
     """That the settings file is in: paths are relative to it."""
 
 
-class Row(NamedTuple):
+class CloudDriver(NamedTuple):
     """One driver."""
 
     module: str
     """That has `connect(given: Given) -> Cloud`, which talks with nobody and raises UserError; loaded once it is
     needed."""
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, ConnectionOption]
     """Beside RATE."""
     needed: tuple[str, str] = ("", "")
     """An option without which there is no connection, and what it is."""
@@ -50,64 +50,68 @@ class MissingLibrary(UserError):
 
 
 class _Module(Protocol):
-    def connect(self, given: Given) -> Cloud: ...
+    def connect(self, given: CloudDriverOptions) -> Cloud: ...
 
 
 _AWS = {
-    "access_key_id": Setting("text", "", "the key of the account. Default: what AWS's own tools find on this machine."),
-    "secret_access_key": Setting("text", "", "its secret."),
-    "shared_credentials_file": Setting("path", "", "a file of keys. Default: `~/.aws/credentials`."),
-    "profile": Setting("text", "", "the section of that file. Default: `$AWS_PROFILE`, or `default`."),
-    "role_arn": Setting("text", "", "a role that the key, or the token, is exchanged for."),
-    "web_identity_token_file": Setting("path", "", "the token that role_arn is lent for, instead of a key."),
-    "endpoint_url": Setting(
+    "access_key_id": ConnectionOption(
+        "text", "", "the key of the account. Default: what AWS's own tools find on this machine."
+    ),
+    "secret_access_key": ConnectionOption("text", "", "its secret."),
+    "shared_credentials_file": ConnectionOption("path", "", "a file of keys. Default: `~/.aws/credentials`."),
+    "profile": ConnectionOption("text", "", "the section of that file. Default: `$AWS_PROFILE`, or `default`."),
+    "role_arn": ConnectionOption("text", "", "a role that the key, or the token, is exchanged for."),
+    "web_identity_token_file": ConnectionOption("path", "", "the token that role_arn is lent for, instead of a key."),
+    "endpoint_url": ConnectionOption(
         "text", "", "where AWS is, if it is elsewhere: EC2, STS and Service Quotas at one address."
     ),
 }
 _KUBERNETES = {
-    "kubeconfig_file": Setting(
+    "kubeconfig_file": ConnectionOption(
         "path", "", "says where the cluster is and who asks. Default: as kubectl finds it, or the cluster we run in."
     ),
-    "context": Setting("text", "", "of that file. Default: its current one."),
-    "room_timeout": Setting("seconds", "120", "for so long a pod may wait for the cluster to grow."),
-    "use_openshift_projects": Setting("flag", "false", "make OpenShift's projects instead of namespaces."),
+    "context": ConnectionOption("text", "", "of that file. Default: its current one."),
+    "room_timeout": ConnectionOption("seconds", "120", "for so long a pod may wait for the cluster to grow."),
+    "use_openshift_projects": ConnectionOption("flag", "false", "make OpenShift's projects instead of namespaces."),
 }
 _PODMAN = {
-    "authorized_keys": Setting("path", "", "public keys of the executors' ssh, which log in to machines."),
-    "deny": Setting("text", "", "networks that machines do not reach, beside those that no build reaches."),
-    "runtime": Setting("text", "", "what begins containers, as runc. Default: podman's own."),
+    "authorized_keys": ConnectionOption("path", "", "public keys of the executors' ssh, which log in to machines."),
+    "deny": ConnectionOption("text", "", "networks that machines do not reach, beside those that no build reaches."),
+    "runtime": ConnectionOption("text", "", "what begins containers, as runc. Default: podman's own."),
 }
 _OPENSTACK = {
-    "cloud": Setting("text", "", "the cloud in clouds.yaml. Default: `$OS_CLOUD`, or the only one."),
-    "config_file": Setting("path", "", "the file. Default: `$OS_CLIENT_CONFIG_FILE`, or where OpenStack's tools look."),
+    "cloud": ConnectionOption("text", "", "the cloud in clouds.yaml. Default: `$OS_CLOUD`, or the only one."),
+    "config_file": ConnectionOption(
+        "path", "", "the file. Default: `$OS_CLIENT_CONFIG_FILE`, or where OpenStack's tools look."
+    ),
 }
 _STATIC = {
-    "hosts": Setting(
+    "hosts": ConnectionOption(
         "text",
         "",
         "machines that may be listed: names with `*`, addresses, networks, with space between. Default: any.",
     ),
-    "projects": Setting(
+    "projects": ConnectionOption(
         "text", "", "canonical names, with `*`, of projects that may list them, with space between. Default: any."
     ),
 }
 _HERE = "headgate.adapters.nodes.clouds"
-CLOUDS: dict[str, Row] = {
-    "aws": Row(f"{_HERE}.aws.driver", _AWS),
-    "kubernetes": Row(f"{_HERE}.kubernetes.driver", _KUBERNETES),
-    "podman": Row(f"{_HERE}.podman.driver", _PODMAN, ("authorized_keys", "whose keys log in to its machines")),
-    "openstack": Row(f"{_HERE}.openstack.driver", _OPENSTACK),
-    "static": Row(f"{_HERE}.static.driver", _STATIC, rated=False),
+CLOUDS: dict[str, CloudDriver] = {
+    "aws": CloudDriver(f"{_HERE}.aws.driver", _AWS),
+    "kubernetes": CloudDriver(f"{_HERE}.kubernetes.driver", _KUBERNETES),
+    "podman": CloudDriver(f"{_HERE}.podman.driver", _PODMAN, ("authorized_keys", "whose keys log in to its machines")),
+    "openstack": CloudDriver(f"{_HERE}.openstack.driver", _OPENSTACK),
+    "static": CloudDriver(f"{_HERE}.static.driver", _STATIC, rated=False),
 }
 """Name of the driver, as settings and `config.keys.nodes` have it -> its row."""
 
 
-def settings_of(driver: str) -> dict[str, Setting]:
+def settings_of(driver: str) -> dict[str, ConnectionOption]:
     """Return the options of a driver's connections, with those that every cloud has which is asked for anything."""
     return {**CLOUDS[driver].settings, **({"rate": RATE} if CLOUDS[driver].rated else {})}
 
 
-def connect(driver: str, given: Given) -> Cloud:
+def connect(driver: str, given: CloudDriverOptions) -> Cloud:
     """Raise UserError for what is wrong with the section, MissingLibrary."""
     row = CLOUDS[driver]
     try:

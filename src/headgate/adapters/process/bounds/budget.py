@@ -13,7 +13,7 @@ class Exceeded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ProcessBounds:
     """Of all processes of a build together, unless said otherwise.  Enough for compilers and Java."""
 
     memory_max_bytes: int = 8_000_000_000

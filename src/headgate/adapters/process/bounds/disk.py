@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Bounds, of_bytes
+from headgate.adapters.process.bounds.budget import ProcessBounds, of_bytes
 
 REST = 20
 """For each second of measuring a build is left alone for so many."""
@@ -65,10 +65,10 @@ class _Account:
     """Looks in a row that found too little space."""
 
 
-class Disk:
+class DiskAccounts:
     """What builds work on, with an account of each that runs.  `now_s`: of the monotonic clock."""
 
-    def __init__(self, bounds: Bounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, bounds: ProcessBounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now_s = bounds, now_s
         self._accounts: dict[Path, _Account] = {}
         self._ended_s = -math.inf

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Bounds, of_bytes
+from headgate.adapters.process.bounds.budget import ProcessBounds, of_bytes
 
 PREFIX = "headgate-"
 _SELF = "headgate"
@@ -43,7 +43,7 @@ class Group:
 
     places: Mapping[str, Path]
     """Controller -> directory."""
-    bounds: Bounds
+    bounds: ProcessBounds
 
     @property
     def directories(self) -> list[str]:
@@ -115,7 +115,7 @@ class Groups:
         """Tells whether memory and processes are limited by the kernel."""
         return {"memory", "pids"} <= self.parents.keys()
 
-    def make(self, name: str, bounds: Bounds) -> Group | None:
+    def make(self, name: str, bounds: ProcessBounds) -> Group | None:
         """Return a group with the limits; None where there can be none."""
         places: dict[str, Path] = {}
         for controller, parent in self.parents.items():
@@ -146,7 +146,7 @@ def share(groups: Sequence[Group]) -> None:
         group.weigh(max(PART_MIN, PART // len(groups)))
 
 
-def _limits(bounds: Bounds) -> dict[str, list[tuple[str, str]]]:
+def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
     """Files of both versions; those of the other one are not there."""
     memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
     return {

@@ -51,7 +51,7 @@ _INSTALLED = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg"
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class JobUser:
     """Whom a job runs as."""
 
     uid: int
@@ -59,9 +59,9 @@ class User:
     home: str = NO_HOME
 
     @staticmethod
-    def this(home: str = NO_HOME) -> User:
+    def this(home: str = NO_HOME) -> JobUser:
         """Return who runs this process."""
-        return User(os.geteuid(), os.getegid(), home)
+        return JobUser(os.geteuid(), os.getegid(), home)
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ def kernel() -> Iterator[str]:
             yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
 
 
-def written(user: User) -> Mapping[str, bytes]:
+def written(user: JobUser) -> Mapping[str, bytes]:
     """Files that are made for a job: path -> content."""
     users = {
         0: "root:x:0:0:root:/nonexistent:/usr/sbin/nologin",

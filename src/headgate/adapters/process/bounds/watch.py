@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from headgate.adapters.process.bounds.budget import Bounds, Exceeded, of_bytes
-from headgate.adapters.process.bounds.disk import Disk
+from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds, of_bytes
+from headgate.adapters.process.bounds.disk import DiskAccounts
 from headgate.adapters.process.bounds.groups import Group, Groups, share
 
 log = logging.getLogger("headgate.executor")
@@ -29,13 +29,13 @@ CROWDED_S = 10.0
 
 
 @dataclass(slots=True)
-class Watch:
+class CommandWatch:
     """Of one command.  `begun` finds its first process where there is no group; `say` writes into the build's log."""
 
-    bounds: Bounds
+    bounds: ProcessBounds
     root: Path
     group: Group | None
-    disk: Disk
+    disk: DiskAccounts
     begun: Callable[[], Iterable[int]]
     say: Callable[[str], None]
     _crowded_s: float = field(default=0.0, init=False)
@@ -111,10 +111,10 @@ class Watch:
 class Limiter:
     """Holds the builds of this process to their bounds."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
-        self.bounds = bounds or Bounds()
+    def __init__(self, bounds: ProcessBounds | None = None) -> None:
+        self.bounds = bounds or ProcessBounds()
         self.groups = Groups.found()
-        self._disk, self._count = Disk(self.bounds), 0
+        self._disk, self._count = DiskAccounts(self.bounds), 0
         self._running: dict[str, list[Group]] = {}
         """Groups of commands that run, by whose they are."""
         if self.groups.complete:
@@ -129,14 +129,15 @@ class Limiter:
     @asynccontextmanager
     async def around(
         self, build: str, whose: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
-    ) -> AsyncIterator[Watch]:
-        """For one command, which has ended with everything it began when the context does; see `Watch`.  `whose` has
+    ) -> AsyncIterator[CommandWatch]:
+        """For one command, which has ended with everything it began when the context does; see `CommandWatch`.
+        `whose` has
         one part of the processors for all such commands together, as everybody else has."""
         self._count += 1
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         try:
             with self._sharing(whose, group):
-                yield Watch(self.bounds, root, group, self._disk, begun, say)
+                yield CommandWatch(self.bounds, root, group, self._disk, begun, say)
         finally:
             self._disk.forget(root)
             for _ in range(REMOVE_TRIES_MAX):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headgate.adapters.process.confinement.spaces import Spaces
 from headgate.adapters.process.confinement.users import BuildUser
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT_SOCKET
 
 PROGRAM = "ssh-agent"
@@ -46,12 +46,14 @@ class NoKey(Exception):
 class Agent:
     """`place` is its directory, with the socket."""
 
-    def __init__(self, keeper: Keeper, spaces: Spaces, user: BuildUser | None, place: Path) -> None:
+    def __init__(self, keeper: ProcessKeeper, spaces: Spaces, user: BuildUser | None, place: Path) -> None:
         self._keeper, self._spaces, self._user, self.place = keeper, spaces, user, place
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, keeper: Keeper, spaces: Spaces, user: BuildUser | None, place: Path) -> AsyncIterator[Agent]:
+    async def opened(
+        cls, keeper: ProcessKeeper, spaces: Spaces, user: BuildUser | None, place: Path
+    ) -> AsyncIterator[Agent]:
         """Raises OSError."""
         agent = cls(keeper, spaces, user, place)
         place.mkdir(mode=0o700)

@@ -18,12 +18,12 @@ from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
 from headgate.adapters.process.containers.box import Container, boxed
-from headgate.adapters.process.containers.node import Node
+from headgate.adapters.process.containers.node import BuildNode
 from headgate.adapters.process.containers.store import user_namespace
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.network.doors import Serve, Target
-from headgate.adapters.process.network.networks import Choice, Fleet, Networks
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.network.doors import NetworkTarget, Serve
+from headgate.adapters.process.network.networks import Fleet, NetworkChoice, Networks
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT, CONTAINER, Sandbox
 from headgate.adapters.process.zygotes.entry import HOLDER
 from headgate.adapters.process.zygotes.pool import Zygotes
@@ -70,7 +70,7 @@ class Command:
 class Reached:
     """What a build reaches for itself: its machines, and files of builds before it."""
 
-    nodes: tuple[Target, ...] = ()
+    nodes: tuple[NetworkTarget, ...] = ()
     keys: tuple[Path, ...] = ()
     """Files with which they let the executor in: for the agent of the build."""
     earlier: Serve | None = None
@@ -82,10 +82,10 @@ class Cells:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: ProcessKeeper,
         sandbox: Sandbox,
         numbers: Numbers | None,
-        choice: Choice,
+        choice: NetworkChoice,
         fleet: Fleet,
         zygotes: Zygotes | None = None,
     ) -> None:
@@ -212,7 +212,7 @@ class Cell:
     who can read it all the same."""
 
     build: str
-    _keeper: Keeper
+    _keeper: ProcessKeeper
     _sandbox: Sandbox
     _networks: Networks
     _user: BuildUser | None
@@ -223,17 +223,16 @@ class Cell:
     """None where builds have no users of their own: there a copy could write to the Python that it is a copy of."""
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that has it."""
-    _given: dict[Path, int] = field(default_factory=dict)
-    """To whom."""
+    _given: dict[Path, int] = field(default_factory=dict)  # to whom
     _agent: Agent | None = None
     _user_space: int | None = None
-    _served: int = 0
-    """Commands that reached the container."""
+    _served: int = 0  # commands that reached the container
 
     @property
     def user_name(self) -> str:
         """Return as whom its commands see themselves."""
-        return (machine.User(self._user.inside, self._user.inside, "") if self._user else machine.User.this()).name
+        user = self._user
+        return (machine.JobUser(user.inside, user.inside, "") if user else machine.JobUser.this()).name
 
     def expect(self, program: str | None) -> None:
         """Have playbooks of a program ready to be copies of a process that has imported Ansible."""
@@ -264,7 +263,7 @@ class Cell:
             await whole(self._agent.back_to(before))
 
     async def run(self, asked: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
-        """See `Keeper.run`.  Raises OSError."""
+        """See `ProcessKeeper.run`.  Raises OSError."""
         async with self._lent(asked):
             return await self._run(asked, log, cancel, timeout_s)
 
@@ -279,7 +278,8 @@ class Cell:
         place = asked.root / f"commands-{self._served}"
         place.mkdir(mode=0o755)
         owner = self._user.inside if self._user else 0
-        node = Node(self._sandbox, self._container, place, owner, asked.exposed, await self._network(trusted=False))
+        network = await self._network(trusted=False)
+        node = BuildNode(self._sandbox, self._container, place, owner, asked.exposed, network)
         start = partial(
             self._keeper.run, build=self.build, whose=asked.whose, root=asked.root, log=log,
             spaces={**node.network.spaces, "user": await self._space()},
@@ -302,8 +302,8 @@ class Cell:
         return await self._sandboxed(self._keeper, asked, network, log, cancel, timeout_s, commands)
 
     async def _sandboxed(
-        self, keeper: Keeper, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float,
-        commands: Path | None,
+        self, keeper: ProcessKeeper, asked: Command, network: Network, log: JobLog, cancel: asyncio.Event,
+        timeout_s: float, commands: Path | None,
     ) -> int | str:  # fmt: skip
         """See `_apart`.  A zygote is a keeper that runs a playbook itself.  Raises Cold."""
         user, warm = self._user, keeper is not self._keeper
@@ -391,7 +391,7 @@ class Cell:
         await _chown(self._keeper, self._networks.user, owner, places)
 
 
-async def _chown(keeper: Keeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:
+async def _chown(keeper: ProcessKeeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:
     """Give all below the places that are there to `owner`, never through a symbolic link.  No process may be writing
     there.  Raise OSError."""
     names = [str(place) for place in places if place.exists()]

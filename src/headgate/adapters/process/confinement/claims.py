@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NumberClaim:
     """A number that nobody else on this machine has; given back by `close`, and when the process ends."""
 
     number: int
@@ -19,7 +19,7 @@ class Claim:
         self._held.close()
 
 
-def claim(kind: str, number: int) -> Claim | None:
+def claim(kind: str, number: int) -> NumberClaim | None:
     """None when somebody has it.  The name of a socket is the claim: the kernel gives it back, whatever happens."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -27,10 +27,10 @@ def claim(kind: str, number: int) -> Claim | None:
     except OSError:
         held.close()
         return None
-    return Claim(number, held)
+    return NumberClaim(number, held)
 
 
-def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> Claim | None:
+def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> NumberClaim | None:
     """Claim some number from `first` on that is free and fits.  None when there is none.
 
     The search begins anywhere, so that a number that was just given back is not taken at once."""

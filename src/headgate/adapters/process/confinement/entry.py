@@ -51,7 +51,7 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class ContainerUser:
     """A user of a container."""
 
     name: str
@@ -102,7 +102,7 @@ def _start(
     os.execve(SHELL, [SHELL, "-c", command], {**rights.environment, **told})  # noqa: S606 - in the container
 
 
-def _drop(person: Person, rights: Rights) -> None:
+def _drop(person: ContainerUser, rights: Rights) -> None:
     """Have no more rights than commands of the container have.  Raises OSError."""
     for number in range(_LAST_CAPABILITY + 1):
         if not rights.capabilities & 1 << number and libc.prctl(_CAPBSET_DROP, number, 0, 0, 0) != 0:
@@ -125,14 +125,14 @@ def _drop(person: Person, rights: Rights) -> None:
         checked(libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0), "system calls cannot be given up")
 
 
-def found(user: str) -> Person:
+def found(user: str) -> ContainerUser:
     """Return the user of that name or number, as the container's own files say.  Raises NoAccount."""
     for fields in _lines("/etc/passwd", 7):
         if user in (fields[0], fields[2]) and fields[2].isdigit() and fields[3].isdigit():
             uid, gid = int(fields[2]), int(fields[3])
-            return Person(fields[0], uid, gid, fields[5] or "/", tuple(_groups(fields[0], uid)))
+            return ContainerUser(fields[0], uid, gid, fields[5] or "/", tuple(_groups(fields[0], uid)))
     if user in ("root", "0"):
-        return Person("root", 0, 0, "/root", ())
+        return ContainerUser("root", 0, 0, "/root", ())
     raise NoAccount(f"the container's /etc/passwd has no user {user}")
 
 

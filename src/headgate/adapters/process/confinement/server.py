@@ -40,7 +40,7 @@ ASK_TIMEOUT_S = 30.0
 """For a client to say what it wants."""
 
 
-class Server:
+class CommandServer:
     """Of one container.  `request` has `directory` (where the socket is made), `owner` (who may connect),
     `capabilities`, `filter` (base64) and `environment`."""
 

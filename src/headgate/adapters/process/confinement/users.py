@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.adapters.process.confinement.claims import Claim, claim_any
+from headgate.adapters.process.confinement.claims import NumberClaim, claim_any
 
 KIND = "user"
 PROGRAM = "setpriv"
@@ -47,7 +47,7 @@ class BuildUser:
 
     outside: int
     inside: int
-    _claim: Claim
+    _claim: NumberClaim
 
     def becoming(self) -> list[str]:
         """Return what is put before a command: no groups, no capabilities, and no way to get any."""

@@ -17,7 +17,7 @@ from headgate.adapters.process.bounds import machine, seccomp
 from headgate.adapters.process.confinement import boxes
 from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.store import NUMBERS, Image
-from headgate.adapters.process.sandbox import Confined, Inputs, Sandbox
+from headgate.adapters.process.sandbox import Confined, Sandbox, SandboxInputs
 
 _NUMBERS = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18,
@@ -66,7 +66,7 @@ def boxed(
     readable: Sequence[Path], directory: Path, environment: Mapping[str, str],
 ) -> Boxed:  # fmt: skip
     """Return a command as it is started in a container, with the variables of `environment`, by who has its network."""
-    inputs, paths, image = Inputs(), sandbox.paths[False], container.image
+    inputs, paths, image = SandboxInputs(), sandbox.paths[False], container.image
     arguments = [
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(("--unshare-net",) if network.cut else ()),

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Bounds, Exceeded
+from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.confinement.cell import Cell
 from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.box import Container, boxed
-from headgate.adapters.process.containers.building import Layers, Wanted, build
-from headgate.adapters.process.containers.store import Image, NoImage, Store, Supply
+from headgate.adapters.process.containers.imagebuild import ImageRecipe, Layers, build
+from headgate.adapters.process.containers.store import ContainerStore, Image, ImageSupply, NoImage
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.processes import Keeper, Sink
+from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Sandbox
 from headgate.adapters.process.workspace import Workspace
 from headgate.adapters.work.directory import remove
@@ -32,11 +32,11 @@ PLACE = "container"
 
 
 @dataclass(slots=True)
-class Given:
+class BuildContainer:
     """The container of a build, and what its image has yet to be built of."""
 
     container: Container
-    wanted: Wanted | None
+    wanted: ImageRecipe | None
     key: str = ""
     """Of the layer that is built."""
     plays: bool = False
@@ -49,26 +49,26 @@ class Given:
         return (image.name if "@" in image.name else f"{image.name}@{image.digest}") + built
 
 
-class Images:
+class BuildContainers:
     """Gives builds their containers.  What this machine has no means for is found out for the first one."""
 
-    def __init__(self, supply: Supply | None, bounds: Bounds, sandbox: Sandbox) -> None:
+    def __init__(self, supply: ImageSupply | None, bounds: ProcessBounds, sandbox: Sandbox) -> None:
         self._supply, self._bounds, self._sandbox = supply, bounds, sandbox
         self._works = set[str]()
         """Images that have run something."""
         self._beginning = asyncio.Lock()
-        self._keeper: Keeper | None = None
-        self._store: Store | None = None
+        self._keeper: ProcessKeeper | None = None
+        self._store: ContainerStore | None = None
         self._layers = Layers(supply.place if supply else Path(), supply.size_max_bytes if supply else 0)
 
     @asynccontextmanager
     async def container(
         self, workspace: Workspace, said: Sink, cancel: asyncio.Event, plays: bool = False
-    ) -> AsyncIterator[Given | None]:
+    ) -> AsyncIterator[BuildContainer | None]:
         """Yield the image that the job's programs run in, as a container, or None if the job has nothing that would run
         in one.  `plays` says that it has playbooks, and no machines for them.  Raise NoImage, Unusable, OSError."""
         job = workspace.spec.job
-        wanted = Wanted.of(workspace, job.image_file) if job.image_file else None
+        wanted = ImageRecipe.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")
         plays = plays and bool(job.image or wanted)
         if not name or not (plays or any(book.in_image for book in _books(job))):
@@ -82,7 +82,7 @@ class Images:
         async with store.taken(name, said, cancel) as image:
             await self._try(store, image, said, cancel)
             said.say(f"The image {image.name} is {image.id[:12]}, {image.digest}")
-            found = Given(Container(image, workspace.root / PLACE), wanted, plays=plays)
+            found = BuildContainer(Container(image, workspace.root / PLACE), wanted, plays=plays)
             found.container.prepare()
             if wanted is None:
                 yield found
@@ -92,7 +92,13 @@ class Images:
                 yield found
 
     async def complete(
-        self, given: Given, cell: Cell, workspace: Workspace, log: JobLog, cancel: asyncio.Event, limit_s: float
+        self,
+        given: BuildContainer,
+        cell: Cell,
+        workspace: Workspace,
+        log: JobLog,
+        cancel: asyncio.Event,
+        limit_s: float,
     ) -> None:
         """Build what the job's image has above the one it begins from, unless that was built before.  Raises NotBuilt,
         OSError."""
@@ -118,12 +124,12 @@ class Images:
             return False
         return True
 
-    async def _begun(self, supply: Supply) -> Store:
+    async def _begun(self, supply: ImageSupply) -> ContainerStore:
         """Raises NoImage."""
         async with self._beginning:
             if self._store is None:
-                keeper = Keeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))
-                store = Store(keeper, supply)
+                keeper = ProcessKeeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))
+                store = ContainerStore(keeper, supply)
                 try:
                     await store.begin()
                     await asyncio.to_thread(self._layers.begin)
@@ -134,7 +140,7 @@ class Images:
                 self._keeper, self._store = keeper, store
             return self._store
 
-    async def _try(self, store: Store, image: Image, said: Sink, cancel: asyncio.Event) -> None:
+    async def _try(self, store: ContainerStore, image: Image, said: Sink, cancel: asyncio.Event) -> None:
         """Run a shell in it, once; who means no good may have made it, and others do not wait for it.  Raises
         NoImage."""
         if image.id in self._works:

@@ -40,7 +40,7 @@ def replaced(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class BuildNode:
     """Of a build."""
 
     sandbox: Sandbox

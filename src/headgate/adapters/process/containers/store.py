@@ -29,7 +29,7 @@ from headgate.adapters.process.confinement.spaces import Spaces
 from headgate.adapters.process.confinement.users import Numbers
 from headgate.adapters.process.containers import orphans
 from headgate.adapters.process.containers.words import Last
-from headgate.adapters.process.processes import Keeper, Sink
+from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Confined
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh
@@ -87,7 +87,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
+class ImageSupply:
     """What the settings say of images."""
 
     place: Path
@@ -99,10 +99,10 @@ class Supply:
     """The image of jobs that say none; empty: they run on this machine's programs."""
 
 
-class Store:
+class ContainerStore:
     """Those of one executor; `begin` before the first."""
 
-    def __init__(self, keeper: Keeper, supply: Supply) -> None:
+    def __init__(self, keeper: ProcessKeeper, supply: ImageSupply) -> None:
         """`keeper` holds what it starts to the limits of `supply`."""
         self._keeper, self.supply = keeper, supply
         self._place = supply.place / "store"
@@ -256,7 +256,7 @@ class Store:
     async def tried(
         self, confined: Confined, box: Mapping[str, Any], place: Path, said: Sink, cancel: asyncio.Event
     ) -> int | str:
-        """Run a program of an image in a box, held to limits as those of jobs are.  See `Keeper.run`."""
+        """Run a program of an image in a box, held to limits as those of jobs are.  See `ProcessKeeper.run`."""
         return await self._keeper.run(
             confined,
             build="images",
@@ -388,7 +388,7 @@ def _layers(overlay: Path, uppermost: str) -> list[str]:
     return found
 
 
-async def user_namespace(keeper: Keeper) -> int:
+async def user_namespace(keeper: ProcessKeeper) -> int:
     """Return a descriptor of a new one, whose users are those of containers.  Raises OSError."""
     mapped = [[0, NUMBERS.first, NUMBERS.count]]
     made = (await keeper.errand(do="user", uids=mapped, gids=mapped, owner=NUMBERS.first)).made

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.keys.censor import Censor
-from headgate.adapters.process.context.places import Context
+from headgate.adapters.process.context.places import PlaybookContext
 from headgate.adapters.process.context.values import may_be_told
 from headgate.adapters.work.directory import Directory, Strange, shown
 
@@ -49,7 +49,7 @@ _OF_ANSIBLE = ("ansible_", "_", "discovered_interpreter_", "module_setup", "gath
 class _Fact:
     """One that a playbook left otherwise than it found it."""
 
-    by: Context
+    by: PlaybookContext
     host: str
     name: str
     value: Any
@@ -57,21 +57,21 @@ class _Fact:
     secret: bool
     """It holds a secret that the playbook had."""
 
-    def may_reach(self, context: Context) -> bool:
+    def may_reach(self, context: PlaybookContext) -> bool:
         return not self.secret or self.by.secrets <= context.secrets
 
 
 @dataclass(slots=True)
-class Facts:
+class FactCache:
     """Those of one build, in the order in which they were left."""
 
     here: Collection[str] = ()
     """Hosts that are this machine."""
     _left: list[_Fact] = field(default_factory=list)
-    _forms: dict[Context, tuple[str, bool]] = field(default_factory=dict)
+    _forms: dict[PlaybookContext, tuple[str, bool]] = field(default_factory=dict)
     """How Ansible wrote them: what names of files begin with, and whether facts are a payload."""
 
-    def known(self, context: Context) -> dict[str, dict[str, Any]]:
+    def known(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts that such a playbook begins with, by host.  JSON."""
         covered = (fact for fact in self._left if fact.may_reach(context) and fact.by.covers(context))
         return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
@@ -79,12 +79,12 @@ class Facts:
     def _of_here(self, fact: _Fact) -> bool:
         return fact.host in self.here and fact.name.startswith(_OF_ANSIBLE)
 
-    def told(self, context: Context) -> dict[str, dict[str, Any]]:
+    def told(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return what those found out who may do less than such a playbook, by host: for variables.  JSON."""
         others = (fact for fact in self._left if fact.may_reach(context) and not fact.by.covers(context))
         return _folded(fact for fact in others if _plain_variable(fact.name))
 
-    def offer(self, context: Context, place: Path) -> None:
+    def offer(self, context: PlaybookContext, place: Path) -> None:
         """Write what such a playbook begins with into its own directory.  Raises OSError."""
         prefix, payload = next((form for by, form in self._forms.items() if by.covers(context)), ("", False))
         place.mkdir()
@@ -93,7 +93,7 @@ class Facts:
             whole = msgspec.json.encode({_PAYLOAD: text.decode()}) if payload else text
             (place / f"{prefix}{host}").write_bytes(whole)
 
-    def learn(self, context: Context, place: Path, secrets: Iterable[str]) -> list[str]:
+    def learn(self, context: PlaybookContext, place: Path, secrets: Iterable[str]) -> list[str]:
         """Take up what a playbook leaves in its own directory; `secrets` are texts that it had.  Return, for people,
         what is not kept.  Raises OSError."""
         before, problems = self.known(context), list[str]()
@@ -115,7 +115,7 @@ class Facts:
                     self._left.append(_Fact(context, host, name, value, secret))
         return problems
 
-    def _read(self, by: Context, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
+    def _read(self, by: PlaybookContext, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
         """Return the facts of each host.  Raises OSError."""
         found, left = dict[str, dict[str, Any]](), WHOLE_SIZE_MAX_BYTES
         names = sorted(islice(place.names(), HOSTS_MAX + 1))

@@ -17,7 +17,7 @@ from headgate.config.model import Playbook
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PlaybookContext:
     """The home and the temporary files of the playbooks that are trusted alike and have the same secrets."""
 
     root: Path
@@ -32,7 +32,7 @@ class Context:
         """Return whether it has secrets, so that what its playbooks leave may have them, too."""
         return bool(self.secrets)
 
-    def covers(self, other: Context) -> bool:
+    def covers(self, other: PlaybookContext) -> bool:
         """Return whether its playbooks have every right that those of the other one have."""
         return (self.trusted or not other.trusted) and self.secrets >= other.secrets
 
@@ -67,15 +67,15 @@ class Contexts:
     """Keys of the build's machines, which each of them begins with, as programs of a job look for them there."""
     kubeconfig: bytes = b""
     """What opens the clusters that nodes of the build are in; each of them begins with it, too."""
-    _known: dict[tuple[bool, frozenset[bytes]], Context] = field(default_factory=dict)
+    _known: dict[tuple[bool, frozenset[bytes]], PlaybookContext] = field(default_factory=dict)
 
-    def of(self, book: Playbook) -> Context:
+    def of(self, book: Playbook) -> PlaybookContext:
         """Raises OSError."""
         secrets = frozenset(msgspec.json.encode(secret) for secret in book.secrets)
         key = book.trusted, secrets
         if key not in self._known:
             name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
-            made = Context(self.root / name, book.trusted, secrets, bool(self.kubeconfig))
+            made = PlaybookContext(self.root / name, book.trusted, secrets, bool(self.kubeconfig))
             for path in made.writable:
                 path.mkdir(parents=True)
             if self.known_hosts:

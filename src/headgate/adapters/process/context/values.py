@@ -39,24 +39,24 @@ Values = Mapping[str, Mapping[str, Any]]
 """Host -> variable -> value.  JSON."""
 
 
-class Text(str):
+class LiteralText(str):
     """Taken as it is: what looks like a template in it is none."""
 
 
 def literal(value: Any) -> Any:  # JSON
     """With every text as it is, names in it too."""
     if isinstance(value, dict):
-        return {Text(key): literal(inner) for key, inner in value.items()}
+        return {LiteralText(key): literal(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [literal(inner) for inner in value]
-    return Text(value) if isinstance(value, str) else value
+    return LiteralText(value) if isinstance(value, str) else value
 
 
 _TEXT = "tag:yaml.org,2002:str"
 
 
 class _Dumper(yaml.CSafeDumper):
-    def text(self, value: Text) -> yaml.ScalarNode:
+    def text(self, value: LiteralText) -> yaml.ScalarNode:
         """Ansible 2.19 takes what is `!unsafe` for a number, a date or a truth where it looks like one: such texts,
         which are no templates, are quoted alone."""
         kinds = self.yaml_implicit_resolvers.get(value[:1], ())
@@ -67,11 +67,11 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-_Dumper.add_representer(Text, _Dumper.text)
+_Dumper.add_representer(LiteralText, _Dumper.text)
 
 
 def for_ansible(value: Mapping[str, Any]) -> bytes:
-    """Return a file of variables, or an inventory; a `Text` is no template."""
+    """Return a file of variables, or an inventory; a `LiteralText` is no template."""
     found: bytes = yaml.dump(dict(value), Dumper=_Dumper, allow_unicode=True, encoding="utf-8")
     return found
 

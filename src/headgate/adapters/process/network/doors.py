@@ -23,17 +23,17 @@ CONNECT_TIMEOUT_S = 10.0
 CHUNK_SIZE_BYTES = 65_536
 
 
-class Target(NamedTuple):
+class NetworkTarget(NamedTuple):
     host: str
     port: int
 
     @staticmethod
-    def read(text: str) -> Target:
+    def read(text: str) -> NetworkTarget:
         """`HOST:PORT`, an IPv6 address in brackets.  Raises ValueError with the text."""
         host, _, port = text.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise ValueError(text)
-        return Target(host.removeprefix("[").removesuffix("]"), int(port))
+        return NetworkTarget(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 Serve = Callable[[socket.socket], Awaitable[None]]
@@ -64,7 +64,7 @@ async def doorway(listening: socket.socket, serve: Serve) -> None:
         await end(*under_way)
 
 
-def passing(target: Target) -> Serve:
+def passing(target: NetworkTarget) -> Serve:
     """Passes bytes on to the target, both ways."""
 
     async def serve(connection: socket.socket) -> None:
@@ -81,7 +81,7 @@ def passing(target: Target) -> Serve:
     return serve
 
 
-async def _connected(target: Target) -> socket.socket:
+async def _connected(target: NetworkTarget) -> socket.socket:
     """Raises OSError."""
     loop = asyncio.get_running_loop()
     failure = OSError(f"{target.host} has no address")

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from headgate.adapters.process.network.denied import Denied, Ip
+from headgate.adapters.process.network.blocklist import DeniedNetworks, Ip
 from headgate.base.tasks import end
 
 PORT = 53
@@ -39,7 +39,7 @@ def relayed(text: str) -> bytes:
     return "".join(f"{line}\n" for line in (f"nameserver {RELAY}", *rest)).encode()
 
 
-def reachable(found: Iterable[Ip], denied: Denied) -> bool:
+def reachable(found: Iterable[Ip], denied: DeniedNetworks) -> bool:
     """Return whether builds can ask them all themselves."""
     return not any(one in denied for one in found)
 

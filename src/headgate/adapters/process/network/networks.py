@@ -16,11 +16,11 @@ import psutil
 
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.network import artifacts, names
-from headgate.adapters.process.network.denied import Denied, Ip, Net, single
-from headgate.adapters.process.network.doors import Serve, Target, doorway, passing
+from headgate.adapters.process.network.blocklist import DeniedNetworks, Ip, Net, single
+from headgate.adapters.process.network.doors import NetworkTarget, Serve, doorway, passing
 from headgate.adapters.process.network.tap import Tap
 from headgate.adapters.process.network.veth import Veth
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.base.tasks import end
 
 log = logging.getLogger("headgate.executor")
@@ -36,21 +36,21 @@ Fleet = Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NetworkChoice:
     """What the settings say."""
 
     trusted: str = OUTSIDE
     """none | outside | host"""
     untrusted: str = OUTSIDE
     deny: tuple[Net, ...] = ()
-    allow: tuple[Target, ...] = ()
+    allow: tuple[NetworkTarget, ...] = ()
     """Let through, whatever else is denied."""
 
 
 class Networks:
     """`begin` before the first is opened.  What cannot be had here is said once."""
 
-    def __init__(self, keeper: Keeper, choice: Choice, fleet: Fleet) -> None:
+    def __init__(self, keeper: ProcessKeeper, choice: NetworkChoice, fleet: Fleet) -> None:
         self._keeper, self._choice, self._fleet = keeper, choice, fleet
         self._way: Veth | Tap | None = None
         self.user: Spaces = NOWHERE_ELSE
@@ -106,7 +106,9 @@ class Networks:
         return self.usable and self.kind(trusted=trusted) != HOST
 
     @asynccontextmanager
-    async def opened(self, kind: str, nodes: Iterable[Target], earlier: Serve | None = None) -> AsyncIterator[Network]:
+    async def opened(
+        self, kind: str, nodes: Iterable[NetworkTarget], earlier: Serve | None = None
+    ) -> AsyncIterator[Network]:
         """`earlier`: gives files of builds before it.  Raises OSError."""
         if kind == HOST or not self.usable:
             yield Network(self.user, cut=kind != HOST)
@@ -136,10 +138,10 @@ class Networks:
         finally:
             os.close(net)
 
-    async def _denied(self) -> Denied:
+    async def _denied(self) -> DeniedNetworks:
         """As it is now."""
         fleet = [address for name in self._fleet() for address in await self._addresses(name)]
-        return Denied.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
+        return DeniedNetworks.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
 
     async def _addresses(self, name: str) -> list[Ip]:
         """Of a machine; none when nobody knows it."""
@@ -154,19 +156,21 @@ class Networks:
         self._known[name] = time.monotonic(), found
         return found
 
-    async def _open_doors(self, doors: _Doors, targets: Iterable[Target], denied: Denied | None) -> bytes:
+    async def _open_doors(
+        self, doors: _Doors, targets: Iterable[NetworkTarget], denied: DeniedNetworks | None
+    ) -> bytes:
         """Where a build cannot go by itself; None denied: nowhere.  What its /etc/hosts says.  Raises OSError."""
         lines = []
         for target in dict.fromkeys(targets):
             addresses = await self._addresses(target.host)
             for address in addresses:
                 if denied is None or address in denied:
-                    await doors.add(str(address), target.port, passing(Target(str(address), target.port)))
+                    await doors.add(str(address), target.port, passing(NetworkTarget(str(address), target.port)))
             if target.host not in map(str, addresses):
                 lines += [f"{address} {target.host}" for address in addresses]
         return (HOSTS + "".join(f"{line}\n" for line in dict.fromkeys(lines))).encode()
 
-    async def _resolv(self, doors: _Doors, denied: Denied) -> bytes:
+    async def _resolv(self, doors: _Doors, denied: DeniedNetworks) -> bytes:
         """The build's /etc/resolv.conf.  Raises OSError."""
         try:
             text = names.RESOLVERS.read_text()
@@ -182,7 +186,7 @@ class Networks:
 class _Doors:
     """Those of one network, served until `close`."""
 
-    def __init__(self, keeper: Keeper, spaces: Spaces) -> None:
+    def __init__(self, keeper: ProcessKeeper, spaces: Spaces) -> None:
         self._keeper, self._spaces = keeper, spaces
         self._served = list[asyncio.Future[None]]()
         self._at = set[tuple[str, int]]()
@@ -201,7 +205,7 @@ class _Doors:
         """Raises OSError."""
         listening = await self._listening("udp", names.RELAY, names.PORT)
         self._served.append(asyncio.ensure_future(names.relay(listening, list(servers))))
-        await self.add(names.RELAY, names.PORT, passing(Target(str(servers[0]), names.PORT)))
+        await self.add(names.RELAY, names.PORT, passing(NetworkTarget(str(servers[0]), names.PORT)))
 
     async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
         asked = {"do": "listen", "kind": kind, "address": address, "port": port}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
-from headgate.adapters.process.network.denied import Denied
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.network.blocklist import DeniedNetworks
+from headgate.adapters.process.processes import ProcessKeeper
 
 DEVICE = Path("/dev/net/tun")
 PROGRAMS = {
@@ -33,7 +33,7 @@ SAID_SIZE_MAX_BYTES = 4_000
 
 
 class Tap:
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: ProcessKeeper) -> None:
         self._keeper = keeper
         self._program = ""
 
@@ -48,7 +48,7 @@ class Tap:
             raise OSError("the program nft is not installed; install the package nftables")
 
     @asynccontextmanager
-    async def way_out(self, spaces: Spaces, denied: Denied) -> AsyncIterator[None]:
+    async def way_out(self, spaces: Spaces, denied: DeniedNetworks) -> AsyncIterator[None]:
         """Raises OSError."""
         await self._keeper.program(spaces, ["nft", "-f", "-"], "\n".join(_rules(denied)))
         async with self._held(spaces, []) as (pid, _):
@@ -84,7 +84,7 @@ class Tap:
         raise OSError(f"{self._program} makes no network for a build: {text or 'it says nothing'}")
 
 
-def _rules(denied: Denied) -> Iterator[str]:
+def _rules(denied: DeniedNetworks) -> Iterator[str]:
     refused = "reject with icmpx admin-prohibited"
     yield "table inet headgate {"
     yield from denied.sets()

@@ -16,10 +16,10 @@ import re
 import socket
 from collections.abc import Collection, Iterator, Sequence
 
-from headgate.adapters.process.confinement.claims import Claim, claim, claim_any
+from headgate.adapters.process.confinement.claims import NumberClaim, claim, claim_any
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE
-from headgate.adapters.process.network.denied import Denied
-from headgate.adapters.process.network.forwarding import (
+from headgate.adapters.process.network.blocklist import DeniedNetworks
+from headgate.adapters.process.network.forwards import (
     ADDRESSES6,
     FOUR,
     OURS,
@@ -29,7 +29,7 @@ from headgate.adapters.process.network.forwarding import (
     keep_listening,
     listen_as_before,
 )
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 
 log = logging.getLogger("headgate.executor")
 
@@ -52,12 +52,12 @@ FIREWALL = (
 class Veth:
     """`begin` before the first build, `close` after the last."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: ProcessKeeper) -> None:
         self._keeper = keeper
-        self._claim: Claim | None = None
+        self._claim: NumberClaim | None = None
         self._used: set[int] = set()
         self._six = False
-        self._denied: Denied | None = None
+        self._denied: DeniedNetworks | None = None
         self.lacks: list[str] = []
         """What builds do without, for people."""
 
@@ -70,7 +70,7 @@ class Veth:
     def _table(self) -> str:
         return f"headgate{self._number}"
 
-    async def begin(self, denied: Denied) -> None:
+    async def begin(self, denied: DeniedNetworks) -> None:
         """Raises OSError when this machine does not let us."""
         await self._sweep()
         self._claim = claim_any(KIND, 0, EXECUTORS_MAX)
@@ -90,7 +90,7 @@ class Veth:
         for chain in await self._dropping():
             log.warning(FIREWALL, chain)
 
-    async def deny(self, denied: Denied) -> None:
+    async def deny(self, denied: DeniedNetworks) -> None:
         """From now on, for builds that run, too.  Raises OSError."""
         if denied != self._denied:
             sets = "\n".join(denied.sets())
@@ -186,7 +186,7 @@ class Veth:
                     self.lacks.append(WITHOUT_SIX.format(error))
         return guards, accepting
 
-    def _rules(self, denied: Denied, guards: Sequence[Forwarding], accepting: Collection[str]) -> Iterator[str]:
+    def _rules(self, denied: DeniedNetworks, guards: Sequence[Forwarding], accepting: Collection[str]) -> Iterator[str]:
         mine, any_build = f'"hg{self._number}-*"', '"hg*"'
         refused = "reject with icmpx admin-prohibited"
         sources = ipaddress.ip_network((int(FIRST4) + 2 * BUILDS_MAX * self._number, 23))

@@ -53,7 +53,7 @@ ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProcessState:
     """What the kernel tells of a process: who it is, what it may do, and where."""
 
     status: Mapping[str, str]
@@ -66,11 +66,11 @@ class Standing:
     directory: tuple[int, int]
 
     @staticmethod
-    def of(pid: int) -> Standing:
+    def of(pid: int) -> ProcessState:
         """Return what the kernel tells of a process; `pid` 0 is this process.  Raise OSError."""
         place = f"/proc/{pid or 'self'}"
         lines = (line.partition(":") for line in _text(f"{place}/status").splitlines())
-        return Standing(
+        return ProcessState(
             {name: said.strip() for name, _, said in lines if name in _STATUS},
             {kind: os.readlink(f"{place}/ns/{kind}") for kind in sorted(os.listdir(f"{place}/ns"))},
             _limits(place),
@@ -81,7 +81,7 @@ class Standing:
             _identity(f"{place}/cwd/."),
         )
 
-    def unlike(self, other: Standing) -> str:
+    def unlike(self, other: ProcessState) -> str:
         """Return what differs, for people."""
         found = [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
         if "status" in found:
@@ -95,7 +95,7 @@ class Standing:
 class _Entry:
     """What a copy needs in order to be where the holder is, opened while it can be reached."""
 
-    standing: Standing
+    standing: ProcessState
     groups: str
     spaces: Sequence[int]
     directory: int
@@ -105,8 +105,8 @@ class _Entry:
     @staticmethod
     def to(holder: int, filter: bytes) -> _Entry:
         """Raise OSError, Cold."""
-        place, standing = f"/proc/{holder}", Standing.of(holder)
-        mine = Standing.of(0).spaces
+        place, standing = f"/proc/{holder}", ProcessState.of(holder)
+        mine = ProcessState.of(0).spaces
         if mine["user"] != standing.spaces["user"]:
             raise Cold("the sandbox has a user namespace of its own, which only builds with users of their own lack")
         wanted = [kind for kind in _KINDS if standing.spaces[kind] != mine[kind]]
@@ -244,7 +244,7 @@ def _become(entry: _Entry) -> None:
     if entry.filter:
         _sieve(entry.filter)
     checked(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), first)  # as every program that is started: /proc/self is its own
-    if differs := entry.standing.unlike(Standing.of(0)):
+    if differs := entry.standing.unlike(ProcessState.of(0)):
         raise Cold(f"a copy of the zygote is not what bubblewrap makes of a process: {differs}")
 
 

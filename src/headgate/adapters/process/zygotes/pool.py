@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.adapters.process.bounds.watch import Limiter
-from headgate.adapters.process.processes import Keeper
+from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.supervisor import Cold
 from headgate.adapters.process.zygotes.program import Marks, marks
 from headgate.base.tasks import end, unless
@@ -42,7 +42,7 @@ _PROGRAM = (
 )
 
 
-class Zygote(Keeper):
+class Zygote(ProcessKeeper):
     """One of them.  It is never begun anew by itself: what has gone is noticed, and what it was asked is Cold."""
 
     def __init__(self, limiter: Limiter) -> None:

@@ -12,10 +12,10 @@ from headgate.base.errors import UserError
 from headgate.cli.scenario.forges.host import OWNER, Host
 from headgate.testing.forges.gerrit.desk import GerritDesk, path
 from headgate.testing.forges.gerrit.front import front
-from headgate.testing.forges.pages import Seen
-from headgate.testing.servers.gerrit import Gerrit, gerrit, missing
+from headgate.testing.forges.pages import PageChange
+from headgate.testing.servers.gerrit import LocalGerrit, gerrit, missing
+from headgate.testing.servers.gerritpeople import NAMES, PASSWORD, Clone, ReviewingPeople
 from headgate.testing.servers.program import free_ports
-from headgate.testing.servers.reviewing import NAMES, PASSWORD, Clone, People
 
 SETTINGS = """\
 [connection review]
@@ -36,7 +36,7 @@ poll_delay = 2
 class OnGerrit:
     """See `Host`."""
 
-    server: Gerrit
+    server: LocalGerrit
     root: Path
     url: str
     """Of the server before it."""
@@ -47,8 +47,8 @@ class OnGerrit:
     _clones: dict[tuple[str, str], Clone] = field(default_factory=dict)
 
     @property
-    def people(self) -> People:
-        return People(self.server.url)
+    def people(self) -> ReviewingPeople:
+        return ReviewingPeople(self.server.url)
 
     @property
     def desk(self) -> GerritDesk:
@@ -79,7 +79,7 @@ class OnGerrit:
         made = await asyncio.to_thread(self._clones[key].proposes, files, message)
         return path(project, made.number)
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+    def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return what `Host` says.  A change whose check failed is not taken by the gate."""
         marks = {mark.name: mark.state for mark in seen.marks}
         state = marks.get(f"headgate:{pipeline}", "") or (marks.get("headgate:check", "") if pipeline == "gate" else "")
@@ -99,13 +99,13 @@ class OnGerrit:
 
 @asynccontextmanager
 async def host(root: Path) -> AsyncIterator[Host]:
-    """Provide it.  Raise UserError where there is no Gerrit."""
+    """Provide it.  Raise UserError where there is no LocalGerrit."""
     if missing():
         raise UserError(missing())
     port = free_ports(1)[0]
     with ExitStack() as stack:
         opened = gerrit(root / "gerrit", web_url=f"http://127.0.0.1:{port}/")
         server = await asyncio.to_thread(stack.enter_context, opened)
-        desk = GerritDesk(People(server.url), OWNER)
+        desk = GerritDesk(ReviewingPeople(server.url), OWNER)
         async with front(desk, server.url, port) as url:
             yield OnGerrit(server, root, url)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from headgate.testing.forges.pages import Desk, Seen
+from headgate.testing.forges.pages import PageActions, PageChange
 
 OWNER = "acme/"
 """What stands before the names of the repositories."""
@@ -21,7 +21,7 @@ class Host(Protocol):
     """A stand-in with its people; Headgate has an account there."""
 
     @property
-    def desk(self) -> Desk: ...
+    def desk(self) -> PageActions: ...
     @property
     def url(self) -> str:
         """Return where people look, without a slash at the end."""
@@ -55,7 +55,7 @@ class Host(Protocol):
         """Propose a change; return the path of its page."""
         ...
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+    def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return how a change shows a pipeline to stand (a state, or nothing yet), and what Headgate says of that."""
         ...
 
@@ -72,7 +72,7 @@ class StandIn(ABC):
     authors: Sequence[str] = AUTHORS
     reviewer = REVIEWER
 
-    def __init__(self, url: str, desk: Desk) -> None:
+    def __init__(self, url: str, desk: PageActions) -> None:
         self.url, self.desk = url, desk
 
     @abstractmethod
@@ -104,7 +104,7 @@ class StandIn(ABC):
         self.push(who, project, topic, files, title)
         return await self.desk.propose(f"{project}:{topic}", who, title, text)
 
-    def said(self, seen: Seen, pipeline: str) -> tuple[str, str]:
+    def said(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return what `Host` says, of the check or status of each pipeline, and of a comment where it failed."""
         state = next((mark.state for mark in seen.marks if mark.name == f"{TENANT}/{pipeline}"), "")
         comments = [remark.text for remark in seen.remarks if remark.text.startswith(f"**{pipeline}: ")]

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges import gerrit, gitea, github, gitlab, pagure
+from headgate.cli.scenario.forges.demoforge import Hosted
 from headgate.cli.scenario.forges.host import Host, StandIn
-from headgate.cli.scenario.forges.hosted import Hosted
 from headgate.cli.scenario.plain import plain
 from headgate.cli.scenario.venue import Venue
 

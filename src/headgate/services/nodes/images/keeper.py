@@ -27,16 +27,16 @@ from headgate.map.inventory.images import (
     ImageUpload,
 )
 from headgate.map.tree import unescape
-from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, OverQuota
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.ports.images import UPLOAD_TAG, ImageFiles, images_of
 from headgate.services.context import Context
 from headgate.services.nodes.images.choice import read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.lifecycle import UploadDesk, UploadLife
-from headgate.services.nodes.images.retention import Spot, is_due, lacking, spots, surplus
-from headgate.services.nodes.made.accounts import HUNT_S, Account, region_of
-from headgate.services.nodes.made.desk import Desk
-from headgate.services.nodes.made.errands import Errands
+from headgate.services.nodes.images.retention import ImageUse, is_due, lacking, spots, surplus
+from headgate.services.nodes.machines.accounts import HUNT_S, CloudAccount, region_of
+from headgate.services.nodes.machines.desk import MachineLedger
+from headgate.services.nodes.machines.errands import Errands
 from headgate.store.types import At, Op
 
 log = logging.getLogger("headgate.images")
@@ -50,9 +50,9 @@ AGAIN = "again"
 class ImageKeeper:
     """`run` it under the launcher's lock."""
 
-    def __init__(self, context: Context, accounts: Mapping[str, Account], files: ImageFiles, guard: At) -> None:
+    def __init__(self, context: Context, accounts: Mapping[str, CloudAccount], files: ImageFiles, guard: At) -> None:
         self._context, self._accounts, self._files = context, accounts, files
-        self._desk = Desk(context, guard)
+        self._desk = MachineLedger(context, guard)
         self._uploads = UploadDesk(self._desk)
         self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
         self._system = ""
@@ -96,7 +96,7 @@ class ImageKeeper:
         self._steps()
         self._hunt(wanted)
 
-    def _surplus(self, wanted: Mapping[tuple[str, str], Spot]) -> list[ImageUpload]:
+    def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
         """Return what is kept no longer."""
         return surplus(uploads(self._context.map, self._context.mirror), wanted)
 
@@ -165,7 +165,7 @@ class ImageKeeper:
             checks = [At(entry.path, entry.version), *([at] if at is not None else [])]
             await self._desk.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
 
-    async def _begin(self, spot: Spot, artifact: ImageArtifact) -> None:
+    async def _begin(self, spot: ImageUse, artifact: ImageArtifact) -> None:
         """Write down an upload before anything is sent."""
         id = fresh()
         said = spot.image.image
@@ -224,7 +224,7 @@ class ImageKeeper:
         place = self._context.map.image_uploads.uploads(one.id).record
         await self._desk.commit([found[1]], [place.put(replace(one, asked=id)), *ops])
 
-    async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], Spot]) -> None:
+    async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
         """Ask for builds of images that are too old, or that nobody has built, where their configuration says so."""
         now_ms, map = self._context.now_ms(), self._context.map
         due = {spot.image.canonical: spot.image for spot in wanted.values() if spot.image.rebuild_age_s}
@@ -260,7 +260,7 @@ class ImageKeeper:
         for one in moving:
             self._errands.begin(f"upload {one.id}", one.connection, partial(self._life.step, one.id))
 
-    def _hunt(self, wanted: Mapping[tuple[str, str], Spot]) -> None:
+    def _hunt(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
         """Look at each account that images are, or may be, in."""
         said = {(s.provider.connection, region_of(s.provider.said)): s.provider.said for s in wanted.values()}
         for one in uploads(self._context.map, self._context.mirror):
@@ -286,7 +286,7 @@ class ImageKeeper:
             for one in (lost[id] for id in sorted(lost.keys() & again)):
                 log.warning("connection %s: the image %s is nobody's, and is deleted", connection, one.id)
                 await account.ask(partial(cloud.discard, said, one))
-        except (Away, Failed, OverQuota) as error:
+        except (CloudUnavailable, LaunchFailed, OverQuota) as error:
             log.warning("connection %s: its images cannot be looked at: %s", connection, error)
         return HUNT_S
 

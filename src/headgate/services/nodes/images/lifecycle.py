@@ -10,12 +10,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headgate.map.inventory.images import UNDER_WAY, ImageUpload
-from headgate.map.inventory.made import ENDING, FREE, MadeNode
-from headgate.ports.cloud import Away, Failed, OverQuota
+from headgate.map.inventory.machines import ENDING, FREE, MadeNode
+from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 from headgate.ports.images import ImageCloud, ImageFiles, NoFile, Sending, WantedImage, images_of
 from headgate.services.nodes.images.choice import UPLOAD, read_all
-from headgate.services.nodes.made.accounts import WHY_MAX, Account
-from headgate.services.nodes.made.desk import Desk
+from headgate.services.nodes.machines.accounts import WHY_MAX, CloudAccount
+from headgate.services.nodes.machines.desk import MachineLedger
 from headgate.store.types import At, Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.images")
@@ -35,7 +35,7 @@ Change = Callable[[ImageUpload], ImageUpload | None]
 class UploadDesk:
     """Where uploads are written down: under the launcher's lock, and never over what somebody else wrote."""
 
-    desk: Desk
+    desk: MachineLedger
 
     def find(self, id: str) -> tuple[ImageUpload, At] | None:
         """Return an upload as it is known now."""
@@ -62,7 +62,7 @@ class UploadLife:
     """What is done with uploads, one step at a time."""
 
     uploads: UploadDesk
-    accounts: Mapping[str, Account]
+    accounts: Mapping[str, CloudAccount]
     files: ImageFiles
 
     async def step(self, id: str) -> float:
@@ -80,10 +80,10 @@ class UploadLife:
             if one.state in ("deleting", "failed"):
                 return await self._withdraw(account, cloud, one)
             return await self._send(account, cloud, one)
-        except Away as away:
+        except CloudUnavailable as away:
             await self._waits(id, str(away)[:WHY_MAX])
             return max(POLL_S, away.after_s)
-        except (Failed, OverQuota, NoFile) as failed:
+        except (LaunchFailed, OverQuota, NoFile) as failed:
             return await self._failed(one, str(failed)[:WHY_MAX])
         except Exception as error:
             if isinstance(error, StoreError) and not isinstance(error, TooLarge):
@@ -91,8 +91,8 @@ class UploadLife:
             log.exception("upload %s of %s: nothing can be done with it", one.id, one.file.name)
             return RETRY_S
 
-    async def _send(self, account: Account, cloud: ImageCloud, one: ImageUpload) -> float:
-        """Raise Away, Failed, OverQuota, NoFile."""
+    async def _send(self, account: CloudAccount, cloud: ImageCloud, one: ImageUpload) -> float:
+        """Raise CloudUnavailable, LaunchFailed, OverQuota, NoFile."""
         if one.state == "pending":
             await self.uploads.change(one.id, lambda known: _now(known, one, state="uploading", dirty=True))
             return 0.0
@@ -119,14 +119,14 @@ class UploadLife:
         await self._waits(one.id, "the file is fetched from where its build left it")
         return await self.files.fetch(one.file.url, one.file.sha256)
 
-    async def _withdraw(self, account: Account, cloud: ImageCloud, one: ImageUpload) -> float:
-        """Raise Away; whatever else happens, it is tried again until nothing is left."""
+    async def _withdraw(self, account: CloudAccount, cloud: ImageCloud, one: ImageUpload) -> float:
+        """Raise CloudUnavailable; whatever else happens, it is tried again until nothing is left."""
         if busy := await self._users(one):
             await self._waits(one.id, f"{busy} machines are made of it")
             return USED_S
         try:
             gone = await account.ask(lambda: cloud.withdraw(wanted_of(one), one.driver))
-        except (Failed, OverQuota) as error:
+        except (LaunchFailed, OverQuota) as error:
             await self._waits(one.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
             return RETRY_S
         if gone:

@@ -10,7 +10,7 @@ from headgate.map.inventory.images import UNDER_WAY, ImageArtifact, ImageUpload
 from headgate.services.nodes.images.choice import place_of
 
 
-class Spot(NamedTuple):
+class ImageUse(NamedTuple):
     """Where an image is wanted."""
 
     provider: FlatProvider
@@ -22,12 +22,12 @@ class Spot(NamedTuple):
         return place_of(self.provider, self.image)
 
 
-def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, str], Spot]:
+def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, str], ImageUse]:
     """Return where images of all tenants are wanted: (image, place) -> one of those who want it there."""
-    found: dict[tuple[str, str], Spot] = {}
+    found: dict[tuple[str, str], ImageUse] = {}
     for provider in (one for several in providers.values() for one in several):
         for image in provider.images:
-            spot = Spot(provider, image)
+            spot = ImageUse(provider, image)
             known = found.get((image.canonical, spot.place))
             if known is None or known.image.retain < image.retain:
                 found[image.canonical, spot.place] = spot
@@ -35,8 +35,8 @@ def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, st
 
 
 def lacking(
-    wanted: Mapping[tuple[str, str], Spot], artifacts: Iterable[ImageArtifact], uploads: Iterable[ImageUpload]
-) -> Iterator[tuple[Spot, ImageArtifact]]:
+    wanted: Mapping[tuple[str, str], ImageUse], artifacts: Iterable[ImageArtifact], uploads: Iterable[ImageUpload]
+) -> Iterator[tuple[ImageUse, ImageArtifact]]:
     """Yield the newest artifact of each image that is not on its way to where it is wanted."""
     there = {(one.artifact, one.place) for one in uploads}
     newest: dict[tuple[str, str], ImageArtifact] = {}
@@ -49,7 +49,7 @@ def lacking(
             yield spot, artifact
 
 
-def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Spot]) -> list[ImageUpload]:
+def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
     """Return the uploads that are to go: of each image and place the newest validated ones stay, as many newer ones
     that nobody has validated, and all newer ones that are under way.  Where nobody wants the image any more, all stay
     until somebody deletes them: what is gone for a moment may come back."""
@@ -63,7 +63,7 @@ def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Spo
     return gone
 
 
-def _surplus(several: Sequence[ImageUpload], spot: Spot) -> Iterator[ImageUpload]:
+def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUpload]:
     """Yield the uploads that are to go; `several` are those of one image at one place, the newest first."""
     most = max(1, spot.image.retain)
     validated, others = 0, 0

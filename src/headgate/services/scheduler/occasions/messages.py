@@ -12,9 +12,9 @@ import msgspec
 from headgate.base.texts import visible
 from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
-from headgate.gate.returned.values import Unfit, bounded, parsed
-from headgate.ports.messages import Happening, NoStream, PostRefused, QueueGone, SourceDown
-from headgate.ports.occasions import Away, Lane, Seen
+from headgate.gate.returns.values import Unfit, bounded, parsed
+from headgate.ports.messages import MessageNews, NoStream, PostRefused, QueueGone, SourceDown
+from headgate.ports.occasions import NextOccasion, OccasionLane, SourceUnavailable
 from headgate.queueing import lanes as queued
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import Message
@@ -25,13 +25,13 @@ TOLD_MAX_BYTES = 64_000
 """The same, as jobs are told it."""
 
 
-class Queues(Protocol):
+class QueueSource(Protocol):
     """What is asked of a `ports.messages.MessageSource`."""
 
     async def lanes(self) -> Sequence[queued.Lane]: ...
     async def read(self, lane: queued.Lane, after: Position, limit: int) -> Sequence[Message]: ...
     async def create(self, queue: str, partitions: int = 1) -> None: ...
-    def happenings(self) -> AsyncIterator[Happening]: ...
+    def happenings(self) -> AsyncIterator[MessageNews]: ...
 
 
 class WatchedQueues:
@@ -40,14 +40,14 @@ class WatchedQueues:
 
     of_a_lane_max = 10
 
-    def __init__(self, name: str, source: Queues, partitions: int) -> None:
+    def __init__(self, name: str, source: QueueSource, partitions: int) -> None:
         """`partitions`: of queues that are made."""
         self.name = name
         self._source, self._partitions = source, partitions
         self._known: dict[str, int] = {}
         """Queue -> how many partitions it has, until queues are said to have changed."""
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
         """Return the partitions of the queue, which is made if need be."""
         queue = str(trigger.more["queue"])
         if queue not in self._known:
@@ -57,24 +57,26 @@ class WatchedQueues:
                     await self._source.create(queue, self._partitions)
                     self._known[queue] = self._partitions
             except (SourceDown, QueueGone, PostRefused) as error:
-                raise Away(str(error)) from error
-        return [Lane(queue, str(n + 1)) for n in range(self._known[queue])]
+                raise SourceUnavailable(str(error)) from error
+        return [OccasionLane(queue, str(n + 1)) for n in range(self._known[queue])]
 
-    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
         """Return the beginning: as for workers that are new, everything that is there waits."""
         return ""
 
-    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+    async def after(
+        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+    ) -> Sequence[NextOccasion]:
         behind = position_of(position) if position else START
         try:
             found = await self._source.read(queued.Lane(lane.source, int(lane.name)), behind, limit)
         except QueueGone:
             return []
         except (SourceDown, PostRefused) as error:
-            raise Away(str(error)) from error
-        return [Seen(one.message_id, EventKind.POSTED, occasion(self.name, lane, one)) for one in found]
+            raise SourceUnavailable(str(error)) from error
+        return [NextOccasion(one.message_id, EventKind.POSTED, occasion(self.name, lane, one)) for one in found]
 
-    async def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+    async def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
         self._known.clear()
         yield None
         try:
@@ -82,14 +84,14 @@ class WatchedQueues:
                 of = happening.lanes
                 if of is None:
                     self._known.clear()
-                yield None if of is None else [Lane(one.queue, str(one.partition)) for one in of]
+                yield None if of is None else [OccasionLane(one.queue, str(one.partition)) for one in of]
         except NoStream:
             return
         except SourceDown as error:
-            raise Away(str(error)) from error
+            raise SourceUnavailable(str(error)) from error
 
 
-def occasion(connection: str, lane: Lane, message: Message) -> Occasion:
+def occasion(connection: str, lane: OccasionLane, message: Message) -> Occasion:
     """Return what a message is to the gate.  Whatever its body is: what cannot be told is trouble of that message."""
     told = {
         "driver": "queue",

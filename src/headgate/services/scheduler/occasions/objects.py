@@ -13,20 +13,20 @@ from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
 from headgate.inventory.expressions import parse
 from headgate.inventory.filters import Filter
-from headgate.inventory.journal import Change, Kind
+from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
-from headgate.ports.occasions import Away, Lane, Seen
-from headgate.services.inventory.errors import Expired, Refused
+from headgate.ports.occasions import NextOccasion, OccasionLane, SourceUnavailable
+from headgate.services.inventory.errors import InventoryError, MomentExpired
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.services.inventory.pool import MACHINE
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
 from headgate.store.types import StoreError
 
 KINDS = {
-    Kind.CREATED: EventKind.OBJECT_CREATED,
-    Kind.UPDATED: EventKind.OBJECT_UPDATED,
-    Kind.DELETED: EventKind.OBJECT_DELETED,
+    JournalKind.CREATED: EventKind.OBJECT_CREATED,
+    JournalKind.UPDATED: EventKind.OBJECT_UPDATED,
+    JournalKind.DELETED: EventKind.OBJECT_DELETED,
 }
 USER = "headgate"
 ALL_OF_IT = 10**9
@@ -44,19 +44,21 @@ class WatchedObjects:
         self.name = name
         self._inventory, self._partition, self._project = inventory, partition, project
 
-    async def lanes(self, trigger: TriggerFilter) -> Sequence[Lane]:
-        return [Lane(str(trigger.more.get("type", MACHINE)))]
+    async def lanes(self, trigger: TriggerFilter) -> Sequence[OccasionLane]:
+        return [OccasionLane(str(trigger.more.get("type", MACHINE)))]
 
-    async def start(self, trigger: TriggerFilter, lane: Lane) -> str:
+    async def start(self, trigger: TriggerFilter, lane: OccasionLane) -> str:
         """Return now: what is there already starts nothing."""
         try:
             revision = await self._inventory.journal.now()
             await self._inventory.journal.reach(revision)
         except StoreError as error:
-            raise Away(str(error)) from error
+            raise SourceUnavailable(str(error)) from error
         return f"{revision}.{ALL_OF_IT}"
 
-    async def after(self, trigger: TriggerFilter, lane: Lane, position: str, limit: int) -> Sequence[Seen]:
+    async def after(
+        self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
+    ) -> Sequence[NextOccasion]:
         """Whole commits, so that there may be more than `limit` of them."""
         revision, _, done = position.partition(".")
         wanted = {EventKind(event) for event in trigger.events}
@@ -64,23 +66,23 @@ class WatchedObjects:
             caller, asked = await self._asked(trigger, lane)
             try:
                 found = await self._told(caller, asked, int(revision), int(done), limit)
-            except Expired:
+            except MomentExpired:
                 return await self._missed(caller, asked, int(revision), wanted)
-        except (Refused, Invalid, StoreError) as error:
-            raise Away(f"{lane.source}, {trigger.more.get('filter', '')}: {error}") from error
+        except (InventoryError, Invalid, StoreError) as error:
+            raise SourceUnavailable(f"{lane.source}, {trigger.more.get('filter', '')}: {error}") from error
         return [
-            Seen(place, KINDS[one.kind], self._occasion(one, place) if KINDS[one.kind] in wanted else None)
+            NextOccasion(place, KINDS[one.kind], self._occasion(one, place) if KINDS[one.kind] in wanted else None)
             for place, one in found
         ]
 
-    async def stirs(self) -> AsyncIterator[Collection[Lane] | None]:
+    async def stirs(self) -> AsyncIterator[Collection[OccasionLane] | None]:
         while True:
             revision = self._inventory.journal.revision
             yield None
             await self._inventory.journal.passed(revision)
 
-    async def _asked(self, trigger: TriggerFilter, lane: Lane) -> tuple[Caller, Filter]:
-        """Raise Refused, Invalid."""
+    async def _asked(self, trigger: TriggerFilter, lane: OccasionLane) -> tuple[Caller, Filter]:
+        """Raise InventoryError, Invalid."""
         partition = await self._inventory.partition(self._partition)
         caller = Caller(USER, self._project, partition)
         said = replace(parse(str(trigger.more.get("filter", ""))), types=(lane.source,))
@@ -88,9 +90,9 @@ class WatchedObjects:
 
     async def _told(
         self, caller: Caller, asked: Filter, revision: int, done: int, limit: int
-    ) -> list[tuple[str, Change]]:
-        """Behind the first `done` changes of the commit of a moment, each with its position.  Raise Expired."""
-        found = list[tuple[str, Change]]()
+    ) -> list[tuple[str, ObjectChange]]:
+        """Behind the first `done` changes of the commit of a moment, each with its position.  Raise MomentExpired."""
+        found = list[tuple[str, ObjectChange]]()
         since = revision if done >= ALL_OF_IT else revision - 1
         await self._inventory.journal.reach(max(revision, since))
         async with aclosing(self._inventory.changes(caller, [asked], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
@@ -103,22 +105,24 @@ class WatchedObjects:
                 break
         return found[:limit]
 
-    async def _missed(self, caller: Caller, asked: Filter, revision: int, wanted: Collection[EventKind]) -> list[Seen]:
+    async def _missed(
+        self, caller: Caller, asked: Filter, revision: int, wanted: Collection[EventKind]
+    ) -> list[NextOccasion]:
         """What matches and was changed after a moment that is no longer told of, as if it had come to match."""
         now = await self._inventory.journal.now()
         every = await self._inventory.several(caller, [asked], LIMIT_MAX)
         found = sorted((one for one in every if revision < one.generation <= now), key=lambda one: one.generation)
-        seen = list[Seen]()
+        seen = list[NextOccasion]()
         for number, one in enumerate(found if EventKind.OBJECT_CREATED in wanted else ()):
             place = f"{one.generation}.{ALL_OF_IT}"
             if number + 1 < len(found) and found[number + 1].generation == one.generation:
                 place = seen[-1].position if seen else f"{revision}.{ALL_OF_IT}"
-            change = Change(Kind.CREATED, None, one.object)
+            change = ObjectChange(JournalKind.CREATED, None, one.object)
             id = f"{one.generation}.{one.object.uuid}"
-            seen.append(Seen(place, EventKind.OBJECT_CREATED, self._occasion(change, id)))
-        return [*seen, Seen(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
+            seen.append(NextOccasion(place, EventKind.OBJECT_CREATED, self._occasion(change, id)))
+        return [*seen, NextOccasion(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
 
-    def _occasion(self, change: Change, id: str) -> Occasion:
+    def _occasion(self, change: ObjectChange, id: str) -> Occasion:
         object, event = change.object, KINDS[change.kind].value
         told = {
             "driver": "inventory",
@@ -126,7 +130,7 @@ class WatchedObjects:
             "event": event,
             "id": id,
             "object": _plain(object),
-            **({"before": _plain(change.old)} if change.kind is Kind.UPDATED and change.old is not None else {}),
+            **({"before": _plain(change.old)} if change.kind is JournalKind.UPDATED and change.old is not None else {}),
         }
         name = visible(f"{object.name} ({event.removeprefix('object-')})")
         found = Occasion(self.name, object.type, object.uuid, id, name, msgspec.json.encode(told).decode())

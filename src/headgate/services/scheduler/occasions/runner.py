@@ -20,18 +20,18 @@ from headgate.base.tasks import run_until
 from headgate.base.texts import line
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import HEADS, Change, Occasion, TriggerEvent
-from headgate.map.occasions import Begun, Taken
-from headgate.map.records import BranchCache, Trouble, Troubles
-from headgate.ports.occasions import Away, Lane, Seen, Watched
+from headgate.map.occasions import Begun, LaneProgress
+from headgate.map.records import BranchCache, RepositoryProblem, RepositoryProblems
+from headgate.ports.occasions import NextOccasion, OccasionLane, OccasionSource, SourceUnavailable
 from headgate.recipes import blob
 from headgate.recipes.codec import encode, readable
 from headgate.recipes.lock import lock
-from headgate.recipes.mirror import Part
+from headgate.recipes.mirror import MirrorPart
 from headgate.services.configuration import Configuration
 from headgate.services.context import LENGTHY_MAX, Context
 from headgate.services.orders import state_of
-from headgate.services.scheduler.occasions.lost import Lost
-from headgate.services.scheduler.turn import Piece, packed
+from headgate.services.scheduler.occasions.orphans import LostOccasions
+from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.store import Session
 from headgate.store.types import At, Put
 
@@ -57,7 +57,7 @@ class Bound(NamedTuple):
     def whose(self) -> tuple[str, str]:
         return self.tenant, self.pipeline.name
 
-    def place(self, lane: Lane) -> str:
+    def place(self, lane: OccasionLane) -> str:
         """Return the name of what is kept of a lane."""
         return derived("taken", *self.whose, *lane)
 
@@ -65,14 +65,14 @@ class Bound(NamedTuple):
 class OccasionRunner:
     """`run` is driven by one process at a time: whoever leads the connection's election."""
 
-    def __init__(self, context: Context, watched: Watched, tenants: Mapping[str, Configuration]) -> None:
+    def __init__(self, context: Context, watched: OccasionSource, tenants: Mapping[str, Configuration]) -> None:
         self._context, self._watched, self._tenants = context, watched, tenants
         self._place = context.map.cache.connection(watched.name)
         self._taken: dict[str, str] = {}
         """Name of what is kept -> position."""
-        self._still: set[tuple[str, Lane]] = set()
+        self._still: set[tuple[str, OccasionLane]] = set()
         """Place and lane where nothing was new when it was last looked at."""
-        self._lost = Lost(context, watched.name)
+        self._lost = LostOccasions(context, watched.name)
         self._trouble: str | None = None
 
     async def run(self, session: Session) -> None:
@@ -92,7 +92,7 @@ class OccasionRunner:
         for entry in await self._context.store.list(place.path):
             self._taken[entry.path.rpartition("/")[2]] = place.decode(entry.value).position
 
-    async def _listen(self, stirs: Part) -> None:
+    async def _listen(self, stirs: MirrorPart) -> None:
         """Until cancelled; a connection that is away is listened to again after a growing pause."""
         pause_s = PAUSE_FIRST_S
         while True:
@@ -102,15 +102,15 @@ class OccasionRunner:
                     stirs.nudge()
                     pause_s = PAUSE_FIRST_S
                 pause_s = LOOK_S
-            except Away as away:
+            except SourceUnavailable as away:
                 log.info("%s: %s", self._watched.name, away)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def _heard(self, lanes: Collection[Lane] | None) -> None:
+    def _heard(self, lanes: Collection[OccasionLane] | None) -> None:
         self._still = set() if lanes is None else {one for one in self._still if one[1] not in lanes}
 
-    async def _rounds(self, stirs: Part, guard: At) -> None:
+    async def _rounds(self, stirs: MirrorPart, guard: At) -> None:
         pause_s, loop = PAUSE_FIRST_S, asyncio.get_running_loop()
         looked_s = loop.time()
         while True:
@@ -124,7 +124,7 @@ class OccasionRunner:
                     continue
                 await self._tell("", guard)
                 pause_s, wait_s = PAUSE_FIRST_S, LOOK_S
-            except Away as away:
+            except SourceUnavailable as away:
                 await self._tell(str(away), guard)
                 pause_s, wait_s = min(2 * pause_s, PAUSE_MAX_S), pause_s
             await stirs.moved_within(wait_s, seen)
@@ -138,7 +138,7 @@ class OccasionRunner:
                         yield Bound(name, pipeline, trigger)
 
     async def _round(self, guard: At) -> bool:
-        """One look at everything.  True: something was taken up.  Raise Away once all were looked at."""
+        """One look at everything.  True: something was taken up.  Raise SourceUnavailable once all were looked at."""
         heads = dict[str, dict[str, dict[str, str]]]()
         open, took, away = self._open(), False, None
         for bound in self._bound():
@@ -146,7 +146,7 @@ class OccasionRunner:
                 continue
             try:
                 took = await self._look(bound, open, heads, guard) or took
-            except Away as error:
+            except SourceUnavailable as error:
                 away = error
         if away is not None and not took:
             raise away
@@ -196,9 +196,9 @@ class OccasionRunner:
             took = True
         return took
 
-    async def _begin(self, bound: Bound, lane: Lane, position: str, guard: At) -> None:
+    async def _begin(self, bound: Bound, lane: OccasionLane, position: str, guard: At) -> None:
         """With a lane that is new."""
-        record, key = Taken(*bound.whose, *lane, position), bound.place(lane)
+        record, key = LaneProgress(*bound.whose, *lane, position), bound.place(lane)
         put = Put(f"{self._place.occasions.taken.path}/{key}", encode(record))
         await self._context.store.commit([], [put], guards=[guard])
         self._taken[key] = position
@@ -206,8 +206,8 @@ class OccasionRunner:
     async def _take(
         self,
         bound: Bound,
-        lane: Lane,
-        found: Collection[Seen],
+        lane: OccasionLane,
+        found: Collection[NextOccasion],
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> int:
@@ -216,10 +216,10 @@ class OccasionRunner:
         discarding = state_of(context, bound.tenant).trigger_queue_discarding
         stream = context.map.events.tenant(bound.tenant).pipelines(bound.pipeline.name).trigger.stream
         path, begins = f"{self._place.occasions.taken.path}/{key}", 0
-        pieces, position = list[Piece](), ""
+        pieces, position = list[TurnPart](), ""
         for seen in found:
             position = seen.position
-            piece = Piece([Put(path, encode(Taken(*bound.whose, *lane, position)))])
+            piece = TurnPart([Put(path, encode(LaneProgress(*bound.whose, *lane, position)))])
             if seen.occasion is not None and not discarding:
                 event = await self._event(bound, seen, seen.occasion, heads)
                 begun = Begun(*bound.whose, *lane, seen.occasion.id, context.now_ms())
@@ -236,7 +236,7 @@ class OccasionRunner:
         return begins
 
     async def _event(
-        self, bound: Bound, seen: Seen, occasion: Occasion, heads: dict[str, dict[str, dict[str, str]]]
+        self, bound: Bound, seen: NextOccasion, occasion: Occasion, heads: dict[str, dict[str, dict[str, str]]]
     ) -> TriggerEvent:
         """What the pipeline is told: the head of a branch, and why there is something to do there."""
         configuration, said = self._tenants[bound.tenant], bound.trigger.more
@@ -250,11 +250,14 @@ class OccasionRunner:
             occasion = msgspec.structs.replace(occasion, trouble=why)
         project, connection = (source.project, source.connection) if source is not None else ("", "")
         change = Change(connection, project, branch, commit=commit, ref=ref, occasion=occasion)
-        id = derived("occasion", self._watched.name, *bound.whose, bound.place(Lane(occasion.source)), occasion.id)
+        id = derived(
+            "occasion", self._watched.name, *bound.whose, bound.place(OccasionLane(occasion.source)), occasion.id
+        )
         return TriggerEvent(seen.kind, change, id, self._context.now_ms(), pipeline=bound.pipeline.name)
 
     async def _head(self, connection: str, project: str, ref: str, known: dict[str, dict[str, dict[str, str]]]) -> str:
-        """Return the commit of a branch as last seen, or nothing if there is no such branch.  Raise Away while the
+        """Return the commit of a branch as last seen, or nothing if there is no such branch.  Raise SourceUnavailable
+        while the
         project has not been looked at: what is posted meanwhile waits."""
         if connection not in known:
             kept = await blob.read(
@@ -262,7 +265,7 @@ class OccasionRunner:
             )
             known[connection] = msgspec.json.decode(kept, type=BranchCache).projects if kept else {}
         if project not in known[connection]:
-            raise Away(f"the branches of {project} have not been read yet")
+            raise SourceUnavailable(f"the branches of {project} have not been read yet")
         return known[connection][project].get(ref, "")
 
     async def _tell(self, why: str, guard: At) -> None:
@@ -272,6 +275,6 @@ class OccasionRunner:
             return
         if why:
             log.warning("%s: nothing can be taken up: %s", self._watched.name, why)
-        projects = {self._watched.name: Trouble(self._context.now_ms(), why)} if why else {}
-        await self._context.store.commit([], [self._place.troubles.put(Troubles(projects))], guards=[guard])
+        projects = {self._watched.name: RepositoryProblem(self._context.now_ms(), why)} if why else {}
+        await self._context.store.commit([], [self._place.troubles.put(RepositoryProblems(projects))], guards=[guard])
         self._trouble = why

@@ -53,7 +53,7 @@ class Do(IntEnum):
     ERROR = -1
 
 
-class Event(IntEnum):
+class ZooKeeperWatchEvent(IntEnum):
     """What a watch saw."""
 
     STATE = -1
@@ -95,7 +95,7 @@ class Stat(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ZooKeeperNodeRead:
     """Represent a node as it was read; a `value` of None means that the node exists only to have children."""
 
     value: bytes | None
@@ -103,14 +103,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ZooKeeperOperation:
     """Represent one operation of a multi."""
 
     kind: Do
     body: bytes
 
 
-Answer = str | Stat | Found | list[str] | int | None
+Answer = str | Stat | ZooKeeperNodeRead | list[str] | int | None
 """Of one operation: a created path, a changed node's stat, a node, children, an error code, or nothing."""
 
 
@@ -143,28 +143,28 @@ def connect(last_zxid: int, timeout_ms: int, session: int, password: bytes) -> b
     return _INT.pack(len(body)) + body
 
 
-def create(path: str, value: bytes | None, flags: int, acl: bytes) -> Part:
-    return Part(Do.CREATE, text(path) + buffer(value) + acl + _INT.pack(flags))
+def create(path: str, value: bytes | None, flags: int, acl: bytes) -> ZooKeeperOperation:
+    return ZooKeeperOperation(Do.CREATE, text(path) + buffer(value) + acl + _INT.pack(flags))
 
 
-def put(path: str, value: bytes | None, version: int) -> Part:
-    return Part(Do.SET, text(path) + buffer(value) + _INT.pack(version))
+def put(path: str, value: bytes | None, version: int) -> ZooKeeperOperation:
+    return ZooKeeperOperation(Do.SET, text(path) + buffer(value) + _INT.pack(version))
 
 
-def delete(path: str, version: int) -> Part:
-    return Part(Do.DELETE, text(path) + _INT.pack(version))
+def delete(path: str, version: int) -> ZooKeeperOperation:
+    return ZooKeeperOperation(Do.DELETE, text(path) + _INT.pack(version))
 
 
-def check(path: str, version: int) -> Part:
-    return Part(Do.CHECK, text(path) + _INT.pack(version))
+def check(path: str, version: int) -> ZooKeeperOperation:
+    return ZooKeeperOperation(Do.CHECK, text(path) + _INT.pack(version))
 
 
-def get(path: str) -> Part:
-    return Part(Do.GET, text(path) + b"\x00")
+def get(path: str) -> ZooKeeperOperation:
+    return ZooKeeperOperation(Do.GET, text(path) + b"\x00")
 
 
-def children(path: str) -> Part:
-    return Part(Do.CHILDREN, text(path) + b"\x00")
+def children(path: str) -> ZooKeeperOperation:
+    return ZooKeeperOperation(Do.CHILDREN, text(path) + b"\x00")
 
 
 def texts(values: Sequence[str]) -> bytes:
@@ -177,12 +177,12 @@ def set_watches(zxid: int, nodes: Sequence[str]) -> bytes:
     return _LONG.pack(zxid) + some + none + some + none + none
 
 
-def multi(parts: Sequence[Part]) -> bytes:
+def multi(parts: Sequence[ZooKeeperOperation]) -> bytes:
     body = [_MULTI.pack(part.kind, False, -1) + part.body for part in parts]
     return b"".join((*body, _MULTI.pack(-1, True, -1)))
 
 
-class Reader:
+class ZooKeeperReader:
     """Read values one after the other.  Raise ValueError when the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:
@@ -258,7 +258,7 @@ class Reader:
                 return self.stat()
             case Do.GET:
                 value = self.buffer()
-                return Found(value, self.stat())
+                return ZooKeeperNodeRead(value, self.stat())
             case Do.CHILDREN:
                 return self.texts()
             case Do.DELETE | Do.CHECK:

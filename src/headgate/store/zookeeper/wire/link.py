@@ -18,8 +18,8 @@ from headgate.store.zookeeper.wire.jute import (
     Answer,
     Code,
     Do,
-    Part,
-    Reader,
+    ZooKeeperOperation,
+    ZooKeeperReader,
     buffer,
     connect,
     multi,
@@ -30,20 +30,20 @@ Told = Callable[[int, str, int], None]
 """Kind and full path of an event, and its number."""
 
 
-class Lost(Exception):
+class ZooKeeperConnectionLost(Exception):
     """Report that the connection broke; operations under way may or may not have been done."""
 
 
-class Expired(Exception):
+class ZooKeeperSessionExpired(Exception):
     """The server says the session is no more."""
 
 
-class Refused(StoreError):
+class ZooKeeperRefused(StoreError):
     """The server does not want us, and will not until somebody changes something."""
 
 
 @dataclass(slots=True)
-class Traffic:
+class ZooKeeperTraffic:
     """Of all connections of a backend; pings apart."""
 
     requests: int = 0
@@ -54,7 +54,7 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class Identity:
+class ZooKeeperSessionIdentity:
     """A session, as it is known to the servers."""
 
     timeout_ms: int
@@ -69,13 +69,13 @@ class Identity:
 class Reply:
     zxid: int
     code: int
-    body: Reader
+    body: ZooKeeperReader
     events: int
     """How many there had been when it came."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ZooKeeperMultiResult:
     """Of a multi: an answer per part; of a failed one codes only."""
 
     zxid: int
@@ -83,16 +83,16 @@ class Done:
     events: int
 
 
-class Link(asyncio.Protocol):
+class ZooKeeperLink(asyncio.Protocol):
     """Use `await Link.open(…)`.  `lost` is done once the connection is."""
 
-    def __init__(self, identity: Identity, traffic: Traffic, told: Told) -> None:
+    def __init__(self, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, told: Told) -> None:
         self.identity, self._traffic, self._told = identity, traffic, told
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.heard_s = self._loop.time()
         """When the server was last heard."""
-        self._hello: asyncio.Future[Reader] = self._loop.create_future()
+        self._hello: asyncio.Future[ZooKeeperReader] = self._loop.create_future()
         self._waiting: deque[tuple[int, asyncio.Future[Reply]]] = deque()
         self._xid = 0
         self._data = bytearray()
@@ -100,16 +100,22 @@ class Link(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, tls: ssl.SSLContext | None, identity: Identity, traffic: Traffic, told: Told
-    ) -> Link:
-        """Connects and attaches the session.  Raises Lost, Expired, OSError."""
+        cls,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        identity: ZooKeeperSessionIdentity,
+        traffic: ZooKeeperTraffic,
+        told: Told,
+    ) -> ZooKeeperLink:
+        """Connects and attaches the session.  Raises ZooKeeperConnectionLost, ZooKeeperSessionExpired, OSError."""
         link = cls(identity, traffic, told)
         await link._loop.create_connection(lambda: link, host, port, ssl=tls, server_hostname=host if tls else None)
         try:
             link._write(connect(identity.zxid, identity.timeout_ms, identity.session, identity.password))
             timeout_ms, session, password = (await link._hello).connected()
             if timeout_ms <= 0:
-                raise Expired
+                raise ZooKeeperSessionExpired
             identity.timeout_ms, identity.session, identity.password = timeout_ms, session, password
         except BaseException:
             link.close()
@@ -117,16 +123,18 @@ class Link(asyncio.Protocol):
         return link
 
     async def login(self, user: str, password: str) -> None:
-        """SASL, DIGEST-MD5.  Raises Refused."""
+        """SASL, DIGEST-MD5.  Raises ZooKeeperRefused."""
         try:
             first = await self.call(Do.SASL, buffer(b""))
             challenge = first.body.buffer() or b""
             last = await self.call(Do.SASL, buffer(digest.answer(challenge, user, password)))
             code = first.code or last.code
-        except (Lost, ValueError) as error:
-            raise Refused(f"user {user!r} was refused: unknown to the servers, or the password is wrong") from error
+        except (ZooKeeperConnectionLost, ValueError) as error:
+            raise ZooKeeperRefused(
+                f"user {user!r} was refused: unknown to the servers, or the password is wrong"
+            ) from error
         if code:
-            raise Refused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
+            raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
     def call(self, kind: Do, body: bytes = b"") -> asyncio.Future[Reply]:
         """Sends at once; the future ends with Lost when the connection does."""
@@ -135,7 +143,7 @@ class Link(asyncio.Protocol):
         if frame_bytes > FRAME_MAX_BYTES:
             raise TooLarge(f"with the nodes above, this commit takes {frame_bytes} bytes, more than {FRAME_MAX_BYTES}")
         if self.lost.done():
-            found.set_exception(Lost(self.lost.result()))
+            found.set_exception(ZooKeeperConnectionLost(self.lost.result()))
             found.exception()  # whoever asked may be gone: that is no fault
             return found
         if kind is Do.PING:
@@ -148,10 +156,10 @@ class Link(asyncio.Protocol):
         self._write(request(xid, kind, body))
         return found
 
-    async def multi(self, kind: Do, parts: Sequence[Part]) -> Done:
+    async def multi(self, kind: Do, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
         reply = await self.call(kind, multi(parts))
         answers: list[Answer] = reply.body.multi() if reply.body.left else [reply.code for _ in parts]
-        return Done(reply.zxid, answers, reply.events)
+        return ZooKeeperMultiResult(reply.zxid, answers, reply.events)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -181,14 +189,14 @@ class Link(asyncio.Protocol):
                 break
             frame, at = bytes(self._data[at + 4 : end]), end
             try:
-                self._frame(Reader(frame))
+                self._frame(ZooKeeperReader(frame))
             except ValueError as error:
                 self._end(str(error))
                 self.close()
                 return
         del self._data[:at]
 
-    def _frame(self, reader: Reader) -> None:
+    def _frame(self, reader: ZooKeeperReader) -> None:
         if not self._hello.done():
             self._hello.set_result(reader)
             return
@@ -206,7 +214,7 @@ class Link(asyncio.Protocol):
             raise ValueError(f"an answer to request {xid} came, not to {wanted}")
         if not found.done():
             if code in (Code.SESSION_EXPIRED, Code.SESSION_MOVED, Code.AUTH_FAILED):
-                found.set_exception(Lost(f"the server answered {Code(code).name}"))
+                found.set_exception(ZooKeeperConnectionLost(f"the server answered {Code(code).name}"))
                 found.exception()  # as above
             else:
                 found.set_result(Reply(zxid, code, reader, self._traffic.events))
@@ -221,10 +229,10 @@ class Link(asyncio.Protocol):
             return
         self.lost.set_result(why)
         if not self._hello.done():
-            self._hello.set_exception(Lost(why))
+            self._hello.set_exception(ZooKeeperConnectionLost(why))
             self._hello.exception()  # as above
         for _, found in self._waiting:
             if not found.done():
-                found.set_exception(Lost(why))
+                found.set_exception(ZooKeeperConnectionLost(why))
                 found.exception()  # as above
         self._waiting.clear()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headgate.testing.forges.gitea import rules
-from headgate.testing.forges.gitea.post import Post
-from headgate.testing.forges.gitea.state import Pull, Repository, Review, World
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account, Comment, Label, Status
+from headgate.testing.forges.gitea.post import FakeGiteaPost
+from headgate.testing.forges.gitea.state import FakeGiteaPull, FakeGiteaRepository, FakeGiteaReview, FakeGiteaWorld
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
 
 REVIEWED = {
     "APPROVED": "pull_request_review_approved",
@@ -18,7 +18,7 @@ REVIEWED = {
 }
 
 
-class Refused(Exception):
+class FakeGiteaRefused(Exception):
     """Gitea does not do it."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -27,40 +27,54 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class FakeGiteaActs:
     """All of them."""
 
-    world: World
-    post: Post
+    world: FakeGiteaWorld
+    post: FakeGiteaPost
 
     # --- pull requests
 
     def open(
-        self, repository: Repository, fork: Repository, head: str, base: str, who: Account, title: str, body: str
-    ) -> Pull:
+        self,
+        repository: FakeGiteaRepository,
+        fork: FakeGiteaRepository,
+        head: str,
+        base: str,
+        who: FakeGitHubAccount,
+        title: str,
+        body: str,
+    ) -> FakeGiteaPull:
         """Open a pull request."""
-        tip = hosting.heads(fork).get(head)
-        if tip is None or base not in hosting.heads(repository):
-            raise Refused(404, "The target couldn't be found.")
+        tip = hosts.heads(fork).get(head)
+        if tip is None or base not in hosts.heads(repository):
+            raise FakeGiteaRefused(404, "The target couldn't be found.")
         now_s, number = self.world.clock.now_s(), next(repository.numbers)
-        pull = Pull(number, next(self.world.ids), repository, fork, head, tip, base, who, title, body, now_s, now_s)
+        pull = FakeGiteaPull(
+            number, next(self.world.ids), repository, fork, head, tip, base, who, title, body, now_s, now_s
+        )
         repository.pulls[number] = pull
-        hosting.bring(fork, repository, tip, f"refs/pull/{number}/head")
+        hosts.bring(fork, repository, tip, f"refs/pull/{number}/head")
         self.post.of_pull(pull, who, "pull_request", "opened")
         return pull
 
-    def close(self, pull: Pull, who: Account) -> None:
+    def close(self, pull: FakeGiteaPull, who: FakeGitHubAccount) -> None:
         """Close it without merging."""
         pull.state, pull.closed_s = "closed", self.world.clock.now_s()
         self.post.of_pull(pull, who, "pull_request", "closed")
 
-    def reopen(self, pull: Pull, who: Account) -> None:
+    def reopen(self, pull: FakeGiteaPull, who: FakeGitHubAccount) -> None:
         """Open it again."""
         pull.state, pull.closed_s = "open", None
         self.post.of_pull(pull, who, "pull_request", "reopened")
 
     def edit(
-        self, pull: Pull, who: Account, title: str | None = None, body: str | None = None, base: str | None = None
+        self,
+        pull: FakeGiteaPull,
+        who: FakeGitHubAccount,
+        title: str | None = None,
+        body: str | None = None,
+        base: str | None = None,
     ) -> None:
         """Change what it says, or where it goes."""
         changes: dict[str, Any] = {}
@@ -72,110 +86,114 @@ class Acts:
             changes["ref"], pull.base_ref = {"from": pull.base_ref}, base
         self.post.of_pull(pull, who, "pull_request", "edited", changes=changes)
 
-    def pushed(self, repository: Repository, who: Account, before: dict[str, str]) -> None:
+    def pushed(self, repository: FakeGiteaRepository, who: FakeGitHubAccount, before: dict[str, str]) -> None:
         """See what moved: tell of the branches, take heads of pull requests over, mark merged what has landed."""
-        after = hosting.heads(repository)
+        after = hosts.heads(repository)
         for branch in sorted({*before, *after}):
-            old, new = before.get(branch, hosting.ZERO), after.get(branch, hosting.ZERO)
+            old, new = before.get(branch, hosts.ZERO), after.get(branch, hosts.ZERO)
             if old != new:
                 self._tell_push(repository, who, branch, old, new)
                 self._follow_heads(repository, who, branch, new)
                 self._mark_merged(repository, who, branch, old, new)
 
-    def _tell_push(self, repository: Repository, who: Account, branch: str, old: str, new: str) -> None:
-        if hosting.ZERO in (old, new):
-            event = "create" if old == hosting.ZERO else "delete"
+    def _tell_push(
+        self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, new: str
+    ) -> None:
+        if hosts.ZERO in (old, new):
+            event = "create" if old == hosts.ZERO else "delete"
             self.post.tell(repository, who, event, ref=branch, ref_type="branch", sha=new.strip("0") or old)
-        if new != hosting.ZERO:
+        if new != hosts.ZERO:
             self.post.tell(
                 repository, who, "push", ref=f"refs/heads/{branch}", before=old, after=new, commits=[],
                 pusher=self.post.shows.user(who),
             )  # fmt: skip
 
-    def _follow_heads(self, repository: Repository, who: Account, branch: str, new: str) -> None:
+    def _follow_heads(self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, new: str) -> None:
         for base in self.world.repositories.values():
             for pull in base.pulls.values():
                 if pull.head_repository is not repository or pull.head_ref != branch or pull.state != "open":
                     continue
-                if new == hosting.ZERO:
+                if new == hosts.ZERO:
                     continue  # it stays, with its last head
                 pull.head_sha = new
-                hosting.bring(repository, base, new, f"refs/pull/{pull.number}/head")
+                hosts.bring(repository, base, new, f"refs/pull/{pull.number}/head")
                 self.post.of_pull(pull, who, "pull_request_sync", "synchronized")
 
-    def _mark_merged(self, repository: Repository, who: Account, branch: str, old: str, tip: str) -> None:
+    def _mark_merged(
+        self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, tip: str
+    ) -> None:
         """A pull request whose head is in its base is merged, whoever pushed it, where the repository says that this is
         looked at."""
         for pull in repository.pulls.values() if repository.detects_merges else ():
-            its = pull.base_ref == branch and pull.state == "open" and tip != hosting.ZERO
-            if its and hosting.contains(repository, tip, pull.head_sha):
+            its = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
+            if its and hosts.contains(repository, tip, pull.head_sha):
                 self._merged(pull, who, tip, old)
 
-    def _merged(self, pull: Pull, who: Account, commit: str, base: str) -> None:
+    def _merged(self, pull: FakeGiteaPull, who: FakeGitHubAccount, commit: str, base: str) -> None:
         pull.state, pull.closed_s = "closed", self.world.clock.now_s()
         pull.merged_by, pull.merge_commit_sha, pull.base_at_merge = who, commit, base
         self.post.of_pull(pull, who, "pull_request", "closed")
 
-    def merge(self, pull: Pull, who: Account, style: str, head: str, title: str, text: str) -> None:
-        """Merge it as the button does.  Raise Refused."""
+    def merge(self, pull: FakeGiteaPull, who: FakeGitHubAccount, style: str, head: str, title: str, text: str) -> None:
+        """Merge it as the button does.  Raise FakeGiteaRefused."""
         repository = pull.repository
         if repository.archived:
-            raise Refused(423, "Repo is archived.")
+            raise FakeGiteaRefused(423, "Repo is archived.")
         if not rules.may_merge(repository, pull.base_ref, who):
-            raise Refused(405, "User not allowed to merge PR")
+            raise FakeGiteaRefused(405, "User not allowed to merge PR")
         if pull.merged or pull.state != "open":
-            raise Refused(405 if pull.merged else 404, "" if pull.merged else "The target couldn't be found.")
+            raise FakeGiteaRefused(405 if pull.merged else 404, "" if pull.merged else "The target couldn't be found.")
         if pull.draft:
-            raise Refused(405, "Work in progress PRs cannot be merged")
+            raise FakeGiteaRefused(405, "Work in progress PRs cannot be merged")
         if rules.mergeable(self.world, pull) is not True:
-            raise Refused(405, "Please try again later")
+            raise FakeGiteaRefused(405, "Please try again later")
         lacking = next(rules.unmet(pull), "")
         if lacking:
-            raise Refused(405, f"not allowed to merge [reason: {lacking}]")
+            raise FakeGiteaRefused(405, f"not allowed to merge [reason: {lacking}]")
         if style not in repository.styles:
-            raise Refused(405, f"{style} is not allowed an allowed merge style for this repository")
+            raise FakeGiteaRefused(405, f"{style} is not allowed an allowed merge style for this repository")
         if head and head != pull.head_sha:
-            raise Refused(409, "head out of date")
-        before = hosting.heads(repository)
-        signature = hosting.signature(who, self.world.clock.now_s())
+            raise FakeGiteaRefused(409, "head out of date")
+        before = hosts.heads(repository)
+        signature = hosts.signature(who, self.world.clock.now_s())
         subject = (
             title or f"Merge pull request '{pull.title}' (#{pull.number}) from {pull.head_ref} into {pull.base_ref}"
         )
-        tip = hosting.merge(pull, before[pull.base_ref], style, f"{subject}\n\n{text}", signature)
+        tip = hosts.merge(pull, before[pull.base_ref], style, f"{subject}\n\n{text}", signature)
         if tip is None:
-            raise Refused(409, "Merge conflict")
-        hosting.point(repository, f"refs/heads/{pull.base_ref}", tip)
+            raise FakeGiteaRefused(409, "Merge conflict")
+        hosts.point(repository, f"refs/heads/{pull.base_ref}", tip)
         self._merged(pull, who, tip, before[pull.base_ref])
         self.pushed(repository, who, before)
 
-    def mark_merged(self, pull: Pull, who: Account, commit: str) -> None:
-        """Take it that a commit of the branch has merged it.  Raise Refused."""
+    def mark_merged(self, pull: FakeGiteaPull, who: FakeGitHubAccount, commit: str) -> None:
+        """Take it that a commit of the branch has merged it.  Raise FakeGiteaRefused."""
         repository = pull.repository
         if not rules.may_merge(repository, pull.base_ref, who):
-            raise Refused(405, "User not allowed to merge PR")
+            raise FakeGiteaRefused(405, "User not allowed to merge PR")
         if "manually-merged" not in repository.styles:
-            raise Refused(405, "manually-merged is not allowed an allowed merge style for this repository")
-        tip = hosting.heads(repository).get(pull.base_ref, "")
-        if len(commit) != 40 or not hosting.has(repository, commit) or not hosting.contains(repository, tip, commit):
-            raise Refused(409, "Wrong commit ID")
+            raise FakeGiteaRefused(405, "manually-merged is not allowed an allowed merge style for this repository")
+        tip = hosts.heads(repository).get(pull.base_ref, "")
+        if len(commit) != 40 or not hosts.has(repository, commit) or not hosts.contains(repository, tip, commit):
+            raise FakeGiteaRefused(409, "Wrong commit ID")
         self._merged(pull, who, commit, tip)
 
     # --- what is said
 
-    def comment(self, pull: Pull, who: Account, body: str) -> Comment:
+    def comment(self, pull: FakeGiteaPull, who: FakeGitHubAccount, body: str) -> FakeGitHubComment:
         """Comment on it."""
         now_s = self.world.clock.now_s()
-        one = Comment(next(self.world.ids), who, body, now_s, now_s)
+        one = FakeGitHubComment(next(self.world.ids), who, body, now_s, now_s)
         pull.comments.append(one)
         self._tell_comment(pull, who, one, "created")
         return one
 
-    def edit_comment(self, pull: Pull, who: Account, one: Comment, body: str) -> None:
+    def edit_comment(self, pull: FakeGiteaPull, who: FakeGitHubAccount, one: FakeGitHubComment, body: str) -> None:
         """Change a comment."""
         one.body, one.updated_s = body, self.world.clock.now_s()
         self._tell_comment(pull, who, one, "edited")
 
-    def _tell_comment(self, pull: Pull, who: Account, one: Comment, action: str) -> None:
+    def _tell_comment(self, pull: FakeGiteaPull, who: FakeGitHubAccount, one: FakeGitHubComment, action: str) -> None:
         pull.updated_s = self.world.clock.now_s()
         issue = {
             "number": pull.number,
@@ -189,35 +207,39 @@ class Acts:
         )
 
     def review(
-        self, pull: Pull, who: Account, state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"], body: str,
-        commit: str = "", notes: tuple[tuple[str, int, str], ...] = (),
-    ) -> Review:  # fmt: skip
+        self, pull: FakeGiteaPull, who: FakeGitHubAccount, state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"],
+        body: str, commit: str = "", notes: tuple[tuple[str, int, str], ...] = (),
+    ) -> FakeGiteaReview:  # fmt: skip
         """Review it."""
         if who is pull.user and state != "COMMENT":
             word = "approve" if state == "APPROVED" else "reject"
-            raise Refused(422, f"{word} your own pull is not allowed")
+            raise FakeGiteaRefused(422, f"{word} your own pull is not allowed")
         if not body and state != "APPROVED" and not notes:
-            raise Refused(422, "review event: a body is needed")
+            raise FakeGiteaRefused(422, "review event: a body is needed")
         counts = state != "COMMENT" and rules.official(pull.repository, pull.base_ref, who)
         for former in pull.reviews if counts else ():
             former.official = former.official and former.user is not who
         at_s = self.world.clock.now_s()
-        one = Review(next(self.world.ids), who, state, body, commit or pull.head_sha, at_s, counts, notes=notes)
+        one = FakeGiteaReview(
+            next(self.world.ids), who, state, body, commit or pull.head_sha, at_s, counts, notes=notes
+        )
         pull.reviews.append(one)
         self.post.of_pull(pull, who, REVIEWED[state], "reviewed", review={"type": REVIEWED[state], "content": body})
         return one
 
-    def request_review(self, pull: Pull, who: Account, of: Account) -> None:
+    def request_review(self, pull: FakeGiteaPull, who: FakeGitHubAccount, of: FakeGitHubAccount) -> None:
         """Ask somebody for a review."""
         counts, at_s = rules.official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
-        pull.reviews.append(Review(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts))
+        pull.reviews.append(
+            FakeGiteaReview(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts)
+        )
         self.post.of_pull(pull, who, "pull_request_review_request", "review_requested")
 
-    def dismiss(self, pull: Pull, who: Account, one: Review) -> None:
+    def dismiss(self, pull: FakeGiteaPull, who: FakeGitHubAccount, one: FakeGiteaReview) -> None:
         """Take a review's weight away; of that Gitea delivers nothing."""
         one.dismissed, pull.updated_s = True, self.world.clock.now_s()
 
-    def label(self, pull: Pull, who: Account, label: Label, *, off: bool = False) -> None:
+    def label(self, pull: FakeGiteaPull, who: FakeGitHubAccount, label: FakeGitHubLabel, *, off: bool = False) -> None:
         """Put a label on it, or take it off."""
         if (label in pull.labels) is not off:
             return
@@ -225,12 +247,19 @@ class Acts:
         self.post.of_pull(pull, who, "pull_request_label", "label_updated" if pull.labels else "label_cleared")
 
     def status(
-        self, repository: Repository, who: Account, sha: str, state: str, context: str, text: str, url: str
-    ) -> Status:
-        """Give a commit a status.  Raise Refused."""
-        if not hosting.has(repository, sha):
-            raise Refused(404, "The target couldn't be found.")
-        one = Status(next(self.world.ids), state, context, text, url, who, self.world.clock.now_s())
+        self,
+        repository: FakeGiteaRepository,
+        who: FakeGitHubAccount,
+        sha: str,
+        state: str,
+        context: str,
+        text: str,
+        url: str,
+    ) -> FakeGitHubStatus:
+        """Give a commit a status.  Raise FakeGiteaRefused."""
+        if not hosts.has(repository, sha):
+            raise FakeGiteaRefused(404, "The target couldn't be found.")
+        one = FakeGitHubStatus(next(self.world.ids), state, context, text, url, who, self.world.clock.now_s())
         repository.statuses.setdefault(sha, []).append(one)
         self.post.tell(
             repository, who, "status", sha=sha, commit={"id": sha}, context=context, state=state, description=text,

@@ -8,24 +8,24 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from headgate.testing.forges.gitea import rules
-from headgate.testing.forges.gitea.acts import Acts, Refused
-from headgate.testing.forges.gitea.shown import Shown, Shows
-from headgate.testing.forges.gitea.state import Pull, Repository, World
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account, Label
+from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused
+from headgate.testing.forges.gitea.state import FakeGiteaPull, FakeGiteaRepository, FakeGiteaWorld
+from headgate.testing.forges.gitea.views import FakeGiteaShows, Shown
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubLabel
 
 T = TypeVar("T")
 GONE = "The target couldn't be found."
 
 
 @dataclass(slots=True)
-class Call:
+class FakeGiteaCall:
     """One request."""
 
-    world: World
-    shows: Shows
-    acts: Acts
-    asker: Account
+    world: FakeGiteaWorld
+    shows: FakeGiteaShows
+    acts: FakeGiteaActs
+    asker: FakeGitHubAccount
     path: dict[str, str]
     query: dict[str, str]
     body: Any
@@ -33,25 +33,25 @@ class Call:
     """Of the answer."""
 
     @property
-    def repository(self) -> Repository:
-        """Return the one that the path names.  Raise Refused."""
+    def repository(self) -> FakeGiteaRepository:
+        """Return the one that the path names.  Raise FakeGiteaRefused."""
         found = self.world.repositories.get(f"{self.path['owner']}/{self.path['repo']}")
         if found is None or not found.may(self.asker.login, "read"):
-            raise Refused(404, GONE)
+            raise FakeGiteaRefused(404, GONE)
         return found
 
     @property
-    def pull(self) -> Pull:
-        """Return the pull request that the path names.  Raise Refused."""
+    def pull(self) -> FakeGiteaPull:
+        """Return the pull request that the path names.  Raise FakeGiteaRefused."""
         found = self.repository.pulls.get(int(self.path["index"]))
         if found is None:
-            raise Refused(404, GONE)
+            raise FakeGiteaRefused(404, GONE)
         return found
 
     def needs(self, level: str) -> None:
-        """Raise Refused for who may not."""
+        """Raise FakeGiteaRefused for who may not."""
         if not self.repository.may(self.asker.login, level):
-            raise Refused(403, f"user should have a permission to {level}")
+            raise FakeGiteaRefused(403, f"user should have a permission to {level}")
 
     def page(self, all_: Sequence[T]) -> list[T]:
         """Return the page that is asked for."""
@@ -64,19 +64,19 @@ class Call:
 Answered = tuple[int, Any]
 
 
-class Route(NamedTuple):
+class FakeGiteaRoute(NamedTuple):
     """One call."""
 
     method: str
     template: str
-    answer: Callable[[Call], Answered]
+    answer: Callable[[FakeGiteaCall], Answered]
 
 
-def _user(call: Call) -> Answered:
+def _user(call: FakeGiteaCall) -> Answered:
     return 200, call.shows.user(call.asker)
 
 
-def _pulls(call: Call) -> Answered:
+def _pulls(call: FakeGiteaCall) -> Answered:
     wanted = call.query.get("state", "open")
     found = [one for one in call.repository.pulls.values() if wanted in ("all", one.state)]
     if call.query.get("sort") != "oldest":
@@ -84,47 +84,47 @@ def _pulls(call: Call) -> Answered:
     return 200, [call.shows.pull(one, asks=False) for one in call.page(found)]
 
 
-def _pull(call: Call) -> Answered:
+def _pull(call: FakeGiteaCall) -> Answered:
     return 200, call.shows.pull(call.pull)
 
 
-def _reviews(call: Call) -> Answered:
+def _reviews(call: FakeGiteaCall) -> Answered:
     pull = call.pull
     return 200, [call.shows.review(pull, one) for one in call.page(pull.reviews)]
 
 
-def _review(call: Call) -> Answered:
+def _review(call: FakeGiteaCall) -> Answered:
     said = call.body
     notes = tuple((one["path"], int(one["new_position"]), one["body"]) for one in said.get("comments") or ())
-    known = {one.path for one in hosting.files_of(call.pull, hosting.heads(call.repository)[call.pull.base_ref])}
+    known = {one.path for one in hosts.files_of(call.pull, hosts.heads(call.repository)[call.pull.base_ref])}
     if any(path not in known for path, _, _ in notes):
-        raise Refused(500, "fatal: no such path in the diff")
+        raise FakeGiteaRefused(500, "fatal: no such path in the diff")
     event = {"": "COMMENT"}.get(said.get("event", ""), said.get("event", ""))
     if event not in ("APPROVED", "REQUEST_CHANGES", "COMMENT"):
-        raise Refused(422, f"unknown event {event}")
+        raise FakeGiteaRefused(422, f"unknown event {event}")
     one = call.acts.review(call.pull, call.asker, event, said.get("body", ""), said.get("commit_id", ""), notes)
     return 200, call.shows.review(call.pull, one)
 
 
-def _change(call: Call) -> Answered:
+def _change(call: FakeGiteaCall) -> Answered:
     if call.body.get("state") == "closed" and call.pull.state == "open":
         call.acts.close(call.pull, call.asker)
     return 201, call.shows.pull(call.pull)
 
 
-def _merge(call: Call) -> Answered:
+def _merge(call: FakeGiteaCall) -> Answered:
     said = call.body
     if said["Do"] == "manually-merged":
         call.acts.mark_merged(call.pull, call.asker, said.get("MergeCommitID", ""))
         return 200, None
     if said.get("force_merge") or said.get("merge_when_checks_succeed"):
-        raise Refused(422, "nobody who gates asks for that")
+        raise FakeGiteaRefused(422, "nobody who gates asks for that")
     title, text = said.get("MergeTitleField", ""), said.get("MergeMessageField", "")
     call.acts.merge(call.pull, call.asker, said["Do"], said.get("head_commit_id", ""), title, text)
     return 200, None
 
 
-def _comments(call: Call) -> Answered:
+def _comments(call: FakeGiteaCall) -> Answered:
     since = call.query.get("since")
     at_s = int(datetime.fromisoformat(since).timestamp()) if since else 0
     found = [one for one in call.pull.comments if one.updated_s >= at_s]
@@ -132,68 +132,68 @@ def _comments(call: Call) -> Answered:
     return 200, [call.shows.comment(call.pull, one) for one in found]
 
 
-def _comment(call: Call) -> Answered:
+def _comment(call: FakeGiteaCall) -> Answered:
     if not call.body["body"]:
-        raise Refused(422, "[Body]: Required")
+        raise FakeGiteaRefused(422, "[Body]: Required")
     return 201, call.shows.comment(call.pull, call.acts.comment(call.pull, call.asker, call.body["body"]))
 
 
-def _edit_comment(call: Call) -> Answered:
+def _edit_comment(call: FakeGiteaCall) -> Answered:
     for pull in call.repository.pulls.values():
         for one in pull.comments:
             if one.id == int(call.path["id"]):
                 if one.user is not call.asker:
-                    raise Refused(403, "")
+                    raise FakeGiteaRefused(403, "")
                 call.acts.edit_comment(pull, call.asker, one, call.body["body"])
                 return 200, call.shows.comment(pull, one)
-    raise Refused(404, GONE)
+    raise FakeGiteaRefused(404, GONE)
 
 
-def _labels(call: Call) -> Answered:
+def _labels(call: FakeGiteaCall) -> Answered:
     return 200, [call.shows.label(one) for one in call.page([*call.repository.labels.values()])]
 
 
-def _make_label(call: Call) -> Answered:
+def _make_label(call: FakeGiteaCall) -> Answered:
     call.needs("write")
     name = call.body["name"]
-    one = Label(next(call.world.ids), name, call.body["color"].removeprefix("#"))
+    one = FakeGitHubLabel(next(call.world.ids), name, call.body["color"].removeprefix("#"))
     call.repository.labels[name] = one
     return 201, call.shows.label(one)
 
 
-def _no_labels(call: Call) -> Answered:
+def _no_labels(call: FakeGiteaCall) -> Answered:
     if call.path["org"] not in call.world.accounts or call.world.accounts[call.path["org"]].kind != "Organization":
-        raise Refused(404, GONE)
+        raise FakeGiteaRefused(404, GONE)
     return 200, call.page([])
 
 
-def _labels_of(call: Call) -> Answered:
+def _labels_of(call: FakeGiteaCall) -> Answered:
     return 200, [call.shows.label(one) for one in call.pull.labels]
 
 
-def _put_labels(call: Call) -> Answered:
+def _put_labels(call: FakeGiteaCall) -> Answered:
     call.needs("write")
     known = {one.id: one for one in call.repository.labels.values()}
     if any(one not in known for one in call.body["labels"]):
-        raise Refused(404, GONE)
+        raise FakeGiteaRefused(404, GONE)
     for id in call.body["labels"]:
         call.acts.label(call.pull, call.asker, known[id])
     return 200, [call.shows.label(one) for one in call.pull.labels]
 
 
-def _take_label(call: Call) -> Answered:
+def _take_label(call: FakeGiteaCall) -> Answered:
     call.needs("write")
     found = next((one for one in call.pull.labels if one.id == int(call.path["id"])), None)
     if found is None:
-        raise Refused(422, "label does not exist")
+        raise FakeGiteaRefused(422, "label does not exist")
     call.acts.label(call.pull, call.asker, found, off=True)
     return 204, None
 
 
-def _combined(call: Call) -> Answered:
+def _combined(call: FakeGiteaCall) -> Answered:
     sha, found = call.path["ref"], rules.newest(call.repository, call.path["ref"])
-    if not hosting.has(call.repository, sha):
-        raise Refused(404, GONE)
+    if not hosts.has(call.repository, sha):
+        raise FakeGiteaRefused(404, GONE)
     worst = ("error", "failure", "warning", "pending", "success")
     states = {one.state for one in found}
     said: Shown = {
@@ -204,11 +204,11 @@ def _combined(call: Call) -> Answered:
     return 200, said
 
 
-def _status(call: Call) -> Answered:
+def _status(call: FakeGiteaCall) -> Answered:
     call.needs("write")
     said, sha = call.body, call.path["sha"]
     if said["state"] not in ("pending", "success", "error", "failure", "warning"):
-        raise Refused(422, "unknown state")
+        raise FakeGiteaRefused(422, "unknown state")
     one = call.acts.status(
         call.repository, call.asker, sha, said["state"], said.get("context", "default"), said.get("description", ""),
         said.get("target_url", ""),
@@ -216,26 +216,26 @@ def _status(call: Call) -> Answered:
     return 201, call.shows.status(call.repository, sha, one)
 
 
-def _branches(call: Call) -> Answered:
-    names = sorted(hosting.heads(call.repository))
+def _branches(call: FakeGiteaCall) -> Answered:
+    names = sorted(hosts.heads(call.repository))
     return 200, [call.shows.branch(call.repository, name, call.asker) for name in call.page(names)]
 
 
-def _branch(call: Call) -> Answered:
-    if call.path["branch"] not in hosting.heads(call.repository):
-        raise Refused(404, GONE)
+def _branch(call: FakeGiteaCall) -> Answered:
+    if call.path["branch"] not in hosts.heads(call.repository):
+        raise FakeGiteaRefused(404, GONE)
     return 200, call.shows.branch(call.repository, call.path["branch"], call.asker)
 
 
-def _protections(call: Call) -> Answered:
+def _protections(call: FakeGiteaCall) -> Answered:
     call.needs("admin")
     return 200, [call.shows.protection(one) for one in call.repository.protections]
 
 
-def _commit(call: Call) -> Answered:
-    if not hosting.has(call.repository, call.path["sha"]):
-        raise Refused(404, GONE)
-    one, at = hosting.opened(call.repository)[call.path["sha"]], call.shows.api
+def _commit(call: FakeGiteaCall) -> Answered:
+    if not hosts.has(call.repository, call.path["sha"]):
+        raise FakeGiteaRefused(404, GONE)
+    one, at = hosts.opened(call.repository)[call.path["sha"]], call.shows.api
     tree = {"url": f"{at}/git/trees/{one.tree_id}", "sha": str(one.tree_id)}
     return 200, {
         "url": at, "sha": str(one.id), "html_url": at, "author": None, "committer": None, "parents": [],
@@ -243,39 +243,39 @@ def _commit(call: Call) -> Answered:
     }  # fmt: skip
 
 
-def _permission(call: Call) -> Answered:
+def _permission(call: FakeGiteaCall) -> Answered:
     name = call.path["collaborator"]
     if call.asker.login != name:
         call.needs("admin")
     if name not in call.world.accounts:
-        raise Refused(404, GONE)
+        raise FakeGiteaRefused(404, GONE)
     role = call.repository.role(name)
     return 200, {"permission": role, "role_name": role, "user": call.shows.user(call.world.accounts[name])}
 
 
 _REPO = "/repos/{owner}/{repo}"
 ROUTES = [
-    Route("GET", "/user", _user),
-    Route("GET", "/orgs/{org}/labels", _no_labels),
-    Route("GET", f"{_REPO}/pulls", _pulls),
-    Route("GET", f"{_REPO}/pulls/{{index}}", _pull),
-    Route("PATCH", f"{_REPO}/pulls/{{index}}", _change),
-    Route("GET", f"{_REPO}/pulls/{{index}}/reviews", _reviews),
-    Route("POST", f"{_REPO}/pulls/{{index}}/reviews", _review),
-    Route("POST", f"{_REPO}/pulls/{{index}}/merge", _merge),
-    Route("GET", f"{_REPO}/issues/{{index}}/comments", _comments),
-    Route("POST", f"{_REPO}/issues/{{index}}/comments", _comment),
-    Route("PATCH", f"{_REPO}/issues/comments/{{id}}", _edit_comment),
-    Route("GET", f"{_REPO}/issues/{{index}}/labels", _labels_of),
-    Route("POST", f"{_REPO}/issues/{{index}}/labels", _put_labels),
-    Route("DELETE", f"{_REPO}/issues/{{index}}/labels/{{id}}", _take_label),
-    Route("GET", f"{_REPO}/labels", _labels),
-    Route("POST", f"{_REPO}/labels", _make_label),
-    Route("GET", f"{_REPO}/commits/{{ref}}/status", _combined),
-    Route("POST", f"{_REPO}/statuses/{{sha}}", _status),
-    Route("GET", f"{_REPO}/branches", _branches),
-    Route("GET", f"{_REPO}/branches/{{branch}}", _branch),
-    Route("GET", f"{_REPO}/branch_protections", _protections),
-    Route("GET", f"{_REPO}/git/commits/{{sha}}", _commit),
-    Route("GET", f"{_REPO}/collaborators/{{collaborator}}/permission", _permission),
+    FakeGiteaRoute("GET", "/user", _user),
+    FakeGiteaRoute("GET", "/orgs/{org}/labels", _no_labels),
+    FakeGiteaRoute("GET", f"{_REPO}/pulls", _pulls),
+    FakeGiteaRoute("GET", f"{_REPO}/pulls/{{index}}", _pull),
+    FakeGiteaRoute("PATCH", f"{_REPO}/pulls/{{index}}", _change),
+    FakeGiteaRoute("GET", f"{_REPO}/pulls/{{index}}/reviews", _reviews),
+    FakeGiteaRoute("POST", f"{_REPO}/pulls/{{index}}/reviews", _review),
+    FakeGiteaRoute("POST", f"{_REPO}/pulls/{{index}}/merge", _merge),
+    FakeGiteaRoute("GET", f"{_REPO}/issues/{{index}}/comments", _comments),
+    FakeGiteaRoute("POST", f"{_REPO}/issues/{{index}}/comments", _comment),
+    FakeGiteaRoute("PATCH", f"{_REPO}/issues/comments/{{id}}", _edit_comment),
+    FakeGiteaRoute("GET", f"{_REPO}/issues/{{index}}/labels", _labels_of),
+    FakeGiteaRoute("POST", f"{_REPO}/issues/{{index}}/labels", _put_labels),
+    FakeGiteaRoute("DELETE", f"{_REPO}/issues/{{index}}/labels/{{id}}", _take_label),
+    FakeGiteaRoute("GET", f"{_REPO}/labels", _labels),
+    FakeGiteaRoute("POST", f"{_REPO}/labels", _make_label),
+    FakeGiteaRoute("GET", f"{_REPO}/commits/{{ref}}/status", _combined),
+    FakeGiteaRoute("POST", f"{_REPO}/statuses/{{sha}}", _status),
+    FakeGiteaRoute("GET", f"{_REPO}/branches", _branches),
+    FakeGiteaRoute("GET", f"{_REPO}/branches/{{branch}}", _branch),
+    FakeGiteaRoute("GET", f"{_REPO}/branch_protections", _protections),
+    FakeGiteaRoute("GET", f"{_REPO}/git/commits/{{sha}}", _commit),
+    FakeGiteaRoute("GET", f"{_REPO}/collaborators/{{collaborator}}/permission", _permission),
 ]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from headgate.testing.forges.gitea import rules
-from headgate.testing.forges.gitea.acts import Acts, Refused
-from headgate.testing.forges.gitea.state import Pull, Repository
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pages import BY_BRANCH, Mark, Remark, Seen
+from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused
+from headgate.testing.forges.gitea.state import FakeGiteaPull, FakeGiteaRepository
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
 _DID = {
     "APPROVED": "approved",
@@ -25,17 +25,17 @@ _DID = {
 class GiteaDesk:
     """See `pages.Desk`."""
 
-    acts: Acts
+    acts: FakeGiteaActs
     forge: str = "Gitea"
     kind: str = "stand-in for Gitea"
     hint: str = BY_BRANCH
-    refused: type[Exception] = Refused
+    refused: type[Exception] = FakeGiteaRefused
 
     @property
     def root(self) -> str:
         return urlsplit(self.acts.post.shows.web).path
 
-    async def seen(self) -> Sequence[Seen]:
+    async def seen(self) -> Sequence[PageChange]:
         return [self._seen(pull) for repository in self._repositories() for pull in repository.pulls.values()]
 
     def people(self) -> Sequence[str]:
@@ -45,7 +45,7 @@ class GiteaDesk:
         return [
             f"{one.full_name}:{branch}"
             for one in self._repositories()
-            for branch in hosting.heads(one)
+            for branch in hosts.heads(one)
             if branch != one.default_branch
             and not any(pull.head_ref == branch and pull.head_repository is one for pull in one.pulls.values())
         ]
@@ -61,37 +61,37 @@ class GiteaDesk:
         at = self.acts.world.repositories[name]
         return self._path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
 
-    def _repositories(self) -> list[Repository]:
+    def _repositories(self) -> list[FakeGiteaRepository]:
         return [one for one in self.acts.world.repositories.values() if not one.private]
 
-    def _account(self, login: str) -> Account:
+    def _account(self, login: str) -> FakeGitHubAccount:
         return self.acts.world.accounts[login]
 
-    def _path(self, pull: Pull) -> str:
+    def _path(self, pull: FakeGiteaPull) -> str:
         return f"{self.root}/{pull.repository.full_name}/pulls/{pull.number}"
 
-    def _pull(self, path: str) -> Pull:
+    def _pull(self, path: str) -> FakeGiteaPull:
         every = (pull for one in self._repositories() for pull in one.pulls.values())
         return next(pull for pull in every if self._path(pull) == path)
 
-    def _seen(self, pull: Pull) -> Seen:
+    def _seen(self, pull: FakeGiteaPull) -> PageChange:
         statuses = rules.newest(pull.repository, pull.head_sha)
-        return Seen(
+        return PageChange(
             self._path(pull), f"{pull.repository.full_name}#{pull.number}", pull.title, pull.user.login,
             "merged" if pull.merged else pull.state, pull.head_ref, pull.base_ref, pull.body,
             tuple(label.name for label in pull.labels),
-            tuple(Mark(one.context, one.state, one.description or "", one.target_url or "") for one in statuses),
+            tuple(ChangeMark(one.context, one.state, one.description or "", one.target_url or "") for one in statuses),
             (*_comments(pull), *_reviews(pull)),
         )  # fmt: skip
 
 
-def _comments(pull: Pull) -> Iterator[Remark]:
+def _comments(pull: FakeGiteaPull) -> Iterator[PageRemark]:
     for one in pull.comments:
-        yield Remark(one.user.login, one.created_s, "commented", one.body)
+        yield PageRemark(one.user.login, one.created_s, "commented", one.body)
 
 
-def _reviews(pull: Pull) -> Iterator[Remark]:
+def _reviews(pull: FakeGiteaPull) -> Iterator[PageRemark]:
     for one in pull.reviews:
         lines = [f"{path}:{line}: {text}" for path, line, text in one.notes]
         did = "approved, which was dismissed" if one.dismissed else _DID[one.state]
-        yield Remark(one.user.login, one.at_s, did, "\n".join([one.body, *lines]).strip())
+        yield PageRemark(one.user.login, one.at_s, did, "\n".join([one.body, *lines]).strip())

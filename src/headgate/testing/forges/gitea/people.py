@@ -10,31 +10,39 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from headgate.testing.forges.gitea.acts import Acts
-from headgate.testing.forges.gitea.post import Post
-from headgate.testing.forges.gitea.server import Door
-from headgate.testing.forges.gitea.shown import Shows
-from headgate.testing.forges.gitea.state import Hook, Protection, Pull, Repository, Review, Token, World
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.gitea.acts import FakeGiteaActs
+from headgate.testing.forges.gitea.post import FakeGiteaPost
+from headgate.testing.forges.gitea.server import FakeGiteaServer
+from headgate.testing.forges.gitea.state import (
+    FakeGiteaHook,
+    FakeGiteaProtection,
+    FakeGiteaPull,
+    FakeGiteaRepository,
+    FakeGiteaReview,
+    FakeGiteaToken,
+    FakeGiteaWorld,
+)
+from headgate.testing.forges.gitea.views import FakeGiteaShows
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.server import Trouble
-from headgate.testing.forges.github.state import Account, Comment, Label
-from headgate.testing.forges.served import on_a_port, put
+from headgate.testing.forges.github.server import FakeGitHubTrouble
+from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel
+from headgate.testing.forges.http import on_a_port, put
 
 PATH = "/code"
 """Below which the stand-in is, as many are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class FakeGiteaPerson:
     """Somebody who uses the forge in a browser and with git."""
 
-    acts: Acts
-    account: Account
+    acts: FakeGiteaActs
+    account: FakeGitHubAccount
 
     def push(
         self,
-        repository: Repository,
+        repository: FakeGiteaRepository,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -43,7 +51,7 @@ class Person:
         merges: str | None = None,
     ) -> str:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
-        before, now_s = hosting.heads(repository), self.acts.world.clock.now_s()
+        before, now_s = hosts.heads(repository), self.acts.world.clock.now_s()
         base = base or repository.default_branch
         commit = put(repository, branch, base, files, message, self.account, now_s, merges)
         self.acts.pushed(repository, self.account, before)
@@ -51,90 +59,95 @@ class Person:
 
     def propose(
         self,
-        repository: Repository,
+        repository: FakeGiteaRepository,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         body: str = "",
         *,
         base: str = "",
-        fork: Repository | None = None,
-    ) -> Pull:
+        fork: FakeGiteaRepository | None = None,
+    ) -> FakeGiteaPull:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or repository.default_branch, fork or repository
         if fork is not None:
-            hosting.bring(repository, fork, hosting.heads(repository)[base], f"refs/heads/{base}")
+            hosts.bring(repository, fork, hosts.heads(repository)[base], f"refs/heads/{base}")
         self.push(home, branch, files, title, base=base)
         return self.open(repository, branch, title, body, base=base, fork=fork)
 
     def open(
         self,
-        repository: Repository,
+        repository: FakeGiteaRepository,
         branch: str,
         title: str = "A change",
         body: str = "",
         *,
         base: str = "",
-        fork: Repository | None = None,
-    ) -> Pull:
+        fork: FakeGiteaRepository | None = None,
+    ) -> FakeGiteaPull:
         """Open a pull request from a branch that is there."""
         base = base or repository.default_branch
         return self.acts.open(repository, fork or repository, branch, base, self.account, title, body)
 
-    def fork(self, repository: Repository) -> Repository:
+    def fork(self, repository: FakeGiteaRepository) -> FakeGiteaRepository:
         """Return a fork of one's own."""
         made = make_repository(
             self.acts.world, f"{self.account.login}/{repository.name}", {}, repository.default_branch
         )
-        for branch, tip in hosting.heads(repository).items():
-            hosting.bring(repository, made, tip, f"refs/heads/{branch}")
+        for branch, tip in hosts.heads(repository).items():
+            hosts.bring(repository, made, tip, f"refs/heads/{branch}")
         return made
 
     def review(
-        self, pull: Pull, state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"] = "APPROVED", body: str = "Said"
-    ) -> Review:
+        self,
+        pull: FakeGiteaPull,
+        state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"] = "APPROVED",
+        body: str = "Said",
+    ) -> FakeGiteaReview:
         """Review a pull request."""
         return self.acts.review(pull, self.account, state, body)
 
-    def ask(self, pull: Pull, of: Person) -> None:
+    def ask(self, pull: FakeGiteaPull, of: FakeGiteaPerson) -> None:
         """Ask somebody for a review."""
         self.acts.request_review(pull, self.account, of.account)
 
-    def comment(self, pull: Pull, body: str) -> Comment:
+    def comment(self, pull: FakeGiteaPull, body: str) -> FakeGitHubComment:
         """Comment on it."""
         return self.acts.comment(pull, self.account, body)
 
-    def label(self, pull: Pull, *names: str, off: bool = False) -> None:
+    def label(self, pull: FakeGiteaPull, *names: str, off: bool = False) -> None:
         """Put labels on, or take them off."""
         for name in names:
-            label = pull.repository.labels.setdefault(name, Label(next(self.acts.world.ids), name))
+            label = pull.repository.labels.setdefault(name, FakeGitHubLabel(next(self.acts.world.ids), name))
             self.acts.label(pull, self.account, label, off=off)
 
-    def close(self, pull: Pull) -> None:
+    def close(self, pull: FakeGiteaPull) -> None:
         """Close it without merging."""
         self.acts.close(pull, self.account)
 
-    def reopen(self, pull: Pull) -> None:
+    def reopen(self, pull: FakeGiteaPull) -> None:
         """Open it again."""
         self.acts.reopen(pull, self.account)
 
-    def edit(self, pull: Pull, **what: str) -> None:
+    def edit(self, pull: FakeGiteaPull, **what: str) -> None:
         """Change title, body or base."""
         self.acts.edit(pull, self.account, **what)
 
-    def status(self, pull: Pull, context: str, state: str = "success") -> None:
+    def status(self, pull: FakeGiteaPull, context: str, state: str = "success") -> None:
         """Give its head a status, as another program does."""
         self.acts.status(pull.repository, self.account, pull.head_sha, state, context, "", "")
 
 
-def make_repository(world: World, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+def make_repository(
+    world: FakeGiteaWorld, full_name: str, files: Mapping[str, str], branch: str = "main"
+) -> FakeGiteaRepository:
     """Make a repository with one commit; without files it has none."""
     owner, _, name = full_name.partition("/")
     account = world.accounts.get(owner) or world.account(owner, "Organization")
     git_dir = world.root / f"{next(world.ids)}-{name}.git"
-    hosting.make(git_dir, branch)
+    hosts.make(git_dir, branch)
     now_s = world.clock.now_s()
-    made = Repository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
+    made = FakeGiteaRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
     world.repositories[full_name] = made
     if files:
         put(made, branch, branch, files, "Begin", account, now_s)
@@ -147,41 +160,41 @@ class Gitea:
 
     url: str
     """With its path."""
-    world: World
+    world: FakeGiteaWorld
     mail: Mail
-    door: Door
-    acts: Acts
+    door: FakeGiteaServer
+    acts: FakeGiteaActs
 
-    def person(self, login: str, **roles: str) -> Person:
+    def person(self, login: str, **roles: str) -> FakeGiteaPerson:
         """Return somebody; `roles`: repository (with __ for /) -> level."""
         account = self.world.account(login)
         for repository, role in roles.items():
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
-        return Person(self.acts, account)
+        return FakeGiteaPerson(self.acts, account)
 
-    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> FakeGiteaRepository:
         """Make a repository."""
         return make_repository(self.world, full_name, files, branch)
 
     def token(self, login: str) -> str:
         """Return a token of somebody."""
         text = f"{next(self.world.ids):040x}"
-        self.world.tokens[text] = Token(self.world.account(login))
+        self.world.tokens[text] = FakeGiteaToken(self.world.account(login))
         return text
 
-    def hook(self, url: str, secret: str, *, forgejo: bool = False) -> Hook:
+    def hook(self, url: str, secret: str, *, forgejo: bool = False) -> FakeGiteaHook:
         """Add a webhook of all repositories."""
-        one = Hook(url, secret, forgejo)
+        one = FakeGiteaHook(url, secret, forgejo)
         self.world.hooks.append(one)
         return one
 
-    def protect(self, repository: Repository, name: str = "main", **how: Any) -> Protection:
+    def protect(self, repository: FakeGiteaRepository, name: str = "main", **how: Any) -> FakeGiteaProtection:
         """Protect branches; see state.Protection."""
-        one = Protection(name, **how)
+        one = FakeGiteaProtection(name, **how)
         repository.protections.append(one)
         return one
 
-    def rename(self, repository: Repository, name: str) -> None:
+    def rename(self, repository: FakeGiteaRepository, name: str) -> None:
         """Give a repository another name; the old one leads there."""
         old = repository.full_name
         repository.name = name
@@ -189,7 +202,7 @@ class Gitea:
         self.world.repositories[repository.full_name] = repository
         self.world.moved[old] = repository.full_name
 
-    def transfer(self, repository: Repository, to: Account) -> None:
+    def transfer(self, repository: FakeGiteaRepository, to: FakeGitHubAccount) -> None:
         """Give a repository to somebody else; the old name leads there."""
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
@@ -197,7 +210,7 @@ class Gitea:
         self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
-    def remove_fork(self, repository: Repository) -> None:
+    def remove_fork(self, repository: FakeGiteaRepository) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.repositories[repository.full_name]
         for one in self.world.repositories.values():
@@ -205,9 +218,9 @@ class Gitea:
                 if pull.head_repository is repository:
                     pull.head_repository = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubTrouble:
         """Let the next calls of a kind go wrong; see server.Trouble."""
-        one = Trouble(method, template, times, **how)
+        one = FakeGitHubTrouble(method, template, times, **how)
         self.door.troubles.append(one)
         return one
 
@@ -215,13 +228,13 @@ class Gitea:
 @asynccontextmanager
 async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
     """Provide a Gitea on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
-    world = World(root)
+    world = FakeGiteaWorld(root)
     mail = Mail(world.clock)
-    doors: list[Door] = []
+    doors: list[FakeGiteaServer] = []
 
     def application(url: str) -> web.Application:
-        shows = Shows(world, url)
-        doors.append(Door(world, shows, Acts(world, Post(world, shows, mail)), path))
+        shows = FakeGiteaShows(world, url)
+        doors.append(FakeGiteaServer(world, shows, FakeGiteaActs(world, FakeGiteaPost(world, shows, mail)), path))
         return doors[0].application()
 
     async with on_a_port(path, application) as url, Postman(mail):

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from headgate.testing.forges.gitea.shown import Shows
-from headgate.testing.forges.gitea.state import Hook, Pull, Repository, World
+from headgate.testing.forges.gitea.state import FakeGiteaHook, FakeGiteaPull, FakeGiteaRepository, FakeGiteaWorld
+from headgate.testing.forges.gitea.views import FakeGiteaShows
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.github.state import Account
+from headgate.testing.forges.github.state import FakeGitHubAccount
 
 COARSE = {
     "pull_request_comment": "issue_comment",
@@ -27,7 +27,7 @@ COARSE = {
 
 
 @dataclass(slots=True)
-class HookDelivery(Delivery):
+class FakeGiteaHookDelivery(Delivery):
     """What Gitea sends."""
 
     forgejo: bool = False
@@ -50,28 +50,30 @@ class HookDelivery(Delivery):
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class FakeGiteaPost:
     """Tells the hooks what happened."""
 
-    world: World
-    shows: Shows
+    world: FakeGiteaWorld
+    shows: FakeGiteaShows
     mail: Mail
 
-    def tell(self, at: Repository, sender: Account, event: str, /, **said: Any) -> None:
+    def tell(self, at: FakeGiteaRepository, sender: FakeGitHubAccount, event: str, /, **said: Any) -> None:
         """Deliver an event of a repository to every hook."""
         payload = {**said, "repository": self.shows.repository(at), "sender": self.shows.user(sender)}
         for hook in self.world.hooks:
             self.mail.post(self.delivery(hook, event, payload, at))
 
-    def delivery(self, hook: Hook, event: str, payload: dict[str, Any], at: Repository) -> HookDelivery:
+    def delivery(
+        self, hook: FakeGiteaHook, event: str, payload: dict[str, Any], at: FakeGiteaRepository
+    ) -> FakeGiteaHookDelivery:
         """Return a delivery."""
         body, now_s = msgspec.json.encode(payload), self.world.clock.now_s()
-        return HookDelivery(
+        return FakeGiteaHookDelivery(
             next(self.world.ids), str(uuid.uuid4()), event, payload.get("action"), body, hook.url, hook.secret, 0, None,
             at.id, now_s, forgejo=hook.forgejo,
         )  # fmt: skip
 
-    def of_pull(self, pull: Pull, sender: Account, event: str, action: str, /, **more: Any) -> None:
+    def of_pull(self, pull: FakeGiteaPull, sender: FakeGitHubAccount, event: str, action: str, /, **more: Any) -> None:
         """Deliver an event of a pull request."""
         pull.updated_s = self.world.clock.now_s()
         shown = self.shows.pull(pull, asks=False)

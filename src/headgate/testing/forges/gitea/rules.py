@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from headgate.testing.forges.gitea.state import Protection, Pull, Repository, Review, World
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account, Status
+from headgate.testing.forges.gitea.state import (
+    FakeGiteaProtection,
+    FakeGiteaPull,
+    FakeGiteaRepository,
+    FakeGiteaReview,
+    FakeGiteaWorld,
+)
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubStatus
 
 
-def protection_of(repository: Repository, branch: str) -> Protection | None:
+def protection_of(repository: FakeGiteaRepository, branch: str) -> FakeGiteaProtection | None:
     """Return the rule that holds for a branch: the first that matches."""
     return next((one for one in repository.protections if fnmatchcase(branch, one.name)), None)
 
 
-def official(repository: Repository, branch: str, who: Account) -> bool:
+def official(repository: FakeGiteaRepository, branch: str, who: FakeGitHubAccount) -> bool:
     """Say whether somebody's review counts for a branch."""
     rule = protection_of(repository, branch)
     if rule is not None and rule.approvers is not None:
@@ -23,22 +29,22 @@ def official(repository: Repository, branch: str, who: Account) -> bool:
     return repository.may(who.login, "write")
 
 
-def newest(repository: Repository, sha: str) -> list[Status]:
+def newest(repository: FakeGiteaRepository, sha: str) -> list[FakeGitHubStatus]:
     """Return the newest status of each context."""
     found = {one.context: one for one in repository.statuses.get(sha, ())}
     return sorted(found.values(), key=lambda one: one.id)
 
 
-def may_merge(repository: Repository, branch: str, who: Account) -> bool:
+def may_merge(repository: FakeGiteaRepository, branch: str, who: FakeGitHubAccount) -> bool:
     """Say whether somebody may merge into a branch."""
     rule = protection_of(repository, branch)
     named = rule is None or rule.mergers is None or who.login in rule.mergers
     return named and repository.may(who.login, "write")
 
 
-def mergeable(world: World, pull: Pull, *, asks: bool = True) -> bool | None:
+def mergeable(world: FakeGiteaWorld, pull: FakeGiteaPull, *, asks: bool = True) -> bool | None:
     """Say whether it merges without conflicts; None: that is still worked out.  Asking has it worked out at last."""
-    base = hosting.heads(pull.repository).get(pull.base_ref)
+    base = hosts.heads(pull.repository).get(pull.base_ref)
     if base is None:
         return False
     if pull.checked != (pull.head_sha, base):
@@ -46,10 +52,10 @@ def mergeable(world: World, pull: Pull, *, asks: bool = True) -> bool | None:
             pull.asked += asks
             return None
         pull.checked, pull.asked = (pull.head_sha, base), 0
-    return hosting.merged_tree(pull.repository, base, pull.head_sha) is not None
+    return hosts.merged_tree(pull.repository, base, pull.head_sha) is not None
 
 
-def unmet(pull: Pull) -> Iterator[str]:
+def unmet(pull: FakeGiteaPull) -> Iterator[str]:
     """Yield what Gitea says is lacking."""
     rule = protection_of(pull.repository, pull.base_ref)
     if rule is None:
@@ -66,22 +72,22 @@ def unmet(pull: Pull) -> Iterator[str]:
         yield "There are requested changes"
     if rule.block_on_official_review_requests and any(one.state == "REQUEST_REVIEW" for one in counted):
         yield "There are official review requests"
-    base = hosting.heads(pull.repository)[pull.base_ref]
-    if rule.block_on_outdated_branch and hosting.parted(pull.repository, base, pull.head_sha)[1]:
+    base = hosts.heads(pull.repository)[pull.base_ref]
+    if rule.block_on_outdated_branch and hosts.parted(pull.repository, base, pull.head_sha)[1]:
         yield "The head branch is behind the base branch"
     if rule.protected_files and any(
         fnmatchcase(one.path, pattern)
-        for one in hosting.files_of(pull, base)
+        for one in hosts.files_of(pull, base)
         for pattern in rule.protected_files.split(";")
     ):
         yield "Changed protected files"
 
 
-def _good(patterns: tuple[str, ...], statuses: list[Status]) -> bool:
+def _good(patterns: tuple[str, ...], statuses: list[FakeGitHubStatus]) -> bool:
     """Each pattern has to match something, and all that it matches has to be good; without patterns, all has to be."""
     asked = [[one for one in statuses if fnmatchcase(one.context, pattern)] for pattern in patterns] or [statuses]
     return all(found and all(one.state == "success" for one in found) for found in asked)
 
 
-def stale(pull: Pull, one: Review) -> bool:
+def stale(pull: FakeGiteaPull, one: FakeGiteaReview) -> bool:
     return one.commit_id != pull.head_sha

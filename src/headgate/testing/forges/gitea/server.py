@@ -12,41 +12,41 @@ import msgspec
 from aiohttp import web
 
 from headgate.testing.forges.gitea import rules
-from headgate.testing.forges.gitea.acts import Acts, Refused
-from headgate.testing.forges.gitea.calls import ROUTES, Call, Route
+from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused
+from headgate.testing.forges.gitea.calls import ROUTES, FakeGiteaCall, FakeGiteaRoute
 from headgate.testing.forges.gitea.desk import GiteaDesk
-from headgate.testing.forges.gitea.shown import Shows
-from headgate.testing.forges.gitea.state import Repository, World
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.server import Exchange, Trouble
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pages import Pages
-from headgate.testing.forges.served import as_json, failed, trouble_at
+from headgate.testing.forges.gitea.state import FakeGiteaRepository, FakeGiteaWorld
+from headgate.testing.forges.gitea.views import FakeGiteaShows
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubTrouble
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.http import as_json, failed, trouble_at
+from headgate.testing.forges.pages import FakePages
 
 API = "/api/v1"
 
 
 @dataclass(slots=True)
-class Door:
+class FakeGiteaServer:
     """Takes requests."""
 
-    world: World
-    shows: Shows
-    acts: Acts
+    world: FakeGiteaWorld
+    shows: FakeGiteaShows
+    acts: FakeGiteaActs
     path: str
     """That stands before everything, as of an instance below another site."""
-    judge: Callable[[Exchange], None] | None = None
+    judge: Callable[[FakeGitHubExchange], None] | None = None
     """Looks at each exchange; raises when Gitea's own description does not allow it."""
-    log: list[Exchange] = field(default_factory=list)
+    log: list[FakeGitHubExchange] = field(default_factory=list)
     """Every call of REST, in order."""
     wrong: list[str] = field(default_factory=list)
     """What the judge found."""
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[FakeGitHubTrouble] = field(default_factory=list)
     after_s: int = 0
     """So many seconds are asked for with a 429."""
     quiet_until_s: float = 0.0
     """Until then there are too many requests."""
-    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], FakeGiteaRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for route in sorted(ROUTES, key=lambda one: one.template.count("{")):
@@ -57,7 +57,7 @@ class Door:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
-        Pages(GiteaDesk(self.acts)).add(app, self.path + "/{owner}/{name}/pulls/{number}")
+        FakePages(GiteaDesk(self.acts)).add(app, self.path + "/{owner}/{name}/pulls/{number}")
         git = "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}"
         app.router.add_route("*", self.path + git, self._git)
         return app
@@ -83,7 +83,7 @@ class Door:
         answer = self._answer(request, route, {name: unquote(said) for name, said in found.groupdict().items()}, body)
         return await failed(trouble) if trouble is not None else answer
 
-    def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
+    def _answer(self, request: web.Request, route: FakeGiteaRoute, named: dict[str, str], body: bytes) -> web.Response:
         headers: dict[str, str] = {}
         said = None
         try:
@@ -91,33 +91,33 @@ class Door:
             asker = self._asker(request)
             if self.quiet_until_s > self.world.clock.now_s():
                 headers = {"Retry-After": str(self.after_s)}
-                raise Refused(429, "Too Many Requests")
+                raise FakeGiteaRefused(429, "Too Many Requests")
             new = self.world.moved.get(f"{named.get('owner')}/{named.get('repo')}")
             if new is not None:
                 old = f"/repos/{named['owner']}/{named['repo']}"
                 headers = {"Location": str(request.url).replace(old, f"/repos/{new}")}
-                raise Refused(301 if route.method == "GET" else 307, "Moved")
-            call = Call(self.world, self.shows, self.acts, asker, named, dict(request.query), said)
+                raise FakeGiteaRefused(301 if route.method == "GET" else 307, "Moved")
+            call = FakeGiteaCall(self.world, self.shows, self.acts, asker, named, dict(request.query), said)
             status, answer = route.answer(call)
             headers = call.headers
-        except Refused as refused:
+        except FakeGiteaRefused as refused:
             status, answer = refused.status, {"message": str(refused), "url": f"{self.shows.web}/api/swagger"}
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": repr(error), "url": f"{self.shows.web}/api/swagger"}
-        self._judged(Exchange(route.method, route.template, dict(request.query), said, status, answer))
+        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), said, status, answer))
         return as_json(status, answer, headers)
 
-    def _asker(self, request: web.Request) -> Account:
-        """Return who asks.  Raise Refused."""
+    def _asker(self, request: web.Request) -> FakeGitHubAccount:
+        """Return who asks.  Raise FakeGiteaRefused."""
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
         if kind == "Basic":
             text = base64.b64decode(text).decode().partition(":")[2]
         found = self.world.tokens.get(text)
         if found is None or found.revoked:
-            raise Refused(401, "invalid username, password or token")
+            raise FakeGiteaRefused(401, "invalid username, password or token")
         return found.account
 
-    def _judged(self, exchange: Exchange) -> None:
+    def _judged(self, exchange: FakeGitHubExchange) -> None:
         self.log.append(exchange)
         if self.judge is not None:
             try:
@@ -138,20 +138,20 @@ class Door:
                 return web.Response(status=301, headers={"Location": place})
             found = self.world.repositories.get(full_name)
             if found is None or not found.may(asker.login, "read"):
-                raise Refused(404, "Not found.")
+                raise FakeGiteaRefused(404, "Not found.")
             if writes and not found.may(asker.login, "write"):
-                raise Refused(403, "User permission denied for writing.")
-        except Refused as refused:
+                raise FakeGiteaRefused(403, "User permission denied for writing.")
+        except FakeGiteaRefused as refused:
             headers = {"WWW-Authenticate": 'Basic realm="Gitea"'} if refused.status == 401 else {}
             return web.Response(status=refused.status, text=str(refused), headers=headers)
-        before = hosting.heads(found) if writes else {}
-        answer = await hosting.serve_git(request, found, path, lambda ref: _refuses(found, ref, asker))
+        before = hosts.heads(found) if writes else {}
+        answer = await hosts.serve_git(request, found, path, lambda ref: _refuses(found, ref, asker))
         if path == "git-receive-pack":
             self.acts.pushed(found, asker, before)
         return answer
 
 
-def _refuses(repository: Repository, ref: str, who: Account) -> bool:
+def _refuses(repository: FakeGiteaRepository, ref: str, who: FakeGitHubAccount) -> bool:
     """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
     rule = rules.protection_of(repository, ref.removeprefix("refs/heads/"))
     return ref.startswith("refs/pull/") or (rule is not None and who.login not in rule.pushers)

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headgate.testing.forges.github.state import Account, Clock, Comment, Label, Status
+from headgate.testing.forges.github.state import (
+    Clock,
+    FakeGitHubAccount,
+    FakeGitHubComment,
+    FakeGitHubLabel,
+    FakeGitHubStatus,
+)
 
 LEVELS = ("none", "read", "write", "admin", "owner")
 """What somebody may do, from the least to the most."""
@@ -16,13 +22,13 @@ DRAFTS = ("wip:", "[wip]")
 
 
 @dataclass(slots=True, eq=False)
-class Token:
-    account: Account
+class FakeGiteaToken:
+    account: FakeGitHubAccount
     revoked: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Hook:
+class FakeGiteaHook:
     """A webhook of all repositories."""
 
     url: str
@@ -32,9 +38,9 @@ class Hook:
 
 
 @dataclass(slots=True, eq=False)
-class Review:
+class FakeGiteaReview:
     id: int
-    user: Account
+    user: FakeGitHubAccount
     state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT", "REQUEST_REVIEW"]
     body: str
     commit_id: str
@@ -46,7 +52,7 @@ class Review:
 
 
 @dataclass(slots=True, eq=False)
-class Protection:
+class FakeGiteaProtection:
     """Of the branches that a rule's name matches."""
 
     name: str
@@ -67,28 +73,28 @@ class Protection:
 
 
 @dataclass(slots=True, eq=False)
-class Pull:
+class FakeGiteaPull:
     number: int
     id: int
-    repository: Repository
-    head_repository: Repository | None
+    repository: FakeGiteaRepository
+    head_repository: FakeGiteaRepository | None
     """None: the fork was deleted."""
     head_ref: str
     head_sha: str
     base_ref: str
-    user: Account
+    user: FakeGitHubAccount
     title: str
     body: str
     created_s: float
     updated_s: float
     state: Literal["open", "closed"] = "open"
     closed_s: float | None = None
-    merged_by: Account | None = None
+    merged_by: FakeGitHubAccount | None = None
     merge_commit_sha: str = ""
     base_at_merge: str = ""
-    labels: list[Label] = field(default_factory=list)
-    comments: list[Comment] = field(default_factory=list)
-    reviews: list[Review] = field(default_factory=list)
+    labels: list[FakeGitHubLabel] = field(default_factory=list)
+    comments: list[FakeGitHubComment] = field(default_factory=list)
+    reviews: list[FakeGiteaReview] = field(default_factory=list)
     checked: tuple[str, str] | None = None
     """Head and base that whether it can be merged was worked out for."""
     asked: int = 0
@@ -104,9 +110,9 @@ class Pull:
 
 
 @dataclass(slots=True, eq=False)
-class Repository:
+class FakeGiteaRepository:
     id: int
-    owner: Account
+    owner: FakeGitHubAccount
     name: str
     git_dir: Path
     default_branch: str = "main"
@@ -119,10 +125,10 @@ class Repository:
     """Whether it is seen that a push has merged something (`autodetect_manual_merge`)."""
     roles: dict[str, str] = field(default_factory=dict)
     """Login -> level."""
-    labels: dict[str, Label] = field(default_factory=dict)
-    pulls: dict[int, Pull] = field(default_factory=dict)
-    statuses: dict[str, list[Status]] = field(default_factory=dict)
-    protections: list[Protection] = field(default_factory=list)
+    labels: dict[str, FakeGitHubLabel] = field(default_factory=dict)
+    pulls: dict[int, FakeGiteaPull] = field(default_factory=dict)
+    statuses: dict[str, list[FakeGitHubStatus]] = field(default_factory=dict)
+    protections: list[FakeGiteaProtection] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -139,25 +145,25 @@ class Repository:
 
 
 @dataclass(slots=True)
-class World:
+class FakeGiteaWorld:
     """All of it."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)
-    accounts: dict[str, Account] = field(default_factory=dict)
-    repositories: dict[str, Repository] = field(default_factory=dict)
+    accounts: dict[str, FakeGitHubAccount] = field(default_factory=dict)
+    repositories: dict[str, FakeGiteaRepository] = field(default_factory=dict)
     """Full name -> repository."""
     moved: dict[str, str] = field(default_factory=dict)
     """Old full name -> new one."""
-    tokens: dict[str, Token] = field(default_factory=dict)
-    hooks: list[Hook] = field(default_factory=list)
+    tokens: dict[str, FakeGiteaToken] = field(default_factory=dict)
+    hooks: list[FakeGiteaHook] = field(default_factory=list)
     mergeability_asks: int = 1
     """How often it is answered that it is not known yet whether a pull request can be merged."""
     page_max: int = 50
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
-    def account(self, login: str, kind: Literal["User", "Organization"] = "User") -> Account:
+    def account(self, login: str, kind: Literal["User", "Organization"] = "User") -> FakeGitHubAccount:
         """Return the account of that login, made when it is new."""
         if login not in self.accounts:
-            self.accounts[login] = Account(login, next(self.ids), kind)
+            self.accounts[login] = FakeGitHubAccount(login, next(self.ids), kind)
         return self.accounts[login]

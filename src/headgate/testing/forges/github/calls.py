@@ -7,33 +7,40 @@ from typing import Any
 
 import msgspec
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.doors import new_token
 from headgate.testing.forges.github.mail import Delivery
-from headgate.testing.forges.github.rest import Answer, Call, Routes
+from headgate.testing.forges.github.rest import Answer, FakeGitHubCall, Routes
 from headgate.testing.forges.github.rules import protection_of, rulesets_of
-from headgate.testing.forges.github.shown import Shown, node
-from headgate.testing.forges.github.state import ROLES, App, Installation, Protection, Ruleset, stamp
+from headgate.testing.forges.github.state import (
+    ROLES,
+    App,
+    FakeGitHubInstallation,
+    FakeGitHubProtection,
+    Ruleset,
+    stamp,
+)
+from headgate.testing.forges.github.views import Shown, node
 
 ROUTES = Routes()
 _REPO = "/repos/{owner}/{repo}"
 
 
-def _as_app(call: Call) -> App:
+def _as_app(call: FakeGitHubCall) -> App:
     if call.caller.app is None or call.caller.installation is not None:
-        raise Refused(401, "A JSON web token could not be decoded")
+        raise FakeGitHubRefused(401, "A JSON web token could not be decoded")
     return call.caller.app
 
 
 @ROUTES.on("GET", "/app")
-def app(call: Call) -> Answer:
+def app(call: FakeGitHubCall) -> Answer:
     """Answer who the app is."""
     return 200, call.forge.shows.app(_as_app(call))
 
 
 @ROUTES.on("GET", "/app/installations")
-def installations(call: Call) -> Answer:
+def installations(call: FakeGitHubCall) -> Answer:
     """Answer where the app is installed."""
     one = _as_app(call)
     found = [i for i in call.forge.world.installations.values() if i.app is one]
@@ -41,35 +48,35 @@ def installations(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", "/app/installations/{installation_id}")
-def installation(call: Call) -> Answer:
+def installation(call: FakeGitHubCall) -> Answer:
     """Answer one installation."""
     return 200, call.forge.shows.installation(_installation(call))
 
 
 @ROUTES.on("GET", _REPO + "/installation")
-def installation_of(call: Call) -> Answer:
+def installation_of(call: FakeGitHubCall) -> Answer:
     """Answer the installation of a repository."""
     one = _as_app(call)
     repository = call.forge.world.repository(f"{call.path['owner']}/{call.path['repo']}")
     found = call.forge.world.installation_of(repository) if repository is not None else None
     if found is None or found.app is not one:
-        raise Refused(404, "Not Found")
+        raise FakeGitHubRefused(404, "Not Found")
     return 200, call.forge.shows.installation(found)
 
 
-def _installation(call: Call) -> Installation:
+def _installation(call: FakeGitHubCall) -> FakeGitHubInstallation:
     found = call.forge.world.installations.get(int(call.path["installation_id"]))
     if found is None or found.app is not _as_app(call):
-        raise Refused(404, "Not Found")
+        raise FakeGitHubRefused(404, "Not Found")
     return found
 
 
 @ROUTES.on("POST", "/app/installations/{installation_id}/access_tokens")
-def access_token(call: Call) -> Answer:
+def access_token(call: FakeGitHubCall) -> Answer:
     """Answer a new token of an installation."""
     found = _installation(call)
     if found.suspended:
-        raise Refused(403, "This installation has been suspended")
+        raise FakeGitHubRefused(403, "This installation has been suspended")
     token = new_token(call.forge.world, found)
     kind = "all" if found.projects is None else "selected"
     said = {"token": token.text, "expires_at": stamp(token.expires_s), "permissions": dict(found.app.permissions)}
@@ -77,18 +84,20 @@ def access_token(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", "/installation/repositories")
-def repositories(call: Call) -> Answer:
+def repositories(call: FakeGitHubCall) -> Answer:
     """Answer what an installation has."""
     one = call.caller.installation
     if one is None:
-        raise Refused(403, "You must authenticate with an installation access token in order to list repositories")
+        raise FakeGitHubRefused(
+            403, "You must authenticate with an installation access token in order to list repositories"
+        )
     found = [r for r in call.forge.world.repositories.values() if call.forge.world.installation_of(r) is one]
     shown = [call.forge.shows.repository(r) for r in call.page(found)]
     return 200, {"total_count": len(found), "repository_selection": "selected", "repositories": shown}
 
 
 @ROUTES.on("GET", "/app/hook/deliveries")
-def deliveries(call: Call) -> Answer:
+def deliveries(call: FakeGitHubCall) -> Answer:
     """Answer what was delivered lately, newest first."""
     one = _as_app(call)
     found = [d for d in reversed(call.forge.mail.log) if d.app_id == one.id]
@@ -120,7 +129,7 @@ def _delivery(one: Delivery) -> Shown:
 
 
 @ROUTES.on("GET", "/app/hook/deliveries/{delivery_id}")
-def delivery(call: Call) -> Answer:
+def delivery(call: FakeGitHubCall) -> Answer:
     """Answer a delivery with what it said."""
     one = _find_delivery(call)
     request = {"headers": one.headers(), "payload": msgspec.json.decode(one.body)}
@@ -129,22 +138,22 @@ def delivery(call: Call) -> Answer:
 
 
 @ROUTES.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
-def redeliver(call: Call) -> Answer:
+def redeliver(call: FakeGitHubCall) -> Answer:
     """Deliver once more."""
     call.forge.mail.again(_find_delivery(call))
     return 202, {}
 
 
-def _find_delivery(call: Call) -> Delivery:
+def _find_delivery(call: FakeGitHubCall) -> Delivery:
     app_id, wanted = _as_app(call).id, int(call.path["delivery_id"])
     for one in call.forge.mail.log:
         if one.id == wanted and one.app_id == app_id:
             return one
-    raise Refused(404, "Not Found")
+    raise FakeGitHubRefused(404, "Not Found")
 
 
 @ROUTES.on("GET", "/rate_limit")
-def rate_limit(call: Call) -> Answer:
+def rate_limit(call: FakeGitHubCall) -> Answer:
     """Answer what is left."""
     resources = {}
     for name in ("core", "search", "graphql"):
@@ -155,51 +164,51 @@ def rate_limit(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", "/user")
-def myself(call: Call) -> Answer:
+def myself(call: FakeGitHubCall) -> Answer:
     """Answer whose token it is."""
     if call.caller.account is None or call.caller.installation is not None:
-        raise Refused(403, "Resource not accessible by integration")
+        raise FakeGitHubRefused(403, "Resource not accessible by integration")
     return 200, call.forge.shows.public_user(call.caller.account)
 
 
 @ROUTES.on("GET", "/users/{username}")
-def user(call: Call) -> Answer:
+def user(call: FakeGitHubCall) -> Answer:
     """Answer an account."""
     found = call.forge.world.accounts.get(call.path["username"])
     if found is None:
-        raise Refused(404, "Not Found")
+        raise FakeGitHubRefused(404, "Not Found")
     return 200, call.forge.shows.public_user(found)
 
 
 @ROUTES.on("GET", _REPO)
-def repository(call: Call) -> Answer:
+def repository(call: FakeGitHubCall) -> Answer:
     """Answer a repository."""
     return 200, call.forge.shows.full_repository(call.repository)
 
 
 @ROUTES.on("GET", _REPO + "/collaborators/{username}/permission")
-def permission(call: Call) -> Answer:
+def permission(call: FakeGitHubCall) -> Answer:
     """Answer what somebody may do."""
     call.needs("metadata", "read")
     found = call.forge.world.accounts.get(call.path["username"])
     if found is None:
-        raise Refused(404, f"{call.path['username']} is not a user")
+        raise FakeGitHubRefused(404, f"{call.path['username']} is not a user")
     role = call.repository.role(found.login)
     shown = {**call.forge.shows.user(found), "role_name": role or "none"}
     return 200, {"permission": ROLES.get(role, "none"), "role_name": role or "none", "user": shown}
 
 
 @ROUTES.on("GET", _REPO + "/branches")
-def branches(call: Call) -> Answer:
+def branches(call: FakeGitHubCall) -> Answer:
     """Answer the branches."""
-    found = hosting.heads(call.repository)
+    found = hosts.heads(call.repository)
     shown = [_branch(call, name, found[name]) for name in sorted(found)]
     if "protected" in call.query:
         shown = [one for one in shown if one["protected"] == (call.query["protected"] == "true")]
     return 200, call.page(shown)
 
 
-def _branch(call: Call, name: str, sha: str) -> Shown:
+def _branch(call: FakeGitHubCall, name: str, sha: str) -> Shown:
     full_name = call.repository.full_name
     protected = protection_of(call.repository, name) is not None or bool(rulesets_of(call.repository, name))
     url = f"{call.forge.shows.api}/repos/{full_name}/commits/{sha}"
@@ -207,12 +216,12 @@ def _branch(call: Call, name: str, sha: str) -> Shown:
 
 
 @ROUTES.on("GET", _REPO + "/git/commits/{commit_sha}")
-def git_commit(call: Call) -> Answer:
+def git_commit(call: FakeGitHubCall) -> Answer:
     """Answer a commit as git has it."""
     repository, sha = call.repository, call.path["commit_sha"]
-    if not hosting.has(repository, sha):
-        raise Refused(404, "Not Found")
-    one = hosting.opened(repository)[sha]
+    if not hosts.has(repository, sha):
+        raise FakeGitHubRefused(404, "Not Found")
+    one = hosts.opened(repository)[sha]
     url = f"{call.forge.shows.api}/repos/{repository.full_name}/git"
     html = f"{call.forge.shows.web}/{repository.full_name}/commit"
     verified = sha in repository.verified
@@ -239,7 +248,7 @@ def _person(who: Any) -> Shown:
 
 
 @ROUTES.on("GET", _REPO + "/rules/branches/{branch}")
-def rules(call: Call) -> Answer:
+def rules(call: FakeGitHubCall) -> Answer:
     """Answer the rules of rulesets in force for a branch."""
     found: list[Shown] = []
     for ruleset in rulesets_of(call.repository, call.path["branch"]):
@@ -251,18 +260,18 @@ def rules(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _REPO + "/rulesets/{ruleset_id}")
-def ruleset(call: Call) -> Answer:
+def ruleset(call: FakeGitHubCall) -> Answer:
     """Answer a ruleset, and whether who asks may bypass it."""
     found = next((r for r in call.repository.rulesets if str(r.id) == call.path["ruleset_id"]), None)
     if found is None:
-        raise Refused(404, "Not Found")
+        raise FakeGitHubRefused(404, "Not Found")
     listed = call.caller.asker.among(found.bypass) if call.caller.account else None
     can = {"always": "always", "pull_request": "pull_requests_only", "exempt": "exempt"}
     may = can[found.bypass[listed]] if listed else "never"
     return 200, _ruleset(call, found, may)
 
 
-def _ruleset(call: Call, one: Ruleset, may: str) -> Shown:
+def _ruleset(call: FakeGitHubCall, one: Ruleset, may: str) -> Shown:
     kind = "Organization" if one.organization else "Repository"
     source = call.repository.owner.login if one.organization else call.repository.full_name
     return {
@@ -282,18 +291,18 @@ def _ruleset(call: Call, one: Ruleset, may: str) -> Shown:
 
 
 @ROUTES.on("GET", _REPO + "/branches/{branch}/protection")
-def protection(call: Call) -> Answer:
+def protection(call: FakeGitHubCall) -> Answer:
     """Answer the classic protection of a branch."""
     call.needs("administration", "read")
-    if call.path["branch"] not in hosting.heads(call.repository):
-        raise Refused(404, "Branch not found")
+    if call.path["branch"] not in hosts.heads(call.repository):
+        raise FakeGitHubRefused(404, "Branch not found")
     found = protection_of(call.repository, call.path["branch"])
     if found is None:
-        raise Refused(404, "Branch not protected")
+        raise FakeGitHubRefused(404, "Branch not protected")
     return 200, _protection(call, found)
 
 
-def _protection(call: Call, one: Protection) -> Shown:
+def _protection(call: FakeGitHubCall, one: FakeGitHubProtection) -> Shown:
     shows, world = call.forge.shows, call.forge.world
     url = f"{shows.api}/repos/{call.repository.full_name}/branches/{call.path['branch']}/protection"
     said: Shown = {

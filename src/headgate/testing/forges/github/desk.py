@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.acts import Refused
-from headgate.testing.forges.github.rest import Forge
-from headgate.testing.forges.github.state import Account, CheckRun, Pull, Repository
-from headgate.testing.forges.pages import BY_BRANCH, Mark, Remark, Seen
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.acts import FakeGitHubRefused
+from headgate.testing.forges.github.rest import FakeGitHubForge
+from headgate.testing.forges.github.state import CheckRun, FakeGitHubAccount, FakeGitHubPull, FakeGitHubRepository
+from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
 _DID = {
     "APPROVED": "approved",
@@ -24,14 +24,14 @@ _DID = {
 class GitHubDesk:
     """See `pages.Desk`."""
 
-    of: Forge
+    of: FakeGitHubForge
     forge: str = "GitHub"
     kind: str = "stand-in for GitHub"
     hint: str = BY_BRANCH
     root: str = ""
-    refused: type[Exception] = Refused
+    refused: type[Exception] = FakeGitHubRefused
 
-    async def seen(self) -> Sequence[Seen]:
+    async def seen(self) -> Sequence[PageChange]:
         return [self._seen(pull) for repository in self._repositories() for pull in repository.pulls.values()]
 
     def people(self) -> Sequence[str]:
@@ -41,7 +41,7 @@ class GitHubDesk:
         return [
             f"{one.full_name}:{branch}"
             for one in self._repositories()
-            for branch in hosting.heads(one)
+            for branch in hosts.heads(one)
             if branch != one.default_branch
             and not any(pull.head_ref == branch and pull.head_repository is one for pull in one.pulls.values())
         ]
@@ -58,18 +58,18 @@ class GitHubDesk:
         base, account = at.default_branch, self._account(who)
         return _path(self.of.pulls.open(at, at, branch, base, account, title, text, draft=False))
 
-    def _repositories(self) -> list[Repository]:
+    def _repositories(self) -> list[FakeGitHubRepository]:
         return [one for one in self.of.world.repositories.values() if not one.private]
 
-    def _account(self, login: str) -> Account:
+    def _account(self, login: str) -> FakeGitHubAccount:
         return self.of.world.accounts[login]
 
-    def _pull(self, path: str) -> Pull:
+    def _pull(self, path: str) -> FakeGitHubPull:
         every = (pull for one in self._repositories() for pull in one.pulls.values())
         return next(pull for pull in every if _path(pull) == path)
 
-    def _seen(self, pull: Pull) -> Seen:
-        return Seen(
+    def _seen(self, pull: FakeGitHubPull) -> PageChange:
+        return PageChange(
             _path(pull), f"{pull.repository.full_name}#{pull.number}", pull.title, pull.user.login,
             "merged" if pull.merged else "draft" if pull.draft else pull.state, pull.head_label, pull.base_ref,
             pull.body or "", tuple(label.name for label in pull.labels), (*_runs(pull), *_statuses(pull)),
@@ -77,11 +77,11 @@ class GitHubDesk:
         )  # fmt: skip
 
 
-def _path(pull: Pull) -> str:
+def _path(pull: FakeGitHubPull) -> str:
     return f"/{pull.repository.full_name}/pull/{pull.number}"
 
 
-def _runs(pull: Pull) -> Iterator[Mark]:
+def _runs(pull: FakeGitHubPull) -> Iterator[ChangeMark]:
     """Yield the newest of each name."""
     newest: dict[str, CheckRun] = {}
     for one in pull.repository.check_runs.values():
@@ -89,19 +89,19 @@ def _runs(pull: Pull) -> Iterator[Mark]:
             newest[one.name] = one
     for one in newest.values():
         lines = tuple(f"{said['path']}:{said['start_line']}: {said['message']}" for said in one.annotations)
-        yield Mark(one.name, one.conclusion or one.status, one.title or "", one.details_url or "", lines)
+        yield ChangeMark(one.name, one.conclusion or one.status, one.title or "", one.details_url or "", lines)
 
 
-def _statuses(pull: Pull) -> Iterator[Mark]:
+def _statuses(pull: FakeGitHubPull) -> Iterator[ChangeMark]:
     for one in {said.context: said for said in pull.repository.statuses.get(pull.head_sha, ())}.values():
-        yield Mark(one.context, one.state, one.description or "", one.target_url or "")
+        yield ChangeMark(one.context, one.state, one.description or "", one.target_url or "")
 
 
-def _comments(pull: Pull) -> Iterator[Remark]:
+def _comments(pull: FakeGitHubPull) -> Iterator[PageRemark]:
     for one in pull.comments:
-        yield Remark(one.user.login, one.created_s, "commented", one.body)
+        yield PageRemark(one.user.login, one.created_s, "commented", one.body)
 
 
-def _reviews(pull: Pull) -> Iterator[Remark]:
+def _reviews(pull: FakeGitHubPull) -> Iterator[PageRemark]:
     for one in pull.reviews:
-        yield Remark(one.user.login, one.at_s, _DID[one.state], one.body)
+        yield PageRemark(one.user.login, one.at_s, _DID[one.state], one.body)

@@ -9,9 +9,16 @@ from dataclasses import dataclass, field
 
 import jwt
 
-from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.rules import Asker
-from headgate.testing.forges.github.state import Account, App, Installation, Repository, Token, World
+from headgate.testing.forges.github.state import (
+    App,
+    FakeGitHubAccount,
+    FakeGitHubInstallation,
+    FakeGitHubRepository,
+    FakeGitHubToken,
+    FakeGitHubWorld,
+)
 
 JWT_LIFE_MAX_S = 600
 SKEW_S = 60
@@ -28,22 +35,22 @@ SECONDARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    account: Account | None
+class FakeGitHubCaller:
+    account: FakeGitHubAccount | None
     """None: anonymous, or an app as itself."""
     app: App | None = None
-    installation: Installation | None = None
+    installation: FakeGitHubInstallation | None = None
     key: str = "anonymous"
     """Whose budget it uses."""
 
     @property
     def asker(self) -> Asker:
-        """Return who merges or pushes.  Raise Refused."""
+        """Return who merges or pushes.  Raise FakeGitHubRefused."""
         if self.account is None:
-            raise Refused(401, "Requires authentication")
+            raise FakeGitHubRefused(401, "Requires authentication")
         return Asker(self.account, self.app.slug if self.app else "")
 
-    def sees(self, repository: Repository) -> bool:
+    def sees(self, repository: FakeGitHubRepository) -> bool:
         """Say whether the repository is there for who asks."""
         if not repository.private:
             return True
@@ -53,7 +60,7 @@ class Caller:
             return one.account is repository.owner and mine
         return self.account is not None and bool(repository.role(self.account.login))
 
-    def may(self, repository: Repository, area: str, level: str) -> bool:
+    def may(self, repository: FakeGitHubRepository, area: str, level: str) -> bool:
         """Say whether who asks may do something in an area of the repository, as `checks`."""
         if self.installation is not None:
             one = self.installation
@@ -79,24 +86,24 @@ def bearer(header: str) -> str:
     return ""
 
 
-def caller(world: World, header: str) -> Caller:
-    """Return who asks.  Raise Refused."""
+def caller(world: FakeGitHubWorld, header: str) -> FakeGitHubCaller:
+    """Return who asks.  Raise FakeGitHubRefused."""
     text = bearer(header)
     if not text:
-        return Caller(None)
+        return FakeGitHubCaller(None)
     if text.count(".") == 2:
         return _app(world, text)
     token = world.tokens.get(text)
     if token is None or token.revoked or token.expires_s <= world.clock.now_s():
-        raise Refused(401, "Bad credentials")
+        raise FakeGitHubRefused(401, "Bad credentials")
     if token.installation is not None and token.installation.suspended:
-        raise Refused(403, "This installation has been suspended")
+        raise FakeGitHubRefused(403, "This installation has been suspended")
     key = f"installation {token.installation.id}" if token.installation else f"user {token.account.id}"
     app = token.installation.app if token.installation else None
-    return Caller(token.account, app, token.installation, key)
+    return FakeGitHubCaller(token.account, app, token.installation, key)
 
 
-def _app(world: World, text: str) -> Caller:
+def _app(world: FakeGitHubWorld, text: str) -> FakeGitHubCaller:
     """Return the app that signed a JSON Web Token."""
     now_s = world.clock.now_s()
     try:
@@ -104,20 +111,22 @@ def _app(world: World, text: str) -> Caller:
         app = world.apps[int(said["iss"])]
         jwt.decode(text, app.public_key, algorithms=["RS256"], options={"verify_exp": False, "verify_iat": False})
     except (jwt.InvalidTokenError, KeyError, ValueError) as error:
-        raise Refused(401, "A JSON web token could not be decoded") from error
+        raise FakeGitHubRefused(401, "A JSON web token could not be decoded") from error
     issued_s, ends_s = said.get("iat"), said.get("exp")
     if not isinstance(issued_s, int) or issued_s > now_s + SKEW_S:
-        raise Refused(401, "'Issued at' claim ('iat') must be an Integer representing the time that it was issued")
+        raise FakeGitHubRefused(
+            401, "'Issued at' claim ('iat') must be an Integer representing the time that it was issued"
+        )
     if not isinstance(ends_s, int) or not now_s - SKEW_S < ends_s <= now_s + JWT_LIFE_MAX_S + SKEW_S:
-        raise Refused(401, "'Expiration time' claim ('exp') is too far in the future or has passed")
-    return Caller(None, app, key=f"app {app.id}")
+        raise FakeGitHubRefused(401, "'Expiration time' claim ('exp') is too far in the future or has passed")
+    return FakeGitHubCaller(None, app, key=f"app {app.id}")
 
 
-def new_token(world: World, installation: Installation) -> Token:
+def new_token(world: FakeGitHubWorld, installation: FakeGitHubInstallation) -> FakeGitHubToken:
     """Make a token for an installation."""
     text = "ghs_" + hashlib.sha256(f"{installation.id}/{next(world.ids)}".encode()).hexdigest()[:36]
     expires_s = world.clock.now_s() + world.token_life_s
-    world.tokens[text] = Token(text, installation.app.bot, installation, expires_s)
+    world.tokens[text] = FakeGitHubToken(text, installation.app.bot, installation, expires_s)
     return world.tokens[text]
 
 
@@ -129,10 +138,10 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Limits:
+class FakeGitHubLimits:
     """How much everybody may ask."""
 
-    world: World
+    world: FakeGitHubWorld
     limits: dict[str, int] = field(default_factory=lambda: dict(BUDGETS))
     content_max_a_minute: int = CONTENT_MAX_A_MINUTE
     budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)

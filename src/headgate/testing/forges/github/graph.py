@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headgate.testing.forges.github import hosting, rules
-from headgate.testing.forges.github.doors import Caller, Limits
+from headgate.testing.forges.github import hosts, rules
+from headgate.testing.forges.github.doors import FakeGitHubCaller, FakeGitHubLimits
 from headgate.testing.forges.github.query import Node, connection
-from headgate.testing.forges.github.shown import mergeability, node
 from headgate.testing.forges.github.state import (
-    Account,
     App,
     CheckRun,
-    Comment,
-    Deed,
-    Protection,
-    Pull,
-    Repository,
-    Review,
+    FakeGitHubAccount,
+    FakeGitHubComment,
+    FakeGitHubProtection,
+    FakeGitHubPull,
+    FakeGitHubRepository,
+    FakeGitHubReview,
+    FakeGitHubStatus,
+    FakeGitHubTimelineEntry,
+    FakeGitHubWorld,
     Ruleset,
-    Status,
-    World,
     stamp,
 )
+from headgate.testing.forges.github.views import mergeability, node
 
 _DEEDS = {
     "labeled": "LABELED_EVENT",
@@ -37,10 +37,10 @@ _DEEDS = {
 _MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
 
 
-class Graph:
+class FakeGitHubGraph:
     """The root of what one caller sees."""
 
-    def __init__(self, world: World, limits: Limits, caller: Caller, web: str) -> None:
+    def __init__(self, world: FakeGitHubWorld, limits: FakeGitHubLimits, caller: FakeGitHubCaller, web: str) -> None:
         self._world, self._limits, self._caller, self._web = world, limits, caller, web
 
     def root(self) -> Node:
@@ -69,8 +69,8 @@ class Graph:
             return None
         return self._of_repository(found)
 
-    def _of_repository(self, one: Repository) -> Node:
-        tips = hosting.heads(one)
+    def _of_repository(self, one: FakeGitHubRepository) -> Node:
+        tips = hosts.heads(one)
         pulls = [self._pull(p) for p in one.pulls.values() if p.state == "open"]
         shown = [self._protection(p, one) for p in one.protections]
 
@@ -99,7 +99,7 @@ class Graph:
             "branchProtectionRules": connection("BranchProtectionRuleConnection", shown),
         }
 
-    def _ref(self, repository: Repository, name: str, tip: str) -> Node:
+    def _ref(self, repository: FakeGitHubRepository, name: str, tip: str) -> Node:
         one = self._caller.installation
         shown = one is None or "administration" in one.app.permissions
         protection = rules.protection_of(repository, name) if shown else None
@@ -113,7 +113,7 @@ class Graph:
             "rules": connection("RepositoryRuleConnection", found),
         }
 
-    def _actor(self, one: Account | None) -> Node | None:
+    def _actor(self, one: FakeGitHubAccount | None) -> Node | None:
         if one is None:
             return None
         login = one.login.removesuffix("[bot]") if one.kind == "Bot" else one.login
@@ -129,9 +129,9 @@ class Graph:
     def _app(self, one: App) -> Node:
         return {"__typename": "App", "slug": one.slug, "databaseId": one.id, "name": one.slug}
 
-    def _pull(self, one: Pull) -> Node:
+    def _pull(self, one: FakeGitHubPull) -> Node:
         asker = self._caller.asker
-        tip = hosting.heads(one.repository).get(one.base_ref)
+        tip = hosts.heads(one.repository).get(one.base_ref)
 
         def mergeable() -> str:
             return _MERGEABLE[mergeability(self._world, one)]
@@ -140,8 +140,8 @@ class Graph:
             clean = mergeability(self._world, one, asks=False)
             return "UNKNOWN" if clean is None else rules.mergeable_state(one, asker, clean).upper()
 
-        commits = [self._of_pull(one, sha) for sha in (hosting.own_commits(one, tip) if tip and not one.merged else ())]
-        files = hosting.files_of(one, one.base_sha) if tip else []
+        commits = [self._of_pull(one, sha) for sha in (hosts.own_commits(one, tip) if tip and not one.merged else ())]
+        files = hosts.files_of(one, one.base_sha) if tip else []
         may = tip is not None and not rules.unmet(one, asker) and one.state == "open"
         labels = [{"__typename": "Label", "name": label.name} for label in one.labels]
         threads = [
@@ -187,7 +187,7 @@ class Graph:
             "headRef": None,
         }
 
-    def _as_admin(self, one: Pull) -> bool:
+    def _as_admin(self, one: FakeGitHubPull) -> bool:
         protection = rules.protection_of(one.repository, one.base_ref)
         asker = self._caller.asker
         return (
@@ -197,10 +197,10 @@ class Graph:
             and rules.may_bypass(one, protection, asker)
         )
 
-    def _of_pull(self, pull: Pull, sha: str) -> Node:
+    def _of_pull(self, pull: FakeGitHubPull, sha: str) -> Node:
         return {"__typename": "PullRequestCommit", "commit": self._commit(pull.repository, sha)}
 
-    def _review(self, pull: Pull, one: Review) -> Node:
+    def _review(self, pull: FakeGitHubPull, one: FakeGitHubReview) -> Node:
         return {
             "__typename": "PullRequestReview",
             "databaseId": one.id,
@@ -213,7 +213,7 @@ class Graph:
             "authorCanPushToRepository": pull.repository.role(one.user.login) in ("write", "maintain", "admin"),
         }
 
-    def _opinions(self, pull: Pull) -> Callable[..., Node]:
+    def _opinions(self, pull: FakeGitHubPull) -> Callable[..., Node]:
         def page(writersOnly: bool = False, **asked: Any) -> Node:
             found = [self._review(pull, one) for one in rules.last_opinions(pull).values()]
             kept = [one for one in found if one["authorCanPushToRepository"] or not writersOnly]
@@ -221,7 +221,7 @@ class Graph:
 
         return page
 
-    def _timeline(self, pull: Pull) -> Callable[..., Node]:
+    def _timeline(self, pull: FakeGitHubPull) -> Callable[..., Node]:
         def page(itemTypes: list[str] | None = None, **asked: Any) -> Node:
             kinds = {kind: name for kind, name in _DEEDS.items() if itemTypes is None or name in itemTypes}
             found = [self._deed(one, kinds[one.action]) for one in pull.deeds if one.action in kinds]
@@ -230,12 +230,12 @@ class Graph:
 
         return page
 
-    def _deed(self, one: Deed, name: str) -> Node:
+    def _deed(self, one: FakeGitHubTimelineEntry, name: str) -> Node:
         kind = "".join(word.capitalize() for word in name.split("_"))
         label = {"label": {"__typename": "Label", "name": one.label}} if one.label else {}
         return {"__typename": kind, "actor": self._actor(one.who), "createdAt": stamp(one.at_s), **label}
 
-    def _comment(self, one: Comment) -> Node:
+    def _comment(self, one: FakeGitHubComment) -> Node:
         return {
             "__typename": "IssueComment",
             "databaseId": one.id,
@@ -245,7 +245,7 @@ class Graph:
             "author": self._actor(one.user),
         }
 
-    def _commit(self, repository: Repository, sha: str) -> Node:
+    def _commit(self, repository: FakeGitHubRepository, sha: str) -> Node:
         contexts: list[Node] = []
         latest = {(s.context): s for s in repository.statuses.get(sha, ())}
         contexts += [self._context(repository, s) for s in latest.values()]
@@ -262,14 +262,14 @@ class Graph:
         return {
             "__typename": "Commit",
             "oid": sha,
-            "tree": lambda: {"__typename": "Tree", "oid": str(hosting.opened(repository)[sha].tree_id)},
+            "tree": lambda: {"__typename": "Tree", "oid": str(hosts.opened(repository)[sha].tree_id)},
             "signature": {"__typename": "GpgSignature", "__interfaces": ("GitSignature",), "isValid": True}
             if signed
             else None,
             "statusCheckRollup": rollup,
         }
 
-    def _context(self, repository: Repository, one: Status) -> Node:
+    def _context(self, repository: FakeGitHubRepository, one: FakeGitHubStatus) -> Node:
         return {
             "__typename": "StatusContext",
             "context": one.context,
@@ -280,7 +280,7 @@ class Graph:
             "creator": self._actor(one.creator),
         }
 
-    def _run(self, repository: Repository, one: CheckRun) -> Node:
+    def _run(self, repository: FakeGitHubRepository, one: CheckRun) -> Node:
         return {
             "__typename": "CheckRun",
             "databaseId": one.id,
@@ -297,8 +297,8 @@ class Graph:
             },
         }
 
-    def _protection(self, one: Protection, repository: Repository) -> Node:
-        tips = sorted(hosting.heads(repository).items())
+    def _protection(self, one: FakeGitHubProtection, repository: FakeGitHubRepository) -> Node:
+        tips = sorted(hosts.heads(repository).items())
         mine = [(name, tip) for name, tip in tips if rules.protection_of(repository, name) is one]
 
         def matching(query: str | None = None, **paging: Any) -> Node:

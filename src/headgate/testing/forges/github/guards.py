@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.testing.forges.github.shown import Shown
-from headgate.testing.forges.github.state import Protection, Repository, Ruleset, stamp
+from headgate.testing.forges.github.state import FakeGitHubProtection, FakeGitHubRepository, Ruleset, stamp
+from headgate.testing.forges.github.views import Shown
 
 
-def rule(at: Repository, one: Protection) -> Shown:
+def rule(at: FakeGitHubRepository, one: FakeGitHubProtection) -> Shown:
     """Return a classic rule as webhooks have it."""
 
     def level(said: bool) -> str:
@@ -42,7 +42,7 @@ def rule(at: Repository, one: Protection) -> Shown:
     }
 
 
-def ruleset(at: Repository, one: Ruleset) -> Shown:
+def ruleset(at: FakeGitHubRepository, one: Ruleset) -> Shown:
     """Return a ruleset as webhooks have it."""
     return {
         "id": one.id,

@@ -14,8 +14,8 @@ import aiohttp
 import msgspec
 
 from headgate.base.tasks import end
-from headgate.testing.forges.github.shown import Shown
 from headgate.testing.forges.github.state import Clock
+from headgate.testing.forges.github.views import Shown
 
 PATIENCE_S = 10.0
 """How long GitHub waits for an answer."""

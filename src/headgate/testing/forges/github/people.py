@@ -12,41 +12,41 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from headgate.testing.forges.github import guards, hosting
-from headgate.testing.forges.github.acts import Post, Pulls
-from headgate.testing.forges.github.doors import Limits
+from headgate.testing.forges.github import guards, hosts
+from headgate.testing.forges.github.acts import FakeGitHubPost, Pulls
+from headgate.testing.forges.github.doors import FakeGitHubLimits
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.rest import Forge
+from headgate.testing.forges.github.rest import FakeGitHubForge
 from headgate.testing.forges.github.says import Says
-from headgate.testing.forges.github.server import Door, Trouble
-from headgate.testing.forges.github.shown import Shows
+from headgate.testing.forges.github.server import FakeGitHubServer, FakeGitHubTrouble
 from headgate.testing.forges.github.state import (
-    Account,
     App,
     CheckRun,
-    Comment,
-    Installation,
-    Protection,
-    Pull,
-    Repository,
-    Review,
+    FakeGitHubAccount,
+    FakeGitHubComment,
+    FakeGitHubInstallation,
+    FakeGitHubProtection,
+    FakeGitHubPull,
+    FakeGitHubRepository,
+    FakeGitHubReview,
+    FakeGitHubToken,
+    FakeGitHubWorld,
     Ruleset,
-    Token,
-    World,
 )
+from headgate.testing.forges.github.views import FakeGitHubShows
 from headgate.testing.servers.program import free_ports
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class FakeGitHubPerson:
     """Somebody who uses the forge in a browser and with git."""
 
-    forge: Forge
-    account: Account
+    forge: FakeGitHubForge
+    account: FakeGitHubAccount
 
     def push(
         self,
-        repository: Repository,
+        repository: FakeGitHubRepository,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -55,125 +55,130 @@ class Person:
         merges: str | None = None,
     ) -> str:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
-        before = hosting.heads(repository)
+        before = hosts.heads(repository)
         parent = before.get(branch) or before.get(base or repository.default_branch)
-        who = hosting.signature(self.account, self.forge.world.clock.now_s())
+        who = hosts.signature(self.account, self.forge.world.clock.now_s())
         parents = [one for one in (parent, merges) if one]
-        commit = hosting.commit(repository, parents, files, message, who)
-        hosting.point(repository, f"refs/heads/{branch}", commit)
+        commit = hosts.commit(repository, parents, files, message, who)
+        hosts.point(repository, f"refs/heads/{branch}", commit)
         self.forge.pulls.pushed(repository, self.account, before)
         return commit
 
-    def reset(self, repository: Repository, branch: str, commit: str | None) -> None:
+    def reset(self, repository: FakeGitHubRepository, branch: str, commit: str | None) -> None:
         """Force a branch to a commit; None removes it."""
-        before = hosting.heads(repository)
-        hosting.point(repository, f"refs/heads/{branch}", commit)
+        before = hosts.heads(repository)
+        hosts.point(repository, f"refs/heads/{branch}", commit)
         self.forge.pulls.pushed(repository, self.account, before)
 
     def propose(
         self,
-        repository: Repository,
+        repository: FakeGitHubRepository,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         body: str | None = None,
         *,
         base: str = "",
-        fork: Repository | None = None,
+        fork: FakeGitHubRepository | None = None,
         draft: bool = False,
-    ) -> Pull:
+    ) -> FakeGitHubPull:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or repository.default_branch, fork or repository
-        if fork is not None and base in hosting.heads(repository):
-            tip = hosting.heads(repository)[base]
-            hosting.bring(repository, fork, tip, f"refs/heads/{base}")
+        if fork is not None and base in hosts.heads(repository):
+            tip = hosts.heads(repository)[base]
+            hosts.bring(repository, fork, tip, f"refs/heads/{base}")
         self.push(home, branch, files, title, base=base)
         return self.open(repository, branch, title, body, base=base, fork=fork, draft=draft)
 
     def open(
         self,
-        repository: Repository,
+        repository: FakeGitHubRepository,
         branch: str,
         title: str = "A change",
         body: str | None = None,
         *,
         base: str = "",
-        fork: Repository | None = None,
+        fork: FakeGitHubRepository | None = None,
         draft: bool = False,
-    ) -> Pull:
+    ) -> FakeGitHubPull:
         """Open a pull request from a branch that is there."""
         return self.forge.pulls.open(
             repository, fork or repository, branch, base or repository.default_branch, self.account, title, body, draft
         )
 
-    def fork(self, repository: Repository) -> Repository:
+    def fork(self, repository: FakeGitHubRepository) -> FakeGitHubRepository:
         """Return a fork of one's own."""
         name = f"{self.account.login}/{repository.name}"
         made = make_repository(self.forge.world, name, {}, repository.default_branch)
         made.fork_of = repository
-        for branch, tip in hosting.heads(repository).items():
-            hosting.bring(repository, made, tip, f"refs/heads/{branch}")
+        for branch, tip in hosts.heads(repository).items():
+            hosts.bring(repository, made, tip, f"refs/heads/{branch}")
         return made
 
     def review(
-        self, pull: Pull, state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"] = "APPROVED", body: str = ""
-    ) -> Review:
+        self,
+        pull: FakeGitHubPull,
+        state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"] = "APPROVED",
+        body: str = "",
+    ) -> FakeGitHubReview:
         """Review a pull request."""
         return self.forge.says.review(pull, self.account, state, body)
 
-    def comment(self, pull: Pull, body: str) -> Comment:
+    def comment(self, pull: FakeGitHubPull, body: str) -> FakeGitHubComment:
         """Comment on it."""
         return self.forge.says.comment(pull, self.account, body)
 
-    def label(self, pull: Pull, *names: str, off: bool = False) -> None:
+    def label(self, pull: FakeGitHubPull, *names: str, off: bool = False) -> None:
         """Put labels on, or take them off."""
         for name in names:
             act = self.forge.says.unlabel if off else self.forge.says.label
             act(pull, self.account, name)
 
-    def close(self, pull: Pull) -> None:
+    def close(self, pull: FakeGitHubPull) -> None:
         """Close it without merging."""
         self.forge.pulls.close(pull, self.account)
 
-    def reopen(self, pull: Pull) -> None:
+    def reopen(self, pull: FakeGitHubPull) -> None:
         """Open it again."""
         self.forge.pulls.reopen(pull, self.account)
 
-    def edit(self, pull: Pull, **what: str) -> None:
+    def edit(self, pull: FakeGitHubPull, **what: str) -> None:
         """Change title, body or base."""
         self.forge.pulls.edit(pull, self.account, **what)
 
-    def set_draft(self, pull: Pull, draft: bool = True) -> None:
+    def set_draft(self, pull: FakeGitHubPull, draft: bool = True) -> None:
         """Make it a draft, or ready."""
         self.forge.pulls.set_draft(pull, self.account, draft)
 
-    def status(self, pull: Pull, context: str, state: str = "success") -> None:
+    def status(self, pull: FakeGitHubPull, context: str, state: str = "success") -> None:
         """Give its head a status, as another program does."""
         self.forge.says.status(pull.repository, self.account, pull.head_sha, state, context, None, None)
 
-    def rerun(self, repository: Repository, run: CheckRun) -> None:
+    def rerun(self, repository: FakeGitHubRepository, run: CheckRun) -> None:
         """Want a check run once more."""
         run.asked_again = True
         self.forge.says.check(repository, self.account, run, "rerequested")
 
-    def click(self, repository: Repository, run: CheckRun, identifier: str) -> None:
+    def click(self, repository: FakeGitHubRepository, run: CheckRun, identifier: str) -> None:
         """Use a button of a check run."""
         wanted = {"identifier": identifier}
         self.forge.says.check(repository, self.account, run, "requested_action", requested_action=wanted)
 
 
-def make_repository(world: World, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+def make_repository(
+    world: FakeGitHubWorld, full_name: str, files: Mapping[str, str], branch: str = "main"
+) -> FakeGitHubRepository:
     """Make a repository with one commit; without files it has none."""
     owner, _, name = full_name.partition("/")
     account = world.accounts.get(owner) or world.account(owner, "Organization")
     git_dir = world.root / f"{next(world.ids)}-{name}.git"
-    hosting.make(git_dir, branch)
+    hosts.make(git_dir, branch)
     now_s = world.clock.now_s()
-    made = Repository(next(world.ids), account, name, git_dir, branch, created_s=now_s, pushed_s=now_s)
+    made = FakeGitHubRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s, pushed_s=now_s)
     world.repositories[full_name] = made
     if files:
-        first = hosting.commit(made, [], files, "Begin", hosting.signature(account, now_s))
-        hosting.point(made, f"refs/heads/{branch}", first)
+        first = hosts.commit(made, [], files, "Begin", hosts.signature(account, now_s))
+        hosts.point(made, f"refs/heads/{branch}", first)
     return made
 
 
@@ -182,22 +187,22 @@ class GitHub:
     """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
-    world: World
+    world: FakeGitHubWorld
     mail: Mail
-    door: Door
-    limits: Limits
-    forge: Forge
+    door: FakeGitHubServer
+    limits: FakeGitHubLimits
+    forge: FakeGitHubForge
     keys: dict[int, str]
     """App -> its private key, as PEM."""
 
-    def person(self, login: str, **roles: str) -> Person:
+    def person(self, login: str, **roles: str) -> FakeGitHubPerson:
         """Return somebody; `roles`: repository (with _ for /) -> role."""
         account = self.world.account(login)
         for repository, role in roles.items():
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
-        return Person(self.forge, account)
+        return FakeGitHubPerson(self.forge, account)
 
-    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> Repository:
+    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> FakeGitHubRepository:
         """Make a repository."""
         return make_repository(self.world, full_name, files, branch)
 
@@ -213,54 +218,56 @@ class GitHub:
         self.world.apps[one.id], self.keys[one.id] = one, private
         return one
 
-    def install(self, app: App, owner: str, *projects: str) -> Installation:
+    def install(self, app: App, owner: str, *projects: str) -> FakeGitHubInstallation:
         """Install an app for an account: for some of its repositories, or all."""
         account = self.world.accounts.get(owner) or self.world.account(owner, "Organization")
-        one = Installation(next(self.world.ids), app, account, set(projects) or None)
+        one = FakeGitHubInstallation(next(self.world.ids), app, account, set(projects) or None)
         self.world.installations[one.id] = one
         return one
 
     def token(self, login: str) -> str:
         """Return a personal token of somebody."""
         text = f"ghp_{next(self.world.ids):036d}"
-        self.world.tokens[text] = Token(text, self.world.account(login), None, float("inf"))
+        self.world.tokens[text] = FakeGitHubToken(text, self.world.account(login), None, float("inf"))
         return text
 
-    def protect(self, repository: Repository, pattern: str = "main", **how: Any) -> Protection:
+    def protect(self, repository: FakeGitHubRepository, pattern: str = "main", **how: Any) -> FakeGitHubProtection:
         """Protect branches in the classic way; see state.Protection."""
-        one = Protection(next(self.world.ids), pattern, **how)
+        one = FakeGitHubProtection(next(self.world.ids), pattern, **how)
         repository.protections.append(one)
         self._ruled(repository, one, "created")
         return one
 
-    def edit(self, repository: Repository, one: Protection | Ruleset, **how: Any) -> None:
+    def edit(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset, **how: Any) -> None:
         """Say something else in a rule of branches."""
         for name, value in how.items():
             setattr(one, name, value)
         self._ruled(repository, one, "edited")
 
-    def unprotect(self, repository: Repository, one: Protection | Ruleset) -> None:
+    def unprotect(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset) -> None:
         """Delete a rule of branches."""
         rules: list[Any] = repository.rulesets if isinstance(one, Ruleset) else repository.protections
         rules.remove(one)
         self._ruled(repository, one, "deleted")
 
-    def _ruled(self, repository: Repository, one: Protection | Ruleset, action: str) -> None:
+    def _ruled(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset, action: str) -> None:
         tell, owner = self.forge.post.tell, repository.owner
-        if isinstance(one, Protection):
+        if isinstance(one, FakeGitHubProtection):
             tell(repository, owner, "branch_protection_rule", action, rule=guards.rule(repository, one))
         elif not one.organization:  # of those its organization is told
             said = guards.ruleset(repository, one)
             tell(repository, owner, "repository_ruleset", action, repository_ruleset=said)
 
-    def ruleset(self, repository: Repository, *rules: dict[str, Any], name: str = "Rules", **how: Any) -> Ruleset:
+    def ruleset(
+        self, repository: FakeGitHubRepository, *rules: dict[str, Any], name: str = "Rules", **how: Any
+    ) -> Ruleset:
         """Add a ruleset for the default branch; see state.Ruleset."""
         one = Ruleset(next(self.world.ids), name, how.pop("branches", ("~DEFAULT_BRANCH",)), list(rules), **how)
         repository.rulesets.append(one)
         self._ruled(repository, one, "created")
         return one
 
-    def rename(self, repository: Repository, name: str) -> None:
+    def rename(self, repository: FakeGitHubRepository, name: str) -> None:
         """Give a repository another name; the old one leads there."""
         old = repository.full_name
         repository.name = name
@@ -270,14 +277,14 @@ class GitHub:
         changes = {"repository": {"name": {"from": old.partition("/")[2]}}}
         self.forge.post.tell(repository, repository.owner, "repository", "renamed", changes=changes)
 
-    def transfer(self, repository: Repository, to: Account) -> None:
+    def transfer(self, repository: FakeGitHubRepository, to: FakeGitHubAccount) -> None:
         """Give a repository to somebody else; the old name leads there."""
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
         self.world.moved[old] = repository.full_name
 
-    def remove_fork(self, repository: Repository) -> None:
+    def remove_fork(self, repository: FakeGitHubRepository) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.repositories[repository.full_name]
         for one in self.world.repositories.values():
@@ -285,9 +292,9 @@ class GitHub:
                 if pull.head_repository is repository:
                     pull.head_repository = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubTrouble:
         """Let the next calls of a kind go wrong; see server.Trouble."""
-        one = Trouble(method, template, times, **how)
+        one = FakeGitHubTrouble(method, template, times, **how)
         self.door.troubles.append(one)
         return one
 
@@ -296,11 +303,11 @@ class GitHub:
 async def github(root: Path) -> AsyncIterator[GitHub]:
     """Provide a GitHub on a free port of 127.0.0.1 that keeps its repositories below `root`."""
     port = free_ports(1)[0]
-    url, world = f"http://127.0.0.1:{port}", World(root)
-    mail, limits, shows = Mail(world.clock), Limits(world), Shows(world, url, f"{url}/api/v3")
-    post = Post(world, shows, mail)
-    forge = Forge(world, shows, mail, limits, post, Pulls(world, post), Says(world, post))
-    door = Door(forge)
+    url, world = f"http://127.0.0.1:{port}", FakeGitHubWorld(root)
+    mail, limits, shows = Mail(world.clock), FakeGitHubLimits(world), FakeGitHubShows(world, url, f"{url}/api/v3")
+    post = FakeGitHubPost(world, shows, mail)
+    forge = FakeGitHubForge(world, shows, mail, limits, post, Pulls(world, post), Says(world, post))
+    door = FakeGitHubServer(forge)
     runner = web.AppRunner(door.application(), access_log=None)
     await runner.setup()
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.acts import Refused
-from headgate.testing.forges.github.rest import Answer, Call, Routes
-from headgate.testing.forges.github.shown import Shown
-from headgate.testing.forges.github.state import Comment, Pull
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.acts import FakeGitHubRefused
+from headgate.testing.forges.github.rest import Answer, FakeGitHubCall, Routes
+from headgate.testing.forges.github.state import FakeGitHubComment, FakeGitHubPull
+from headgate.testing.forges.github.views import Shown
 
 ROUTES = Routes()
 _REPO = "/repos/{owner}/{repo}"
@@ -17,7 +17,7 @@ BODY_MAX = 65536
 
 
 @ROUTES.on("GET", _REPO + "/pulls")
-def listed(call: Call) -> Answer:
+def listed(call: FakeGitHubCall) -> Answer:
     """Answer pull requests."""
     call.needs("metadata", "read")
     state, base = call.query.get("state", "open"), call.query.get("base")
@@ -32,18 +32,18 @@ def listed(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _PULL)
-def one(call: Call) -> Answer:
+def one(call: FakeGitHubCall) -> Answer:
     """Answer a pull request."""
     return 200, call.forge.shows.pull(call.pull, call.caller.asker)
 
 
 @ROUTES.on("PATCH", _PULL)
-def changed(call: Call) -> Answer:
+def changed(call: FakeGitHubCall) -> Answer:
     """Close it, or open it again."""
     call.needs("pull_requests")
     who, wanted = call.caller.asker.account, call.body.get("state", call.pull.state)
     if wanted != call.pull.state and call.pull.merged:
-        raise Refused(422, "Validation Failed: a merged pull request stays closed")
+        raise FakeGitHubRefused(422, "Validation Failed: a merged pull request stays closed")
     if wanted != call.pull.state:
         act = call.forge.pulls.close if wanted == "closed" else call.forge.pulls.reopen
         act(call.pull, who)
@@ -51,13 +51,13 @@ def changed(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _PULL + "/files")
-def files(call: Call) -> Answer:
+def files(call: FakeGitHubCall) -> Answer:
     """Answer what it changes: 3,000 files at most."""
     pull = call.pull
     url = f"{call.forge.shows.api}/repos/{pull.repository.full_name}"
     raw = f"{call.forge.shows.web}/{pull.repository.full_name}/raw/{pull.head_sha}"
     found: list[Shown] = []
-    for file in hosting.files_of(pull, pull.base_sha)[:FILES_MAX]:
+    for file in hosts.files_of(pull, pull.base_sha)[:FILES_MAX]:
         said: Shown = {
             "sha": file.blob,
             "filename": file.path,
@@ -76,39 +76,39 @@ def files(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _REPO + "/commits/{commit_sha}/pulls")
-def of_commit(call: Call) -> Answer:
+def of_commit(call: FakeGitHubCall) -> Answer:
     """Answer the pull requests that a commit is the head, or the merge, of."""
     sha = call.path["commit_sha"]
-    if not hosting.has(call.repository, sha):
-        raise Refused(422, f"No commit found for SHA: {sha}")
+    if not hosts.has(call.repository, sha):
+        raise FakeGitHubRefused(422, f"No commit found for SHA: {sha}")
     found = [p for p in call.repository.pulls.values() if sha in (p.head_sha, p.merge_commit_sha)]
     return 200, [call.forge.shows.listed_pull(p) for p in call.page(found)]
 
 
 @ROUTES.on("GET", _PULL + "/reviews")
-def reviews(call: Call) -> Answer:
+def reviews(call: FakeGitHubCall) -> Answer:
     """Answer the reviews, oldest first."""
     return 200, [call.forge.shows.review(call.pull, r) for r in call.page(call.pull.reviews)]
 
 
 @ROUTES.on("POST", _PULL + "/reviews", makes=True)
-def review(call: Call) -> Answer:
+def review(call: FakeGitHubCall) -> Answer:
     """Review it."""
     call.needs("pull_requests")
     event, body = call.body.get("event"), call.body.get("body", "")
     states = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
     if event not in states or (event != "APPROVE" and not body) or len(body) > BODY_MAX:
-        raise Refused(422, "Unprocessable Entity")
+        raise FakeGitHubRefused(422, "Unprocessable Entity")
     commit = call.body.get("commit_id")
-    if commit is not None and not hosting.has(call.repository, commit):
-        raise Refused(422, "Unprocessable Entity: commit_id is not part of the pull request")
+    if commit is not None and not hosts.has(call.repository, commit):
+        raise FakeGitHubRefused(422, "Unprocessable Entity: commit_id is not part of the pull request")
     who = call.caller.asker.account
     done = call.forge.says.review(call.pull, who, states[event], body, commit)  # type: ignore[arg-type] # of the table
     return 200, call.forge.shows.review(call.pull, done)
 
 
 @ROUTES.on("PUT", _PULL + "/merge")
-def merge(call: Call) -> Answer:
+def merge(call: FakeGitHubCall) -> Answer:
     """Merge it."""
     call.needs("contents")
     said = call.body or {}
@@ -120,13 +120,13 @@ def merge(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _ISSUE + "/comments")
-def comments(call: Call) -> Answer:
+def comments(call: FakeGitHubCall) -> Answer:
     """Answer the comments, oldest first."""
     return 200, [call.forge.shows.comment(call.pull, c) for c in call.page(call.pull.comments)]
 
 
 @ROUTES.on("POST", _ISSUE + "/comments", makes=True)
-def comment(call: Call) -> Answer:
+def comment(call: FakeGitHubCall) -> Answer:
     """Comment on it."""
     call.needs("issues")
     _fits(call.body["body"])
@@ -136,26 +136,26 @@ def comment(call: Call) -> Answer:
 
 def _fits(body: str) -> None:
     if not body.strip() or len(body) > BODY_MAX:
-        raise Refused(422, f"Validation Failed: body is too long (maximum is {BODY_MAX} characters)")
+        raise FakeGitHubRefused(422, f"Validation Failed: body is too long (maximum is {BODY_MAX} characters)")
 
 
-def _find_comment(call: Call) -> tuple[Pull, Comment]:
+def _find_comment(call: FakeGitHubCall) -> tuple[FakeGitHubPull, FakeGitHubComment]:
     wanted = call.path["comment_id"]
     for pull in call.repository.pulls.values():
         for found in pull.comments:
             if str(found.id) == wanted:
                 return pull, found
-    raise Refused(404, "Not Found")
+    raise FakeGitHubRefused(404, "Not Found")
 
 
 @ROUTES.on("GET", _REPO + "/issues/comments/{comment_id}")
-def one_comment(call: Call) -> Answer:
+def one_comment(call: FakeGitHubCall) -> Answer:
     """Answer a comment."""
     return 200, call.forge.shows.comment(*_find_comment(call))
 
 
 @ROUTES.on("PATCH", _REPO + "/issues/comments/{comment_id}")
-def edit_comment(call: Call) -> Answer:
+def edit_comment(call: FakeGitHubCall) -> Answer:
     """Change a comment."""
     call.needs("issues")
     pull, found = _find_comment(call)
@@ -165,7 +165,7 @@ def edit_comment(call: Call) -> Answer:
 
 
 @ROUTES.on("DELETE", _REPO + "/issues/comments/{comment_id}")
-def remove_comment(call: Call) -> Answer:
+def remove_comment(call: FakeGitHubCall) -> Answer:
     """Remove a comment."""
     call.needs("issues")
     pull, found = _find_comment(call)
@@ -174,13 +174,13 @@ def remove_comment(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _ISSUE + "/labels")
-def labels(call: Call) -> Answer:
+def labels(call: FakeGitHubCall) -> Answer:
     """Answer its labels."""
     return 200, [call.forge.shows.label(call.repository, one) for one in call.page(call.pull.labels)]
 
 
 @ROUTES.on("POST", _ISSUE + "/labels")
-def add_labels(call: Call) -> Answer:
+def add_labels(call: FakeGitHubCall) -> Answer:
     """Put labels on it."""
     call.needs("issues")
     for name in call.body["labels"] if isinstance(call.body, dict) else call.body:
@@ -189,7 +189,7 @@ def add_labels(call: Call) -> Answer:
 
 
 @ROUTES.on("DELETE", _ISSUE + "/labels/{name}")
-def remove_label(call: Call) -> Answer:
+def remove_label(call: FakeGitHubCall) -> Answer:
     """Take a label off."""
     call.needs("issues")
     call.forge.says.unlabel(call.pull, call.caller.asker.account, call.path["name"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.acts import Refused
-from headgate.testing.forges.github.rest import Answer, Call, Routes
-from headgate.testing.forges.github.shown import Shown
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.acts import FakeGitHubRefused
+from headgate.testing.forges.github.rest import Answer, FakeGitHubCall, Routes
 from headgate.testing.forges.github.state import CheckRun
+from headgate.testing.forges.github.views import Shown
 
 ROUTES = Routes()
 _REPO = "/repos/{owner}/{repo}"
@@ -22,14 +22,14 @@ ACTIONS_MAX = 3
 
 
 @ROUTES.on("POST", _REPO + "/statuses/{sha}")
-def status(call: Call) -> Answer:
+def status(call: FakeGitHubCall) -> Answer:
     """Give a commit a status."""
     call.needs("statuses")
     said, description = call.body, call.body.get("description")
     if description is not None and len(description) > 140:
-        raise Refused(422, "Validation Failed: description is too long (maximum is 140 characters)")
+        raise FakeGitHubRefused(422, "Validation Failed: description is too long (maximum is 140 characters)")
     if said["state"] not in ("error", "failure", "pending", "success"):
-        raise Refused(422, f"Validation Failed: state {said['state']} is not one of the four")
+        raise FakeGitHubRefused(422, f"Validation Failed: state {said['state']} is not one of the four")
     sha, context = call.path["sha"], said.get("context", "default")
     who = call.caller.asker.account
     done = call.forge.says.status(
@@ -39,19 +39,19 @@ def status(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _REPO + "/commits/{ref}/statuses")
-def statuses(call: Call) -> Answer:
+def statuses(call: FakeGitHubCall) -> Answer:
     """Answer the statuses of a commit, newest first."""
     found = call.repository.statuses.get(_commit(call), [])[::-1]
     return 200, [call.forge.shows.status(call.repository, _commit(call), s) for s in call.page(found)]
 
 
-def _commit(call: Call) -> str:
+def _commit(call: FakeGitHubCall) -> str:
     ref = call.path["ref"]
-    return hosting.heads(call.repository).get(ref, ref)
+    return hosts.heads(call.repository).get(ref, ref)
 
 
 @ROUTES.on("GET", _REPO + "/commits/{ref}/check-runs")
-def of_commit(call: Call) -> Answer:
+def of_commit(call: FakeGitHubCall) -> Answer:
     """Answer the check runs of a commit, newest first."""
     sha = _commit(call)
     found = [r for r in call.repository.check_runs.values() if r.head_sha == sha]
@@ -65,14 +65,14 @@ def of_commit(call: Call) -> Answer:
 
 
 @ROUTES.on("POST", _REPO + "/check-runs", makes=True)
-def begin(call: Call) -> Answer:
+def begin(call: FakeGitHubCall) -> Answer:
     """Make a check run: apps alone may."""
     call.needs("checks")
     app = call.caller.app
     if app is None:
-        raise Refused(403, "You must authenticate via a GitHub App.")
-    if not hosting.has(call.repository, call.body["head_sha"]):
-        raise Refused(422, f"No commit found for SHA: {call.body['head_sha']}")
+        raise FakeGitHubRefused(403, "You must authenticate via a GitHub App.")
+    if not hosts.has(call.repository, call.body["head_sha"]):
+        raise FakeGitHubRefused(422, f"No commit found for SHA: {call.body['head_sha']}")
     run = CheckRun(next(call.forge.world.ids), call.body["name"], call.body["head_sha"], app)
     run.details_url = call.forge.shows.app(app)["external_url"]
     _write(call, run)
@@ -82,26 +82,28 @@ def begin(call: Call) -> Answer:
     return 201, call.forge.shows.check_run(call.repository, run)
 
 
-def _run(call: Call) -> CheckRun:
+def _run(call: FakeGitHubCall) -> CheckRun:
     found = call.repository.check_runs.get(int(call.path["check_run_id"]))
     if found is None:
-        raise Refused(404, "Not Found")
+        raise FakeGitHubRefused(404, "Not Found")
     return found
 
 
 @ROUTES.on("GET", _RUN)
-def one(call: Call) -> Answer:
+def one(call: FakeGitHubCall) -> Answer:
     """Answer a check run."""
     return 200, call.forge.shows.check_run(call.repository, _run(call))
 
 
 @ROUTES.on("PATCH", _RUN)
-def update(call: Call) -> Answer:
+def update(call: FakeGitHubCall) -> Answer:
     """Change a check run of one's own."""
     call.needs("checks")
     run = _run(call)
     if call.caller.app is not run.app:
-        raise Refused(403, "Invalid app_id - check run can only be modified by the GitHub App that created it.")
+        raise FakeGitHubRefused(
+            403, "Invalid app_id - check run can only be modified by the GitHub App that created it."
+        )
     was = run.status
     _write(call, run)
     if run.status == "completed" and was != "completed":
@@ -110,7 +112,7 @@ def update(call: Call) -> Answer:
 
 
 @ROUTES.on("GET", _RUN + "/annotations")
-def notes(call: Call) -> Answer:
+def notes(call: FakeGitHubCall) -> Answer:
     """Answer what a check run says of lines."""
     run = _run(call)
     url = f"{call.forge.shows.web}/{call.repository.full_name}/blob/{run.head_sha}"
@@ -121,7 +123,7 @@ def notes(call: Call) -> Answer:
     return 200, call.page(found)
 
 
-def _write(call: Call, run: CheckRun) -> None:
+def _write(call: FakeGitHubCall, run: CheckRun) -> None:
     said, now_s = call.body, call.forge.world.clock.now_s()
     run.asked_again = False
     output: dict[str, Any] = said.get("output") or {}
@@ -147,18 +149,20 @@ def _write(call: Call, run: CheckRun) -> None:
 
 def _checked(output: dict[str, Any], actions: list[dict[str, str]]) -> None:
     if output and (not output.get("title", "x") or len(output.get("summary", "")) > TEXT_MAX):
-        raise Refused(422, "Invalid request.\n\nOnly 65535 characters are allowed; the summary is too long.")
+        raise FakeGitHubRefused(422, "Invalid request.\n\nOnly 65535 characters are allowed; the summary is too long.")
     if len(output.get("annotations", [])) > ANNOTATIONS_MAX:
-        raise Refused(422, "Invalid request.\n\nNo more than 50 items are allowed; annotations were supplied.")
+        raise FakeGitHubRefused(
+            422, "Invalid request.\n\nNo more than 50 items are allowed; annotations were supplied."
+        )
     for note in output.get("annotations", []):
         if len(note["message"].encode()) > MESSAGE_MAX_BYTES or note["end_line"] < note["start_line"]:
-            raise Refused(422, "Invalid request.\n\nAn annotation is not valid.")
+            raise FakeGitHubRefused(422, "Invalid request.\n\nAn annotation is not valid.")
         if note["start_line"] != note["end_line"] and ("start_column" in note or "end_column" in note):
-            raise Refused(422, "Invalid request.\n\nColumns are only allowed on one line.")
+            raise FakeGitHubRefused(422, "Invalid request.\n\nColumns are only allowed on one line.")
     if len(actions) > ACTIONS_MAX or any(
         len(a["label"]) > 20 or len(a["identifier"]) > 20 or len(a["description"]) > 40 for a in actions
     ):
-        raise Refused(422, "Invalid request.\n\nAn action is not valid.")
+        raise FakeGitHubRefused(422, "Invalid request.\n\nAn action is not valid.")
 
 
 def _time(said: str | None) -> float | None:

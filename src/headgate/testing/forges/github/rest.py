@@ -6,36 +6,36 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headgate.testing.forges.github.acts import Post, Pulls, Refused
-from headgate.testing.forges.github.doors import Caller, Limits
+from headgate.testing.forges.github.acts import FakeGitHubPost, FakeGitHubRefused, Pulls
+from headgate.testing.forges.github.doors import FakeGitHubCaller, FakeGitHubLimits
 from headgate.testing.forges.github.mail import Mail
 from headgate.testing.forges.github.says import Says
-from headgate.testing.forges.github.shown import Shows
-from headgate.testing.forges.github.state import Pull, Repository, World
+from headgate.testing.forges.github.state import FakeGitHubPull, FakeGitHubRepository, FakeGitHubWorld
+from headgate.testing.forges.github.views import FakeGitHubShows
 
 T = TypeVar("T")
 PER_PAGE, PER_PAGE_MAX = 30, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Forge:
+class FakeGitHubForge:
     """What answers are made of."""
 
-    world: World
-    shows: Shows
+    world: FakeGitHubWorld
+    shows: FakeGitHubShows
     mail: Mail
-    limits: Limits
-    post: Post
+    limits: FakeGitHubLimits
+    post: FakeGitHubPost
     pulls: Pulls
     says: Says
 
 
 @dataclass(slots=True)
-class Call:
+class FakeGitHubCall:
     """One request."""
 
-    forge: Forge
-    caller: Caller
+    forge: FakeGitHubForge
+    caller: FakeGitHubCaller
     path: dict[str, str]
     query: dict[str, str]
     body: Any
@@ -44,30 +44,30 @@ class Call:
     """Of the answer."""
 
     @property
-    def repository(self) -> Repository:
-        """Return the one that the path names.  Raise Refused."""
+    def repository(self) -> FakeGitHubRepository:
+        """Return the one that the path names.  Raise FakeGitHubRefused."""
         found = self.forge.world.repository(f"{self.path['owner']}/{self.path['repo']}")
         if found is None or not self.caller.sees(found):
-            raise Refused(404, "Not Found")
+            raise FakeGitHubRefused(404, "Not Found")
         return found
 
     @property
-    def pull(self) -> Pull:
-        """Return the pull request that the path names.  Raise Refused."""
+    def pull(self) -> FakeGitHubPull:
+        """Return the pull request that the path names.  Raise FakeGitHubRefused."""
         number = self.path.get("pull_number") or self.path["issue_number"]
         found = self.repository.pulls.get(int(number)) if number.isdecimal() else None
         if found is None:
-            raise Refused(404, "Not Found")
+            raise FakeGitHubRefused(404, "Not Found")
         return found
 
     def needs(self, area: str, level: str = "write") -> None:
         """Refuse who may not."""
         if not self.caller.may(self.repository, area, level):
             if self.caller.installation is not None:
-                raise Refused(403, "Resource not accessible by integration")
-            raise Refused(404 if self.caller.account is None else 403, "Must have push access to repository.")
+                raise FakeGitHubRefused(403, "Resource not accessible by integration")
+            raise FakeGitHubRefused(404 if self.caller.account is None else 403, "Must have push access to repository.")
         if self.repository.archived and level == "write":
-            raise Refused(403, "Repository was archived so is read-only.")
+            raise FakeGitHubRefused(403, "Repository was archived so is read-only.")
 
     def page(self, found: Sequence[T]) -> list[T]:
         """Return one page, and link to the others."""
@@ -87,11 +87,11 @@ class Call:
 
 Answer = tuple[int, Any]
 """Status and JSON; None: there is no body."""
-Handler = Callable[[Call], Answer]
+Handler = Callable[[FakeGitHubCall], Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class FakeGitHubRoute:
     method: str
     template: str
     """As GitHub's description has it."""
@@ -104,16 +104,16 @@ class Routes:
     """The calls that the stand-in knows."""
 
     def __init__(self) -> None:
-        self._routes: list[Route] = []
+        self._routes: list[FakeGitHubRoute] = []
 
-    def __iter__(self) -> Iterator[Route]:
+    def __iter__(self) -> Iterator[FakeGitHubRoute]:
         return iter(self._routes)
 
     def on(self, method: str, template: str, *, makes: bool = False) -> Callable[[Handler], Handler]:
         """Return a decorator for what answers a call."""
 
         def add(handler: Handler) -> Handler:
-            self._routes.append(Route(method, template, handler, makes))
+            self._routes.append(FakeGitHubRoute(method, template, handler, makes))
             return handler
 
         return add

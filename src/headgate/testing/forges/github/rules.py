@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account, Protection, Pull, Repository, Review, Ruleset
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import (
+    FakeGitHubAccount,
+    FakeGitHubProtection,
+    FakeGitHubPull,
+    FakeGitHubRepository,
+    FakeGitHubReview,
+    Ruleset,
+)
 
 PASSES = frozenset({"success", "neutral", "skipped"})
 
@@ -17,7 +24,7 @@ PASSES = frozenset({"success", "neutral", "skipped"})
 class Asker:
     """Who wants to merge or push."""
 
-    account: Account
+    account: FakeGitHubAccount
     slug: str = ""
     """Of an app."""
 
@@ -26,13 +33,13 @@ class Asker:
         return next((name for name in (self.account.login, self.slug) if name and name in names), None)
 
 
-def protection_of(repository: Repository, branch: str) -> Protection | None:
+def protection_of(repository: FakeGitHubRepository, branch: str) -> FakeGitHubProtection | None:
     """Return the classic protection of a branch: a name before patterns, older patterns first."""
     found = [p for p in repository.protections if p.pattern == branch or fnmatchcase(branch, p.pattern)]
     return min(found, key=lambda p: p.pattern != branch, default=None)
 
 
-def rulesets_of(repository: Repository, branch: str) -> list[Ruleset]:
+def rulesets_of(repository: FakeGitHubRepository, branch: str) -> list[Ruleset]:
     """Return the rulesets in force for a branch."""
 
     def matches(pattern: str) -> bool:
@@ -43,27 +50,27 @@ def rulesets_of(repository: Repository, branch: str) -> list[Ruleset]:
     return [r for r in repository.rulesets if r.enforcement == "active" and any(map(matches, r.branches))]
 
 
-def last_opinions(pull: Pull) -> dict[str, Review]:
+def last_opinions(pull: FakeGitHubPull) -> dict[str, FakeGitHubReview]:
     """Return the last review of each account that says more than a comment."""
-    found: dict[str, Review] = {}
+    found: dict[str, FakeGitHubReview] = {}
     for review in pull.reviews:
         if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
             found[review.user.login] = review
     return found
 
 
-def opinions(pull: Pull) -> dict[str, Review]:
+def opinions(pull: FakeGitHubPull) -> dict[str, FakeGitHubReview]:
     """Return the last review of each account that says more than a comment, without dismissed ones."""
     return {login: r for login, r in last_opinions(pull).items() if r.state != "DISMISSED"}
 
 
-def counted(pull: Pull) -> tuple[int, bool]:
+def counted(pull: FakeGitHubPull) -> tuple[int, bool]:
     """Return how many who may write approve, and whether any of them wants changes."""
     mine = [r for r in opinions(pull).values() if pull.repository.role(r.user.login) in ("write", "maintain", "admin")]
     return sum(r.state == "APPROVED" for r in mine), any(r.state == "CHANGES_REQUESTED" for r in mine)
 
 
-def review_decision(pull: Pull) -> str | None:
+def review_decision(pull: FakeGitHubPull) -> str | None:
     """Return what GraphQL calls reviewDecision: None where no reviews are asked for."""
     needed = [n for n, _ in _approvals(pull)]
     if not needed:
@@ -74,7 +81,7 @@ def review_decision(pull: Pull) -> str | None:
     return "APPROVED" if approving >= max(needed) else "REVIEW_REQUIRED"
 
 
-def _approvals(pull: Pull) -> Iterator[tuple[int, Protection | Ruleset]]:
+def _approvals(pull: FakeGitHubPull) -> Iterator[tuple[int, FakeGitHubProtection | Ruleset]]:
     protection = protection_of(pull.repository, pull.base_ref)
     if protection is not None and protection.approvals is not None:
         yield protection.approvals, protection
@@ -84,7 +91,7 @@ def _approvals(pull: Pull) -> Iterator[tuple[int, Protection | Ruleset]]:
                 yield rule["parameters"]["required_approving_review_count"], ruleset
 
 
-def outcomes(repository: Repository, sha: str) -> dict[str, str]:
+def outcomes(repository: FakeGitHubRepository, sha: str) -> dict[str, str]:
     """Return context or name of a check -> its latest outcome."""
     found = {s.context: s.state for s in repository.statuses.get(sha, ())}
     for run in repository.check_runs.values():
@@ -93,24 +100,24 @@ def outcomes(repository: Repository, sha: str) -> dict[str, str]:
     return found
 
 
-def _missing(pull: Pull, contexts: list[str]) -> list[str]:
+def _missing(pull: FakeGitHubPull, contexts: list[str]) -> list[str]:
     said = outcomes(pull.repository, pull.head_sha)
     return [c for c in contexts if said.get(c) not in PASSES]
 
 
-def may_bypass(pull: Pull, rule: Protection | Ruleset, asker: Asker) -> bool:
+def may_bypass(pull: FakeGitHubPull, rule: FakeGitHubProtection | Ruleset, asker: Asker) -> bool:
     """Say whether who asks may merge although the rule is not met."""
     if isinstance(rule, Ruleset):
         return asker.among(rule.bypass) is not None
     return not rule.enforce_admins and pull.repository.role(asker.account.login) == "admin"
 
 
-def signed(pull: Pull) -> bool:
+def signed(pull: FakeGitHubPull) -> bool:
     """Say whether all commits of a pull request have signatures that GitHub believes."""
-    return set(hosting.own_commits(pull, hosting.heads(pull.repository)[pull.base_ref])) <= pull.repository.verified
+    return set(hosts.own_commits(pull, hosts.heads(pull.repository)[pull.base_ref])) <= pull.repository.verified
 
 
-def _needs(pull: Pull, approvals: int | None, rule: dict[str, Any]) -> Iterator[str]:
+def _needs(pull: FakeGitHubPull, approvals: int | None, rule: dict[str, Any]) -> Iterator[str]:
     """Yield what a rule of either kind does not find."""
     missing = _missing(pull, rule.get("contexts", []))
     if len(missing) == 1:
@@ -129,12 +136,12 @@ def _needs(pull: Pull, approvals: int | None, rule: dict[str, Any]) -> Iterator[
     if rule.get("signatures") and not signed(pull):
         yield "Commits must have verified signatures."
     if rule.get("strict"):
-        tip = hosting.heads(pull.repository)[pull.base_ref]
-        if hosting.parted(pull.repository, tip, pull.head_sha)[1]:
+        tip = hosts.heads(pull.repository)[pull.base_ref]
+        if hosts.parted(pull.repository, tip, pull.head_sha)[1]:
             yield "The head branch was modified. Review and try the merge again: it is not up to date with the base."
 
 
-def unmet(pull: Pull, asker: Asker, method: str = "merge") -> list[str]:
+def unmet(pull: FakeGitHubPull, asker: Asker, method: str = "merge") -> list[str]:
     """Return what keeps who asks from merging, in GitHub's words."""
     found: list[str] = []
     protection = protection_of(pull.repository, pull.base_ref)
@@ -160,7 +167,7 @@ def unmet(pull: Pull, asker: Asker, method: str = "merge") -> list[str]:
     return found
 
 
-def _of_rule(pull: Pull, rule: dict[str, Any], method: str) -> Iterator[str]:
+def _of_rule(pull: FakeGitHubPull, rule: dict[str, Any], method: str) -> Iterator[str]:
     parameters = rule.get("parameters", {})
     match rule["type"]:
         case "required_status_checks":
@@ -182,7 +189,7 @@ def _of_rule(pull: Pull, rule: dict[str, Any], method: str) -> Iterator[str]:
             yield "Cannot update this protected ref."
 
 
-def mergeable_state(pull: Pull, asker: Asker, clean: bool) -> str:
+def mergeable_state(pull: FakeGitHubPull, asker: Asker, clean: bool) -> str:
     """Return what the API says beside `mergeable`."""
     if pull.draft:
         return "draft"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.acts import Post, Refused
-from headgate.testing.forges.github.shown import Shown, Shows, node
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.acts import FakeGitHubPost, FakeGitHubRefused
 from headgate.testing.forges.github.state import (
-    Account,
     CheckRun,
-    Comment,
-    Label,
-    Pull,
-    Repository,
-    Review,
-    Status,
-    World,
+    FakeGitHubAccount,
+    FakeGitHubComment,
+    FakeGitHubLabel,
+    FakeGitHubPull,
+    FakeGitHubRepository,
+    FakeGitHubReview,
+    FakeGitHubStatus,
+    FakeGitHubWorld,
     stamp,
 )
+from headgate.testing.forges.github.views import FakeGitHubShows, Shown, node
 
 _UNSIGNED = {"verified": False, "reason": "unsigned", "signature": None, "payload": None, "verified_at": None}
 
@@ -28,24 +28,26 @@ _UNSIGNED = {"verified": False, "reason": "unsigned", "signature": None, "payloa
 class Says:
     """What is said on pull requests and commits."""
 
-    world: World
-    post: Post
+    world: FakeGitHubWorld
+    post: FakeGitHubPost
 
-    def comment(self, pull: Pull, who: Account, body: str) -> Comment:
+    def comment(self, pull: FakeGitHubPull, who: FakeGitHubAccount, body: str) -> FakeGitHubComment:
         """Comment on the whole of it."""
         now_s = self.world.clock.now_s()
-        one = Comment(next(self.world.ids), who, body, now_s, now_s)
+        one = FakeGitHubComment(next(self.world.ids), who, body, now_s, now_s)
         pull.comments.append(one)
         pull.updated_s = now_s
         self._tell_comment(pull, who, one, "created")
         return one
 
-    def edit_comment(self, pull: Pull, who: Account, one: Comment, body: str) -> None:
+    def edit_comment(self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubComment, body: str) -> None:
         """Change a comment."""
         before, one.body, one.updated_s = one.body, body, self.world.clock.now_s()
         self._tell_comment(pull, who, one, "edited", changes={"body": {"from": before}})
 
-    def _tell_comment(self, pull: Pull, who: Account, one: Comment, action: str, **more: Any) -> None:
+    def _tell_comment(
+        self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubComment, action: str, **more: Any
+    ) -> None:
         shows = self.post.shows
         listed = shows.listed_pull(pull)
         url = f"{shows.api}/repos/{pull.repository.full_name}/issues/{pull.number}"
@@ -71,27 +73,29 @@ class Says:
 
     def review(
         self,
-        pull: Pull,
-        who: Account,
+        pull: FakeGitHubPull,
+        who: FakeGitHubAccount,
         state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"],
         body: str,
         commit: str | None = None,
-    ) -> Review:
+    ) -> FakeGitHubReview:
         """Review it."""
         if who is pull.user and state != "COMMENTED":
             word = "approve" if state == "APPROVED" else "request changes on"
-            raise Refused(422, f"Can not {word} your own pull request")
-        one = Review(next(self.world.ids), who, state, body, commit or pull.head_sha, self.world.clock.now_s())
+            raise FakeGitHubRefused(422, f"Can not {word} your own pull request")
+        one = FakeGitHubReview(
+            next(self.world.ids), who, state, body, commit or pull.head_sha, self.world.clock.now_s()
+        )
         pull.reviews.append(one)
         self._tell_review(pull, who, one, "submitted")
         return one
 
-    def dismiss(self, pull: Pull, who: Account, one: Review) -> None:
+    def dismiss(self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubReview) -> None:
         """Take a review's weight away."""
         one.state = "DISMISSED"
         self._tell_review(pull, who, one, "dismissed")
 
-    def _tell_review(self, pull: Pull, who: Account, one: Review, action: str) -> None:
+    def _tell_review(self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubReview, action: str) -> None:
         pull.updated_s = self.world.clock.now_s()
         shows = self.post.shows
         shown = {**shows.review(pull, one), "state": one.state.lower()}
@@ -99,33 +103,33 @@ class Says:
             pull.repository, who, "pull_request_review", action, review=shown, pull_request=shows.listed_pull(pull)
         )
 
-    def label(self, pull: Pull, who: Account, name: str) -> None:
+    def label(self, pull: FakeGitHubPull, who: FakeGitHubAccount, name: str) -> None:
         """Put a label on it, made when it is new."""
-        label = pull.repository.labels.setdefault(name, Label(next(self.world.ids), name))
+        label = pull.repository.labels.setdefault(name, FakeGitHubLabel(next(self.world.ids), name))
         if label not in pull.labels:
             pull.labels.append(label)
             self.post.of_pull(pull, who, "labeled", label=self.post.shows.label(pull.repository, label))
 
-    def unlabel(self, pull: Pull, who: Account, name: str) -> None:
-        """Take a label off.  Raise Refused."""
+    def unlabel(self, pull: FakeGitHubPull, who: FakeGitHubAccount, name: str) -> None:
+        """Take a label off.  Raise FakeGitHubRefused."""
         found = next((one for one in pull.labels if one.name.lower() == name.lower()), None)
         if found is None:
-            raise Refused(404, "Label does not exist")
+            raise FakeGitHubRefused(404, "Label does not exist")
         pull.labels.remove(found)
         self.post.of_pull(pull, who, "unlabeled", label=self.post.shows.label(pull.repository, found))
 
     def status(
-        self, repository: Repository, who: Account, sha: str, state: str, context: str, description: str | None,
-        target_url: str | None,
-    ) -> Status:  # fmt: skip
-        """Give a commit a status.  Raise Refused."""
-        if not hosting.has(repository, sha):
-            raise Refused(422, f"No commit found for SHA: {sha}")
+        self, repository: FakeGitHubRepository, who: FakeGitHubAccount, sha: str, state: str, context: str,
+        description: str | None, target_url: str | None,
+    ) -> FakeGitHubStatus:  # fmt: skip
+        """Give a commit a status.  Raise FakeGitHubRefused."""
+        if not hosts.has(repository, sha):
+            raise FakeGitHubRefused(422, f"No commit found for SHA: {sha}")
         said = repository.statuses.setdefault(sha, [])
         if sum(one.context == context for one in said) >= 1000:
-            raise Refused(422, "This SHA and context has reached the maximum number of statuses.")
+            raise FakeGitHubRefused(422, "This SHA and context has reached the maximum number of statuses.")
         at_s = self.world.clock.now_s()
-        one = Status(next(self.world.ids), state, context, description, target_url, who, at_s)
+        one = FakeGitHubStatus(next(self.world.ids), state, context, description, target_url, who, at_s)
         said.append(one)
         shows = self.post.shows
         shown = shows.status(repository, sha, one)
@@ -137,7 +141,9 @@ class Says:
         )  # fmt: skip
         return one
 
-    def check(self, repository: Repository, who: Account, one: CheckRun, action: str, **more: Any) -> None:
+    def check(
+        self, repository: FakeGitHubRepository, who: FakeGitHubAccount, one: CheckRun, action: str, **more: Any
+    ) -> None:
         """Tell of a check run."""
         if action == "created":
             repository.check_runs[one.id] = one
@@ -151,9 +157,9 @@ def _reactions(url: str) -> Shown:
     return {"url": f"{url}/reactions", "total_count": 0, **{kind: 0 for kind in kinds}}
 
 
-def _of_status(shows: Shows, repository: Repository, sha: str) -> Shown:
+def _of_status(shows: FakeGitHubShows, repository: FakeGitHubRepository, sha: str) -> Shown:
     """Return a commit as webhooks of statuses have it."""
-    one = hosting.opened(repository)[sha]
+    one = hosts.opened(repository)[sha]
     url = f"{shows.api}/repos/{repository.full_name}/commits/{sha}"
     author, committer = (
         {"name": who.name, "email": who.email, "date": stamp(who.time)} for who in (one.author, one.committer)
@@ -169,7 +175,7 @@ def _of_status(shows: Shows, repository: Repository, sha: str) -> Shown:
     }  # fmt: skip
 
 
-def _suite(shows: Shows, repository: Repository, one: CheckRun) -> Shown:
+def _suite(shows: FakeGitHubShows, repository: FakeGitHubRepository, one: CheckRun) -> Shown:
     """Return the suite of a check run as its webhooks have it."""
     pulls = shows.check_run(repository, one)["pull_requests"]
     return {

@@ -13,23 +13,23 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import web
 
-from headgate.testing.forges.github import calls, hosting, pulls, reports, rules
-from headgate.testing.forges.github.acts import Refused
+from headgate.testing.forges.github import calls, hosts, pulls, reports, rules
+from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.desk import GitHubDesk
-from headgate.testing.forges.github.doors import DOCS, PRIMARY, SECONDARY, Caller, caller
-from headgate.testing.forges.github.graph import Graph
+from headgate.testing.forges.github.doors import DOCS, PRIMARY, SECONDARY, FakeGitHubCaller, caller
+from headgate.testing.forges.github.graph import FakeGitHubGraph
 from headgate.testing.forges.github.query import BadQuery, read, run
-from headgate.testing.forges.github.rest import Call, Forge, Route
-from headgate.testing.forges.github.shown import Shown
-from headgate.testing.forges.github.state import Repository
-from headgate.testing.forges.pages import Pages
+from headgate.testing.forges.github.rest import FakeGitHubCall, FakeGitHubForge, FakeGitHubRoute
+from headgate.testing.forges.github.state import FakeGitHubRepository
+from headgate.testing.forges.github.views import Shown
+from headgate.testing.forges.pages import FakePages
 
 API, GRAPHQL = "/api/v3", "/api/graphql"
 _SAFE = "[^/]+"
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class FakeGitHubExchange:
     """One call with its answer, as descriptions know it."""
 
     method: str
@@ -43,7 +43,7 @@ class Exchange:
 
 
 @dataclass(slots=True)
-class Trouble:
+class FakeGitHubTrouble:
     """What goes wrong with the next calls of a kind."""
 
     method: str
@@ -58,18 +58,18 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Door:
+class FakeGitHubServer:
     """Takes requests."""
 
-    forge: Forge
-    judge: Callable[[Exchange], None] | None = None
+    forge: FakeGitHubForge
+    judge: Callable[[FakeGitHubExchange], None] | None = None
     """Looks at each exchange; raises when GitHub's own description does not allow it."""
-    log: list[Exchange] = field(default_factory=list)
+    log: list[FakeGitHubExchange] = field(default_factory=list)
     """Every call of REST and GraphQL, in order."""
     wrong: list[str] = field(default_factory=list)
     """What the judge found, and what failed in here."""
-    troubles: list[Trouble] = field(default_factory=list)
-    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+    troubles: list[FakeGitHubTrouble] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], FakeGitHubRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # What names something precisely goes before what stands for anything there.
@@ -85,11 +85,11 @@ class Door:
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post(GRAPHQL, self._graphql)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
-        Pages(GitHubDesk(self.forge)).add(app, "/{owner}/{name}/pull/{number}")
+        FakePages(GitHubDesk(self.forge)).add(app, "/{owner}/{name}/pull/{number}")
         app.router.add_route("*", "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}", self._git)
         return app
 
-    def _trouble(self, method: str, template: str) -> Trouble | None:
+    def _trouble(self, method: str, template: str) -> FakeGitHubTrouble | None:
         for one in self.troubles:
             if one.times and one.method in ("", method) and one.template in ("", template):
                 one.times -= 1
@@ -108,7 +108,7 @@ class Door:
         answer = self._answer(request, route, named, body)
         return await self._fail(trouble) if trouble is not None else answer
 
-    async def _fail(self, trouble: Trouble) -> web.StreamResponse:
+    async def _fail(self, trouble: FakeGitHubTrouble) -> web.StreamResponse:
         if trouble.hangs:
             await trouble.until.wait()
         return web.Response(status=trouble.status, text="<html>Unicorn!</html>", content_type="text/html")
@@ -121,15 +121,15 @@ class Door:
                 return f"/repos/{one.full_name}" + (f"/{rest}" if rest else "")
         return path
 
-    def _route(self, method: str, path: str) -> tuple[Route | None, dict[str, str]]:
+    def _route(self, method: str, path: str) -> tuple[FakeGitHubRoute | None, dict[str, str]]:
         for pattern, route in self._routes:
             found = pattern.fullmatch(path)
             if found is not None and route.method == method:
                 return route, {k: unquote(v) for k, v in found.groupdict().items()}
         return None, {}
 
-    def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
-        who, resource = Caller(None), "core"
+    def _answer(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str], body: bytes) -> web.Response:
+        who, resource = FakeGitHubCaller(None), "core"
         headers: dict[str, str] = {}
         said = None
         try:
@@ -137,7 +137,9 @@ class Door:
             who = caller(self.forge.world, request.headers.get("Authorization", ""))
             self._moved(request, route, named)
             self._limited(who, resource)
-            call = Call(self.forge, who, named, dict(request.query), said, f"{self.forge.shows.web}{request.path}")
+            call = FakeGitHubCall(
+                self.forge, who, named, dict(request.query), said, f"{self.forge.shows.web}{request.path}"
+            )
             if route.makes:
                 self.forge.limits.makes(who.key)
             status, answer = route.handler(call)
@@ -147,14 +149,14 @@ class Door:
         except _Moved as moved:
             status, answer = 301, {"message": "Moved Permanently", "url": str(moved), "documentation_url": DOCS}
             headers = {"Location": str(moved)}
-        except Refused as refused:
+        except FakeGitHubRefused as refused:
             status, answer, headers = self._refusal(who, refused, resource)
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": DOCS}
-        self._judged(Exchange(route.method, route.template, dict(request.query), said, status, answer))
+        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), said, status, answer))
         return self._sent(request, who, status, answer, headers, resource)
 
-    def _moved(self, request: web.Request, route: Route, named: dict[str, str]) -> None:
+    def _moved(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str]) -> None:
         """Send on who asks for a repository under a former name."""
         new = self.forge.world.moved.get(f"{named.get('owner')}/{named.get('repo')}")
         if new is not None:
@@ -164,13 +166,15 @@ class Door:
                 path = path.replace(f"{{{name}}}", value)
             raise _Moved(f"{self.forge.shows.api}{path}")
 
-    def _limited(self, who: Caller, resource: str) -> None:
+    def _limited(self, who: FakeGitHubCaller, resource: str) -> None:
         if self.forge.limits.secondary(who.key):
-            raise Refused(403, SECONDARY)
+            raise FakeGitHubRefused(403, SECONDARY)
         if self.forge.limits.spent(who.key, resource):
-            raise Refused(403, PRIMARY.format(who.key))
+            raise FakeGitHubRefused(403, PRIMARY.format(who.key))
 
-    def _refusal(self, who: Caller, refused: Refused, resource: str) -> tuple[int, Shown, dict[str, str]]:
+    def _refusal(
+        self, who: FakeGitHubCaller, refused: FakeGitHubRefused, resource: str
+    ) -> tuple[int, Shown, dict[str, str]]:
         headers = {}
         after_s = self.forge.limits.after_s
         if refused.message == SECONDARY and after_s is not None:
@@ -183,7 +187,13 @@ class Door:
         return refused.status, said, headers
 
     def _sent(
-        self, request: web.Request, who: Caller, status: int, answer: Any, headers: dict[str, str], resource: str
+        self,
+        request: web.Request,
+        who: FakeGitHubCaller,
+        status: int,
+        answer: Any,
+        headers: dict[str, str],
+        resource: str,
     ) -> web.Response:
         body = msgspec.json.encode(answer) if answer is not None else b""
         if request.method == "GET" and status == 200:
@@ -200,7 +210,7 @@ class Door:
             return web.Response(status=status, headers=headers)
         return web.Response(status=status, headers=headers, body=body, content_type="application/json")
 
-    def _judged(self, exchange: Exchange) -> None:
+    def _judged(self, exchange: FakeGitHubExchange) -> None:
         self.log.append(exchange)
         if self.judge is not None:
             try:
@@ -213,29 +223,29 @@ class Door:
         if trouble is not None and not trouble.done:
             return await self._fail(trouble)
         said = await request.json()
-        who, status = Caller(None), 200
+        who, status = FakeGitHubCaller(None), 200
         headers: dict[str, str] = {}
         answer: Shown
         try:
             who = caller(self.forge.world, request.headers.get("Authorization", ""))
             if who.account is None:
-                raise Refused(401, "This endpoint requires you to be authenticated.")
+                raise FakeGitHubRefused(401, "This endpoint requires you to be authenticated.")
             if self.forge.limits.secondary(who.key):
-                raise Refused(403, SECONDARY)
+                raise FakeGitHubRefused(403, SECONDARY)
             if self.forge.limits.spent(who.key, "graphql"):
                 answer = {"errors": [{"type": "RATE_LIMITED", "message": PRIMARY.format(who.key)}]}
             else:
                 answer = self._queried(who, said)
                 self.forge.limits.of(who.key, "graphql").used += 1
-        except Refused as refused:
+        except FakeGitHubRefused as refused:
             status, answer, headers = self._refusal(who, refused, "graphql")
         variables = said.get("variables") or {}
-        self._judged(Exchange("POST", "graphql", {}, variables, status, answer, said.get("query", "")))
+        self._judged(FakeGitHubExchange("POST", "graphql", {}, variables, status, answer, said.get("query", "")))
         headers = {**headers, **self.forge.limits.headers(who.key, "graphql")}
         return _json(status, answer, headers)
 
-    def _queried(self, who: Caller, said: Shown) -> Shown:
-        graph = Graph(self.forge.world, self.forge.limits, who, self.forge.shows.web)
+    def _queried(self, who: FakeGitHubCaller, said: Shown) -> Shown:
+        graph = FakeGitHubGraph(self.forge.world, self.forge.limits, who, self.forge.shows.web)
         try:
             data = run(read(said["query"]), graph.root(), said.get("variables") or {})
         except BadQuery as error:
@@ -258,19 +268,19 @@ class Door:
             who = caller(self.forge.world, request.headers.get("Authorization", ""))
             found = self.forge.world.repository(self.forge.world.moved.get(full_name, full_name))
             if found is None or not who.sees(found):
-                raise Refused(404 if who.account else 401, "Repository not found.")
+                raise FakeGitHubRefused(404 if who.account else 401, "Repository not found.")
             if writes and not who.may(found, "contents", "write"):
-                raise Refused(403 if who.account else 401, "Permission to the repository denied.")
-        except Refused as refused:
+                raise FakeGitHubRefused(403 if who.account else 401, "Permission to the repository denied.")
+        except FakeGitHubRefused as refused:
             headers = {"WWW-Authenticate": 'Basic realm="GitHub"'} if refused.status == 401 else {}
             return web.Response(status=refused.status, text=refused.message, headers=headers)
-        before = hosting.heads(found) if writes else {}
-        answer = await hosting.serve_git(request, found, path, lambda ref: self._refuses(found, ref, who))
+        before = hosts.heads(found) if writes else {}
+        answer = await hosts.serve_git(request, found, path, lambda ref: self._refuses(found, ref, who))
         if path == "git-receive-pack":
             self.forge.pulls.pushed(found, who.asker.account, before)
         return await self._fail(trouble) if trouble is not None else answer
 
-    def _refuses(self, repository: Repository, ref: str, who: Caller) -> bool:
+    def _refuses(self, repository: FakeGitHubRepository, ref: str, who: FakeGitHubCaller) -> bool:
         """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
         branch = ref.removeprefix("refs/heads/")
         if ref.startswith("refs/pull/"):
@@ -295,8 +305,8 @@ class _Moved(Exception):
     """A repository has another name now."""
 
 
-def _unchanged(one: Exchange) -> Exchange:
-    return Exchange(one.method, one.template, one.query, one.request, 304, None)
+def _unchanged(one: FakeGitHubExchange) -> FakeGitHubExchange:
+    return FakeGitHubExchange(one.method, one.template, one.query, one.request, 304, None)
 
 
 def _json(status: int, answer: Any, headers: dict[str, str] | None = None) -> web.Response:

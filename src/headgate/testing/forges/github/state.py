@@ -42,7 +42,7 @@ def stamp(at_s: float) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Account:
+class FakeGitHubAccount:
     login: str
     id: int
     kind: Literal["User", "Organization", "Bot"] = "User"
@@ -55,8 +55,8 @@ class Account:
 class App:
     id: int
     slug: str
-    owner: Account
-    bot: Account
+    owner: FakeGitHubAccount
+    bot: FakeGitHubAccount
     public_key: str
     """PEM."""
     permissions: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_APP_PERMISSIONS))
@@ -66,10 +66,10 @@ class App:
 
 
 @dataclass(slots=True, eq=False)
-class Installation:
+class FakeGitHubInstallation:
     id: int
     app: App
-    account: Account
+    account: FakeGitHubAccount
     projects: set[str] | None = None
     """Full names; None: all of the account."""
     suspended: bool = False
@@ -77,29 +77,29 @@ class Installation:
 
 
 @dataclass(slots=True, eq=False)
-class Token:
+class FakeGitHubToken:
     text: str
-    account: Account
-    installation: Installation | None
+    account: FakeGitHubAccount
+    installation: FakeGitHubInstallation | None
     expires_s: float
     revoked: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Label:
+class FakeGitHubLabel:
     id: int
     name: str
     color: str = "ededed"
 
 
 @dataclass(slots=True, eq=False)
-class Status:
+class FakeGitHubStatus:
     id: int
     state: str
     context: str
     description: str | None
     target_url: str | None
-    creator: Account
+    creator: FakeGitHubAccount
     at_s: float
 
 
@@ -127,18 +127,18 @@ class CheckRun:
 
 
 @dataclass(slots=True, eq=False)
-class Comment:
+class FakeGitHubComment:
     id: int
-    user: Account
+    user: FakeGitHubAccount
     body: str
     created_s: float
     updated_s: float
 
 
 @dataclass(slots=True, eq=False)
-class Review:
+class FakeGitHubReview:
     id: int
-    user: Account
+    user: FakeGitHubAccount
     state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
     body: str
     commit_id: str
@@ -156,7 +156,7 @@ class Thread:
 
 
 @dataclass(slots=True, eq=False)
-class Protection:
+class FakeGitHubProtection:
     """Classic protection of the branches that a pattern matches."""
 
     id: int
@@ -194,22 +194,22 @@ class Ruleset:
 
 
 @dataclass(slots=True, eq=False)
-class Deed:
+class FakeGitHubTimelineEntry:
     """An entry of the timeline of a pull request."""
 
     action: str
     """As webhooks name it."""
-    who: Account
+    who: FakeGitHubAccount
     at_s: float
     label: str = ""
 
 
 @dataclass(slots=True, eq=False)
-class Pull:
+class FakeGitHubPull:
     number: int
     id: int
-    repository: Repository
-    head_repository: Repository | None
+    repository: FakeGitHubRepository
+    head_repository: FakeGitHubRepository | None
     """None: the fork was deleted."""
     head_label: str
     """owner:branch, also of a fork that is gone."""
@@ -217,7 +217,7 @@ class Pull:
     head_sha: str
     base_ref: str
     base_sha: str
-    user: Account
+    user: FakeGitHubAccount
     title: str
     body: str | None
     created_s: float
@@ -226,13 +226,13 @@ class Pull:
     state: Literal["open", "closed"] = "open"
     closed_s: float | None = None
     merged: bool = False
-    merged_by: Account | None = None
+    merged_by: FakeGitHubAccount | None = None
     merge_commit_sha: str | None = None
-    labels: list[Label] = field(default_factory=list)
-    comments: list[Comment] = field(default_factory=list)
-    reviews: list[Review] = field(default_factory=list)
+    labels: list[FakeGitHubLabel] = field(default_factory=list)
+    comments: list[FakeGitHubComment] = field(default_factory=list)
+    reviews: list[FakeGitHubReview] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)
-    deeds: list[Deed] = field(default_factory=list)
+    deeds: list[FakeGitHubTimelineEntry] = field(default_factory=list)
     test_merge: tuple[str, str] | None = None
     """Head and base that whether it can be merged was worked out for."""
     asked: int = 0
@@ -240,15 +240,15 @@ class Pull:
 
 
 @dataclass(slots=True, eq=False)
-class Repository:
+class FakeGitHubRepository:
     id: int
-    owner: Account
+    owner: FakeGitHubAccount
     name: str
     git_dir: Path
     default_branch: str = "main"
     private: bool = False
     archived: bool = False
-    fork_of: Repository | None = None
+    fork_of: FakeGitHubRepository | None = None
     created_s: float = 0.0
     pushed_s: float = 0.0
     allow_merge_commit: bool = True
@@ -256,11 +256,11 @@ class Repository:
     allow_rebase_merge: bool = True
     roles: dict[str, str] = field(default_factory=dict)
     """Login -> role."""
-    labels: dict[str, Label] = field(default_factory=dict)
-    pulls: dict[int, Pull] = field(default_factory=dict)
-    statuses: dict[str, list[Status]] = field(default_factory=dict)
+    labels: dict[str, FakeGitHubLabel] = field(default_factory=dict)
+    pulls: dict[int, FakeGitHubPull] = field(default_factory=dict)
+    statuses: dict[str, list[FakeGitHubStatus]] = field(default_factory=dict)
     check_runs: dict[int, CheckRun] = field(default_factory=dict)
-    protections: list[Protection] = field(default_factory=list)
+    protections: list[FakeGitHubProtection] = field(default_factory=list)
     rulesets: list[Ruleset] = field(default_factory=list)
     verified: set[str] = field(default_factory=set)
     """Commits whose signatures GitHub believes."""
@@ -276,36 +276,36 @@ class Repository:
 
 
 @dataclass(slots=True)
-class World:
+class FakeGitHubWorld:
     """All of it."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)
-    accounts: dict[str, Account] = field(default_factory=dict)
-    repositories: dict[str, Repository] = field(default_factory=dict)
+    accounts: dict[str, FakeGitHubAccount] = field(default_factory=dict)
+    repositories: dict[str, FakeGitHubRepository] = field(default_factory=dict)
     """Full name -> repository."""
     moved: dict[str, str] = field(default_factory=dict)
     """Old full name -> new one."""
     apps: dict[int, App] = field(default_factory=dict)
-    installations: dict[int, Installation] = field(default_factory=dict)
-    tokens: dict[str, Token] = field(default_factory=dict)
+    installations: dict[int, FakeGitHubInstallation] = field(default_factory=dict)
+    tokens: dict[str, FakeGitHubToken] = field(default_factory=dict)
     mergeability_asks: int = 1
     """How often GitHub answers that it does not know yet whether a pull request can be merged."""
     token_life_s: float = 3600.0
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
-    def account(self, login: str, kind: Literal["User", "Organization", "Bot"] = "User") -> Account:
+    def account(self, login: str, kind: Literal["User", "Organization", "Bot"] = "User") -> FakeGitHubAccount:
         """Return the account of that login, made when it is new."""
         if login not in self.accounts:
-            self.accounts[login] = Account(login, next(self.ids), kind)
+            self.accounts[login] = FakeGitHubAccount(login, next(self.ids), kind)
         return self.accounts[login]
 
-    def repository(self, full_name: str) -> Repository | None:
+    def repository(self, full_name: str) -> FakeGitHubRepository | None:
         """Return a repository by its present name."""
         found = {name.lower(): one for name, one in self.repositories.items()}
         return found.get(full_name.lower())
 
-    def installation_of(self, repository: Repository) -> Installation | None:
+    def installation_of(self, repository: FakeGitHubRepository) -> FakeGitHubInstallation | None:
         """Return the one that has the repository."""
         for one in self.installations.values():
             if one.account is repository.owner and (one.projects is None or repository.full_name in one.projects):

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.gitlab import merging
-from headgate.testing.forges.gitlab.post import Post
-from headgate.testing.forges.gitlab.state import DEVELOPER, MergeRequest, Note, Project, Status, User, World
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.gitlab import merges
+from headgate.testing.forges.gitlab.post import FakeGitLabPost
+from headgate.testing.forges.gitlab.state import (
+    DEVELOPER,
+    FakeGitLabMergeRequest,
+    FakeGitLabProject,
+    FakeGitLabStatus,
+    FakeGitLabUser,
+    FakeGitLabWorld,
+    Note,
+)
 
 ZEROS = "0" * 40
 NOTE_MAX = 1_000_000
@@ -18,7 +26,7 @@ _FROM = {"pending": ("pending", "running"), "running": ("running",)}
 """State -> the states from which a status does not come to it again."""
 
 
-class Refused(Exception):
+class FakeGitLabRefused(Exception):
     """GitLab does not do it."""
 
     def __init__(self, status: int, message: str, *, plain: bool = False) -> None:
@@ -28,24 +36,24 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class FakeGitLabActs:
     """Does things, as somebody."""
 
-    world: World
-    post: Post
+    world: FakeGitLabWorld
+    post: FakeGitLabPost
 
     # --- branches
 
-    def pushed(self, project: Project, who: User, before: dict[str, str]) -> None:
+    def pushed(self, project: FakeGitLabProject, who: FakeGitLabUser, before: dict[str, str]) -> None:
         """Take in that branches moved: merge requests have other heads, or are merged by that."""
-        after = hosting.heads(project)
+        after = hosts.heads(project)
         for branch in sorted(before.keys() | after.keys()):
             old, new = before.get(branch, ZEROS), after.get(branch, ZEROS)
             if old != new:
                 self.post.of_push(project, who, f"refs/heads/{branch}", old, new)
                 self._follow(project, who, branch, new)
 
-    def _follow(self, project: Project, who: User, branch: str, tip: str) -> None:
+    def _follow(self, project: FakeGitLabProject, who: FakeGitLabUser, branch: str, tip: str) -> None:
         for home in list(self.world.projects.values()):
             for one in home.requests.values():
                 if one.state != "opened" or tip == ZEROS:
@@ -53,12 +61,12 @@ class Acts:
                 if one.source is project and one.source_branch == branch and one.sha != tip:
                     self._renew(one, who, tip)
                 elif one.project is project and one.target_branch == branch:
-                    if hosting.contains(project, tip, one.sha):
+                    if hosts.contains(project, tip, one.sha):
                         self._merged(one, who)
                     else:
                         one.undecided = self.world.undecided_asks
 
-    def _renew(self, one: MergeRequest, who: User, tip: str) -> None:
+    def _renew(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, tip: str) -> None:
         old, one.sha = one.sha, tip
         one.undecided = self.world.undecided_asks
         if not one.project.keeps_approvals:
@@ -66,34 +74,43 @@ class Acts:
         self._point(one)
         self.post.of_request(one, who, "update", oldrev=old)
 
-    def _point(self, one: MergeRequest) -> None:
+    def _point(self, one: FakeGitLabMergeRequest) -> None:
         assert one.source is not None, "who pushes has a branch"
-        hosting.bring(one.source, one.project, one.sha, f"refs/merge-requests/{one.iid}/head")
+        hosts.bring(one.source, one.project, one.sha, f"refs/merge-requests/{one.iid}/head")
 
     # --- merge requests
 
     def open(
-        self, project: Project, source: Project, branch: str, target: str, author: User, title: str, text: str
-    ) -> MergeRequest:
+        self,
+        project: FakeGitLabProject,
+        source: FakeGitLabProject,
+        branch: str,
+        target: str,
+        author: FakeGitLabUser,
+        title: str,
+        text: str,
+    ) -> FakeGitLabMergeRequest:
         """Open a merge request."""
         now_s = self.world.clock.now_s()
-        one = MergeRequest(
+        one = FakeGitLabMergeRequest(
             next(self.world.ids), len(project.requests) + 1, project, source, branch, target, author, title, text,
-            hosting.heads(source)[branch], now_s, now_s, undecided=self.world.undecided_asks,
+            hosts.heads(source)[branch], now_s, now_s, undecided=self.world.undecided_asks,
         )  # fmt: skip
         project.requests[one.iid] = one
         self._point(one)
         self.post.of_request(one, author, "open")
         return one
 
-    def edit(self, one: MergeRequest, who: User, **what: str) -> None:
+    def edit(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, **what: str) -> None:
         """Change title, description or target_branch."""
         changes = {name: {"previous": getattr(one, name), "current": text} for name, text in what.items()}
         for name, text in what.items():
             setattr(one, name, text)
         self.post.of_request(one, who, "update", changes=changes)
 
-    def label(self, one: MergeRequest, who: User, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()) -> None:
+    def label(
+        self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
+    ) -> None:
         """Put labels on and take others off."""
         old = list(one.labels)
         one.labels[:] = [name for name in dict.fromkeys((*old, *add)) if name not in remove]
@@ -103,60 +120,68 @@ class Acts:
             }
             self.post.of_request(one, who, "update", changes=changes)
 
-    def close(self, one: MergeRequest, who: User) -> None:
+    def close(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
         """Close it."""
         if one.state == "opened":
             one.state = "closed"
             self.post.of_request(one, who, "close")
 
-    def reopen(self, one: MergeRequest, who: User) -> None:
+    def reopen(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
         """Open it again."""
         if one.state == "closed":
             one.state = "opened"
             self.post.of_request(one, who, "reopen")
 
     def merge(
-        self, one: MergeRequest, who: User, sha: str, squash: bool = False, message: str = "", squash_message: str = ""
+        self,
+        one: FakeGitLabMergeRequest,
+        who: FakeGitLabUser,
+        sha: str,
+        squash: bool = False,
+        message: str = "",
+        squash_message: str = "",
     ) -> None:
-        """Merge it.  Raise Refused."""
+        """Merge it.  Raise FakeGitLabRefused."""
         if not one.project.may_merge(who, one.target_branch):
-            raise Refused(401, "401 Unauthorized")
-        if merging.detailed(one) != "mergeable":
-            raise Refused(405 if one.state != "opened" or one.draft else 422, "Branch cannot be merged")
+            raise FakeGitLabRefused(401, "401 Unauthorized")
+        if merges.detailed(one) != "mergeable":
+            raise FakeGitLabRefused(405 if one.state != "opened" or one.draft else 422, "Branch cannot be merged")
         if sha and sha != one.sha:
-            raise Refused(409, f"SHA does not match HEAD of source branch: {one.sha}")
-        before = hosting.heads(one.project)
-        merging.merge(one, who, squash, message, squash_message, self.world.clock.now_s())
+            raise FakeGitLabRefused(409, f"SHA does not match HEAD of source branch: {one.sha}")
+        before = hosts.heads(one.project)
+        merges.merge(one, who, squash, message, squash_message, self.world.clock.now_s())
         self._merged(one, who)
         self.pushed(one.project, who, before)
 
-    def _merged(self, one: MergeRequest, who: User) -> None:
+    def _merged(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
         one.state, one.merged_by = "merged", who
         self.post.of_request(one, who, "merge")
 
     # --- what is said
 
-    def approve(self, one: MergeRequest, who: User, sha: str = "") -> None:
-        """Approve it.  Raise Refused."""
+    def approve(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, sha: str = "") -> None:
+        """Approve it.  Raise FakeGitLabRefused."""
         if who in one.approvers or one.project.level(who) < DEVELOPER:
-            raise Refused(401, "401 Unauthorized")
+            raise FakeGitLabRefused(401, "401 Unauthorized")
         if sha and sha != one.sha:
-            raise Refused(409, "SHA does not match HEAD of source branch")
+            raise FakeGitLabRefused(409, "SHA does not match HEAD of source branch")
         one.approvers.append(who)
         one.approved_s[who.id] = self.world.clock.now_s()
-        self.post.of_request(one, who, "approved" if merging.approved(one) else "approval")
+        self.post.of_request(one, who, "approved" if merges.approved(one) else "approval")
 
-    def unapprove(self, one: MergeRequest, who: User) -> None:
-        """Take an approval back.  Raise Refused."""
+    def unapprove(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
+        """Take an approval back.  Raise FakeGitLabRefused."""
         if who not in one.approvers:
-            raise Refused(404, "404 Not found")
-        was = merging.approved(one)
+            raise FakeGitLabRefused(404, "404 Not found")
+        was = merges.approved(one)
         one.approvers.remove(who)
         self.post.of_request(one, who, "unapproved" if was else "unapproval")
 
-    def note(self, one: MergeRequest, who: User, body: str, *, resolvable: bool = False) -> Note | None:
+    def note(
+        self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str, *, resolvable: bool = False
+    ) -> Note | None:
         """Say something.  Lines that are quick actions are done, and are no part of what is said; None: nothing else
-        was.  Raise Refused."""
+        was.  Raise FakeGitLabRefused."""
         said = self._acted(one, who, body)
         if not said.strip():
             return None
@@ -166,14 +191,14 @@ class Acts:
         one.updated_s = self.world.clock.now_s()
         return note
 
-    def renote(self, one: MergeRequest, note: Note, body: str) -> None:
+    def renote(self, one: FakeGitLabMergeRequest, note: Note, body: str) -> None:
         """Change what was said."""
         note.body = self._acted(one, note.author, body)
 
-    def _acted(self, one: MergeRequest, who: User, body: str) -> str:
+    def _acted(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str) -> str:
         """Do the quick actions of a text; return the rest.  In blocks of code there are none."""
         if len(body) > NOTE_MAX:
-            raise Refused(400, "400 Bad request - Note is too long (maximum is 1000000 characters)")
+            raise FakeGitLabRefused(400, "400 Bad request - Note is too long (maximum is 1000000 characters)")
         outside = _CODE.sub("", body)
         for name, more in _QUICK.findall(outside):
             names = tuple(part.strip(' ~"') for part in more.split() if part)
@@ -192,24 +217,34 @@ class Acts:
                     self.label(one, who, remove=names)
         return body if outside == _QUICK.sub("", outside) else _QUICK.sub("", body)
 
-    def resolve(self, one: MergeRequest, note: Note) -> None:
+    def resolve(self, one: FakeGitLabMergeRequest, note: Note) -> None:
         """Resolve a thread; no delivery tells of that."""
         note.resolved = True
         one.updated_s = self.world.clock.now_s()
 
     def status(
-        self, project: Project, who: User, sha: str, ref: str, name: str, state: str, about: str | None, url: str | None
-    ) -> Status:
-        """Give a commit a status.  Raise Refused."""
+        self,
+        project: FakeGitLabProject,
+        who: FakeGitLabUser,
+        sha: str,
+        ref: str,
+        name: str,
+        state: str,
+        about: str | None,
+        url: str | None,
+    ) -> FakeGitLabStatus:
+        """Give a commit a status.  Raise FakeGitLabRefused."""
         known = {one.name: one for one in project.jobs(sha, ref)}.get(name)
         if known is not None and known.state in ("pending", "running"):
             if known.state in _FROM.get(state, ()):
                 word = "run" if state == "running" else "enqueue"
                 why = f'Status cannot transition via "{word}"'
-                raise Refused(400, f"Cannot transition status via :{word} from :{known.state} (Reason(s): {why})")
+                raise FakeGitLabRefused(
+                    400, f"Cannot transition status via :{word} from :{known.state} (Reason(s): {why})"
+                )
             project.statuses.remove(known)
         now_s = self.world.clock.now_s()
-        made = Status(next(self.world.ids), sha, ref, name, state, who, now_s, about, url)
+        made = FakeGitLabStatus(next(self.world.ids), sha, ref, name, state, who, now_s, about, url)
         project.statuses.append(made)
         project.pipelines.setdefault((sha, ref), made.id)
         self.post.of_pipeline(project, project.jobs(sha, ref)[0].author, ref, sha, state)

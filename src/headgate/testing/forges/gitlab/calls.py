@@ -6,30 +6,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.gitlab.acts import Acts, Refused
-from headgate.testing.forges.gitlab.shown import Shown, Shows
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused
 from headgate.testing.forges.gitlab.state import (
     DEVELOPER,
     REPORTER,
-    MergeRequest,
+    FakeGitLabMergeRequest,
+    FakeGitLabProject,
+    FakeGitLabUser,
+    FakeGitLabWorld,
     Note,
-    Project,
-    User,
-    World,
 )
+from headgate.testing.forges.gitlab.views import FakeGitLabShows, Shown
 
 _STATES = frozenset({"pending", "running", "success", "failed", "canceled", "skipped"})
 
 
 @dataclass(slots=True)
-class Call:
+class FakeGitLabCall:
     """One request to the API."""
 
-    world: World
-    acts: Acts
-    shows: Shows
-    who: User
+    world: FakeGitLabWorld
+    acts: FakeGitLabActs
+    shows: FakeGitLabShows
+    who: FakeGitLabUser
     named: dict[str, str]
     query: dict[str, str]
     said: Shown
@@ -38,28 +38,28 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
-    def project(self) -> Project:
-        """Return the project that is meant.  Raise Refused."""
+    def project(self) -> FakeGitLabProject:
+        """Return the project that is meant.  Raise FakeGitLabRefused."""
         name = self.named["project"]
         found = self.world.projects.get(name)
         if found is None and name.isdecimal():
             found = next((one for one in self.world.projects.values() if one.id == int(name)), None)
         if found is None or (found.private and not found.level(self.who)):
-            raise Refused(404, "404 Project Not Found")
+            raise FakeGitLabRefused(404, "404 Project Not Found")
         return found
 
     @property
-    def request(self) -> MergeRequest:
-        """Return the merge request that is meant.  Raise Refused."""
+    def request(self) -> FakeGitLabMergeRequest:
+        """Return the merge request that is meant.  Raise FakeGitLabRefused."""
         found = self.project.requests.get(int(self.named["iid"]))
         if found is None:
-            raise Refused(404, "404 Not found")
+            raise FakeGitLabRefused(404, "404 Not found")
         return found
 
     def needs(self, level: int) -> None:
-        """Raise Refused."""
+        """Raise FakeGitLabRefused."""
         if self.project.level(self.who) < level:
-            raise Refused(403, "403 Forbidden")
+            raise FakeGitLabRefused(403, "403 Forbidden")
 
     def page(self, rows: Sequence[Any]) -> Sequence[Any]:
         """Return one page: by number, or after the last one that was had, as GitLab has both."""
@@ -77,24 +77,24 @@ class Call:
         return rows[at : at + size]
 
 
-Handler = Callable[[Call], tuple[int, Any]]
+Handler = Callable[[FakeGitLabCall], tuple[int, Any]]
 
 
-class Route(NamedTuple):
+class FakeGitLabRoute(NamedTuple):
     method: str
     template: str
     handler: Handler
 
 
-def _user(call: Call) -> tuple[int, Any]:
+def _user(call: FakeGitLabCall) -> tuple[int, Any]:
     return 200, call.shows.user(call.who)
 
 
-def _project(call: Call) -> tuple[int, Any]:
+def _project(call: FakeGitLabCall) -> tuple[int, Any]:
     return 200, call.shows.project(call.project)
 
 
-def _branches(call: Call) -> tuple[int, Any]:
+def _branches(call: FakeGitLabCall) -> tuple[int, Any]:
     project = call.project
     rows = [
         {
@@ -103,12 +103,12 @@ def _branches(call: Call) -> tuple[int, Any]:
             "protected": name in project.protected,
             "default": name == project.default_branch,
         }
-        for name, sha in sorted(hosting.heads(project).items())
+        for name, sha in sorted(hosts.heads(project).items())
     ]
     return 200, call.page(rows)
 
 
-def _protected(call: Call) -> tuple[int, Any]:
+def _protected(call: FakeGitLabCall) -> tuple[int, Any]:
     call.needs(DEVELOPER)
     rows = [
         {
@@ -121,15 +121,15 @@ def _protected(call: Call) -> tuple[int, Any]:
     return 200, call.page(rows)
 
 
-def _member(call: Call) -> tuple[int, Any]:
+def _member(call: FakeGitLabCall) -> tuple[int, Any]:
     project = call.project
     for one in call.world.users.values():
         if one.id == int(call.named["user"]) and project.level(one):
             return 200, {**call.shows.user(one), "access_level": project.level(one)}
-    raise Refused(404, "404 Not found")
+    raise FakeGitLabRefused(404, "404 Not found")
 
 
-def _requests(call: Call) -> tuple[int, Any]:
+def _requests(call: FakeGitLabCall) -> tuple[int, Any]:
     found = [one for one in call.project.requests.values() if one.state == call.query.get("state", one.state)]
     order = call.query.get("order_by", "created_at")
     found.sort(key=lambda one: (one.updated_s if order == "updated_at" else one.created_s, one.iid))
@@ -138,11 +138,11 @@ def _requests(call: Call) -> tuple[int, Any]:
     return 200, [call.shows.request(one, call.who, asks=False) for one in call.page(found)]
 
 
-def _request(call: Call) -> tuple[int, Any]:
+def _request(call: FakeGitLabCall) -> tuple[int, Any]:
     return 200, call.shows.request(call.request, call.who)
 
 
-def _change(call: Call) -> tuple[int, Any]:
+def _change(call: FakeGitLabCall) -> tuple[int, Any]:
     call.needs(DEVELOPER)
     add, remove = (tuple(filter(None, call.said.get(key, "").split(","))) for key in ("add_labels", "remove_labels"))
     call.acts.label(call.request, call.who, add, remove)
@@ -151,7 +151,7 @@ def _change(call: Call) -> tuple[int, Any]:
     return 200, call.shows.request(call.request, call.who)
 
 
-def _merge(call: Call) -> tuple[int, Any]:
+def _merge(call: FakeGitLabCall) -> tuple[int, Any]:
     said = call.said
     call.acts.merge(
         call.request,
@@ -164,66 +164,66 @@ def _merge(call: Call) -> tuple[int, Any]:
     return 200, call.shows.request(call.request, call.who)
 
 
-def _approvals(call: Call) -> tuple[int, Any]:
+def _approvals(call: FakeGitLabCall) -> tuple[int, Any]:
     return 200, call.shows.approvals(call.request, call.who)
 
 
-def _approve(call: Call) -> tuple[int, Any]:
+def _approve(call: FakeGitLabCall) -> tuple[int, Any]:
     call.acts.approve(call.request, call.who, call.said.get("sha", ""))
     return 201, call.shows.approvals(call.request, call.who)
 
 
-def _unapprove(call: Call) -> tuple[int, Any]:
+def _unapprove(call: FakeGitLabCall) -> tuple[int, Any]:
     call.acts.unapprove(call.request, call.who)
     return 201, call.shows.approvals(call.request, call.who)
 
 
-def _notes(call: Call) -> tuple[int, Any]:
+def _notes(call: FakeGitLabCall) -> tuple[int, Any]:
     rows = sorted(call.request.notes, key=lambda one: one.id, reverse=call.query.get("sort", "desc") == "desc")
     return 200, [call.shows.note(one) for one in call.page(rows)]
 
 
-def _note(call: Call) -> tuple[int, Any]:
+def _note(call: FakeGitLabCall) -> tuple[int, Any]:
     made = call.acts.note(call.request, call.who, call.said["body"])
     return (201, call.shows.note(made)) if made is not None else (202, {"summary": ["Done."]})
 
 
-def _renote(call: Call) -> tuple[int, Any]:
+def _renote(call: FakeGitLabCall) -> tuple[int, Any]:
     note = _named(call)
     if note.author is not call.who:
-        raise Refused(403, "403 Forbidden")
+        raise FakeGitLabRefused(403, "403 Forbidden")
     call.acts.renote(call.request, note, call.said["body"])
     return 200, call.shows.note(note)
 
 
-def _named(call: Call) -> Note:
+def _named(call: FakeGitLabCall) -> Note:
     for one in call.request.notes:
         if one.id == int(call.named["note"]):
             return one
-    raise Refused(404, "404 Not found")
+    raise FakeGitLabRefused(404, "404 Not found")
 
 
-def _statuses(call: Call) -> tuple[int, Any]:
+def _statuses(call: FakeGitLabCall) -> tuple[int, Any]:
     project, sha, wanted = call.project, call.named["sha"], int(call.query.get("pipeline_id", "0"))
     pipelines = [(ref, id) for (commit, ref), id in project.pipelines.items() if commit == sha]
     rows = [job for ref, id in pipelines if wanted in (0, id) for job in project.jobs(sha, ref)]
     return 200, [call.shows.status(one) for one in call.page(rows)]
 
 
-def _say_status(call: Call) -> tuple[int, Any]:
+def _say_status(call: FakeGitLabCall) -> tuple[int, Any]:
     call.needs(DEVELOPER)
     project, sha, said = call.project, call.named["sha"], call.said
-    if not hosting.has(project, sha):
-        raise Refused(404, "404 Commit Not Found")
+    if not hosts.has(project, sha):
+        raise FakeGitLabRefused(404, "404 Commit Not Found")
     if said["state"] not in _STATES:
-        raise Refused(400, "state does not have a valid value")
+        raise FakeGitLabRefused(400, "state does not have a valid value")
     if len(said.get("description") or "") > 255:
-        raise Refused(400, "description is too long (maximum is 255 characters)")
-    ref = said.get("ref") or next((name for name, tip in hosting.heads(project).items() if tip == sha), "")
+        raise FakeGitLabRefused(400, "description is too long (maximum is 255 characters)")
+    ref = said.get("ref") or next((name for name, tip in hosts.heads(project).items() if tip == sha), "")
     if not ref:
-        raise Refused(404, "404 References for commit Not Found")
+        raise FakeGitLabRefused(404, "404 References for commit Not Found")
     if said.get("pipeline_id") and project.pipeline(sha, ref) != said["pipeline_id"]:
-        raise Refused(404, "404 Pipeline Not Found")
+        raise FakeGitLabRefused(404, "404 Pipeline Not Found")
     name = said.get("name") or said.get("context") or "default"
     made = call.acts.status(
         project, call.who, sha, ref, name, said["state"], said.get("description"), said.get("target_url")
@@ -234,23 +234,23 @@ def _say_status(call: Call) -> tuple[int, Any]:
 _P = "/projects/{project}"
 _M = _P + "/merge_requests/{iid}"
 ROUTES = (
-    Route("GET", "/user", _user),
-    Route("GET", _P, _project),
-    Route("GET", _P + "/repository/branches", _branches),
-    Route("GET", _P + "/protected_branches", _protected),
-    Route("GET", _P + "/members/all/{user}", _member),
-    Route("GET", _P + "/merge_requests", _requests),
-    Route("GET", _M, _request),
-    Route("PUT", _M, _change),
-    Route("PUT", _M + "/merge", _merge),
-    Route("GET", _M + "/approvals", _approvals),
-    Route("POST", _M + "/approve", _approve),
-    Route("POST", _M + "/unapprove", _unapprove),
-    Route("GET", _M + "/notes", _notes),
-    Route("POST", _M + "/notes", _note),
-    Route("PUT", _M + "/notes/{note}", _renote),
-    Route("GET", _P + "/repository/commits/{sha}/statuses", _statuses),
-    Route("POST", _P + "/statuses/{sha}", _say_status),
+    FakeGitLabRoute("GET", "/user", _user),
+    FakeGitLabRoute("GET", _P, _project),
+    FakeGitLabRoute("GET", _P + "/repository/branches", _branches),
+    FakeGitLabRoute("GET", _P + "/protected_branches", _protected),
+    FakeGitLabRoute("GET", _P + "/members/all/{user}", _member),
+    FakeGitLabRoute("GET", _P + "/merge_requests", _requests),
+    FakeGitLabRoute("GET", _M, _request),
+    FakeGitLabRoute("PUT", _M, _change),
+    FakeGitLabRoute("PUT", _M + "/merge", _merge),
+    FakeGitLabRoute("GET", _M + "/approvals", _approvals),
+    FakeGitLabRoute("POST", _M + "/approve", _approve),
+    FakeGitLabRoute("POST", _M + "/unapprove", _unapprove),
+    FakeGitLabRoute("GET", _M + "/notes", _notes),
+    FakeGitLabRoute("POST", _M + "/notes", _note),
+    FakeGitLabRoute("PUT", _M + "/notes/{note}", _renote),
+    FakeGitLabRoute("GET", _P + "/repository/commits/{sha}/statuses", _statuses),
+    FakeGitLabRoute("POST", _P + "/statuses/{sha}", _say_status),
 )
 SEES = REPORTER
 """Who reads a private project's code."""

@@ -10,38 +10,38 @@ from typing import Any
 
 from aiohttp import web
 
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.gitlab import merging
-from headgate.testing.forges.gitlab.acts import Acts
-from headgate.testing.forges.gitlab.post import Post
-from headgate.testing.forges.gitlab.server import Door, Limits, Trouble
-from headgate.testing.forges.gitlab.shown import Shows
+from headgate.testing.forges.gitlab import merges as merging
+from headgate.testing.forges.gitlab.acts import FakeGitLabActs
+from headgate.testing.forges.gitlab.post import FakeGitLabPost
+from headgate.testing.forges.gitlab.server import FakeGitLabLimits, FakeGitLabServer, FakeGitLabTrouble
 from headgate.testing.forges.gitlab.state import (
     MAINTAINER,
     OWNER,
-    Hook,
-    MergeRequest,
+    FakeGitLabHook,
+    FakeGitLabMergeRequest,
+    FakeGitLabProject,
+    FakeGitLabToken,
+    FakeGitLabUser,
+    FakeGitLabWorld,
     Note,
-    Project,
     Protected,
-    Token,
-    User,
-    World,
 )
+from headgate.testing.forges.gitlab.views import FakeGitLabShows
 from headgate.testing.servers.program import free_ports
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class FakeGitLabPerson:
     """Somebody who uses the forge in a browser and with git."""
 
-    acts: Acts
-    user: User
+    acts: FakeGitLabActs
+    user: FakeGitLabUser
 
     def push(
         self,
-        project: Project,
+        project: FakeGitLabProject,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -50,91 +50,93 @@ class Person:
         merges: str = "",
     ) -> str:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
-        before = hosting.heads(project)
+        before = hosts.heads(project)
         parent = before.get(branch) or before.get(base or project.default_branch)
         who = merging.signature(self.user, self.acts.world.clock.now_s())
         parents = [one for one in (parent, merges) if one]
-        commit = hosting.commit(project, parents, files, message, who)
-        hosting.point(project, f"refs/heads/{branch}", commit)
+        commit = hosts.commit(project, parents, files, message, who)
+        hosts.point(project, f"refs/heads/{branch}", commit)
         self.acts.pushed(project, self.user, before)
         return commit
 
-    def remove(self, project: Project, branch: str) -> None:
+    def remove(self, project: FakeGitLabProject, branch: str) -> None:
         """Remove a branch."""
-        before = hosting.heads(project)
-        hosting.point(project, f"refs/heads/{branch}", None)
+        before = hosts.heads(project)
+        hosts.point(project, f"refs/heads/{branch}", None)
         self.acts.pushed(project, self.user, before)
 
     def propose(
         self,
-        project: Project,
+        project: FakeGitLabProject,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         text: str = "",
         *,
         target: str = "",
-        fork: Project | None = None,
-    ) -> MergeRequest:
+        fork: FakeGitLabProject | None = None,
+    ) -> FakeGitLabMergeRequest:
         """Push a branch with one commit and open a merge request from it."""
         target, home = target or project.default_branch, fork or project
         self.push(home, branch, files, title, base=target)
         return self.acts.open(project, home, branch, target, self.user, title, text)
 
-    def fork(self, project: Project) -> Project:
+    def fork(self, project: FakeGitLabProject) -> FakeGitLabProject:
         """Return a fork of one's own."""
         name = f"{self.user.username}/{project.path.rpartition('/')[2]}"
         made = make_project(self.acts.world, name, {}, project.default_branch)
         made.fork_of, made.members[self.user.username] = project, OWNER
-        for branch, tip in hosting.heads(project).items():
-            hosting.bring(project, made, tip, f"refs/heads/{branch}")
+        for branch, tip in hosts.heads(project).items():
+            hosts.bring(project, made, tip, f"refs/heads/{branch}")
         return made
 
-    def comment(self, one: MergeRequest, body: str, *, resolvable: bool = False) -> Note | None:
+    def comment(self, one: FakeGitLabMergeRequest, body: str, *, resolvable: bool = False) -> Note | None:
         """Comment on it."""
         return self.acts.note(one, self.user, body, resolvable=resolvable)
 
-    def approve(self, one: MergeRequest) -> None:
+    def approve(self, one: FakeGitLabMergeRequest) -> None:
         """Approve it."""
         self.acts.approve(one, self.user)
 
-    def unapprove(self, one: MergeRequest) -> None:
+    def unapprove(self, one: FakeGitLabMergeRequest) -> None:
         """Take the approval back."""
         self.acts.unapprove(one, self.user)
 
-    def label(self, one: MergeRequest, *names: str, off: bool = False) -> None:
+    def label(self, one: FakeGitLabMergeRequest, *names: str, off: bool = False) -> None:
         """Put labels on, or take them off."""
         self.acts.label(one, self.user, () if off else names, names if off else ())
 
-    def edit(self, one: MergeRequest, **what: str) -> None:
+    def edit(self, one: FakeGitLabMergeRequest, **what: str) -> None:
         """Change title, description or target_branch."""
         self.acts.edit(one, self.user, **what)
 
-    def close(self, one: MergeRequest) -> None:
+    def close(self, one: FakeGitLabMergeRequest) -> None:
         """Close it without merging."""
         self.acts.close(one, self.user)
 
-    def reopen(self, one: MergeRequest) -> None:
+    def reopen(self, one: FakeGitLabMergeRequest) -> None:
         """Open it again."""
         self.acts.reopen(one, self.user)
 
-    def status(self, one: MergeRequest, name: str, state: str = "success") -> None:
+    def status(self, one: FakeGitLabMergeRequest, name: str, state: str = "success") -> None:
         """Give its head a status, as another program does."""
         assert one.source is not None, "the fork is there"
         self.acts.status(one.source, self.user, one.sha, one.source_branch, name, state, None, None)
 
 
-def make_project(world: World, path: str, files: Mapping[str, str], branch: str = "main") -> Project:
+def make_project(
+    world: FakeGitLabWorld, path: str, files: Mapping[str, str], branch: str = "main"
+) -> FakeGitLabProject:
     """Make a project with one commit; without files it has none."""
     id = next(world.ids)
     git_dir = world.root / f"{id}.git"
-    hosting.make(git_dir, branch)
+    hosts.make(git_dir, branch)
     now_s = world.clock.now_s()
-    made = Project(id, path, git_dir, branch, now_s)
+    made = FakeGitLabProject(id, path, git_dir, branch, now_s)
     world.projects[path] = made
     if files:
-        first = hosting.commit(made, [], files, "Begin", merging.signature(world.user("root"), now_s))
-        hosting.point(made, f"refs/heads/{branch}", first)
+        first = hosts.commit(made, [], files, "Begin", merging.signature(world.user("root"), now_s))
+        hosts.point(made, f"refs/heads/{branch}", first)
         made.protected[branch] = Protected(branch)
     return made
 
@@ -144,19 +146,19 @@ class GitLab:
     """All of it.  Everything done here is done at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
-    world: World
+    world: FakeGitLabWorld
     mail: Mail
-    door: Door
-    limits: Limits
-    acts: Acts
+    door: FakeGitLabServer
+    limits: FakeGitLabLimits
+    acts: FakeGitLabActs
 
-    def person(self, username: str, levels: Mapping[str, int] | None = None) -> Person:
+    def person(self, username: str, levels: Mapping[str, int] | None = None) -> FakeGitLabPerson:
         """Return somebody; `levels`: path of a project -> access level."""
         for path, level in (levels or {}).items():
             self.world.projects[path].members[username] = level
-        return Person(self.acts, self.world.user(username))
+        return FakeGitLabPerson(self.acts, self.world.user(username))
 
-    def project(self, path: str, files: Mapping[str, str], branch: str = "main") -> Project:
+    def project(self, path: str, files: Mapping[str, str], branch: str = "main") -> FakeGitLabProject:
         """Make a project; its default branch is protected, as GitLab does."""
         return make_project(self.world, path, files, branch)
 
@@ -165,38 +167,38 @@ class GitLab:
         for path in paths:
             self.world.projects[path].members[username] = level
         text = f"glpat-{next(self.world.ids):020d}"
-        self.world.tokens[text] = Token(text, self.world.user(username))
+        self.world.tokens[text] = FakeGitLabToken(text, self.world.user(username))
         return text
 
-    def hook(self, project: Project, url: str, token: str = "", signing: str = "") -> Hook:
+    def hook(self, project: FakeGitLabProject, url: str, token: str = "", signing: str = "") -> FakeGitLabHook:
         """Add a webhook."""
-        one = Hook(next(self.world.ids), url, token, signing)
+        one = FakeGitLabHook(next(self.world.ids), url, token, signing)
         project.hooks.append(one)
         return one
 
-    def rename(self, project: Project, path: str) -> None:
+    def rename(self, project: FakeGitLabProject, path: str) -> None:
         """Give a project another path; who reads under the old one is sent on."""
         old, project.path = project.path, path
         del self.world.projects[old]
         self.world.projects[path] = project
         self.world.moved[old] = path
 
-    def transfer(self, project: Project, path: str) -> dict[str, int]:
+    def transfer(self, project: FakeGitLabProject, path: str) -> dict[str, int]:
         """Give a project to another group, which hides it from who was let in before; return who that was."""
         self.rename(project, path)
         before, project.members, project.private = project.members, {}, True
         return before
 
-    def remove_fork(self, fork: Project) -> None:
+    def remove_fork(self, fork: FakeGitLabProject) -> None:
         """Delete a fork that merge requests come from; they stay."""
         del self.world.projects[fork.path]
         for one in (one for project in self.world.projects.values() for one in project.requests.values()):
             if one.source is fork:
                 one.source = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitLabTrouble:
         """Let the next calls of a kind go wrong; see server.Trouble."""
-        one = Trouble(method, template, times, **how)
+        one = FakeGitLabTrouble(method, template, times, **how)
         self.door.troubles.append(one)
         return one
 
@@ -205,10 +207,10 @@ class GitLab:
 async def gitlab(root: Path) -> AsyncIterator[GitLab]:
     """Provide a GitLab on a free port of 127.0.0.1 that keeps its repositories below `root`."""
     port = free_ports(1)[0]
-    url, world = f"http://127.0.0.1:{port}", World(root)
-    mail, shows, limits = Mail(world.clock), Shows(url), Limits(world)
-    acts = Acts(world, Post(world, shows, mail))
-    door = Door(world, acts, shows, limits)
+    url, world = f"http://127.0.0.1:{port}", FakeGitLabWorld(root)
+    mail, shows, limits = Mail(world.clock), FakeGitLabShows(url), FakeGitLabLimits(world)
+    acts = FakeGitLabActs(world, FakeGitLabPost(world, shows, mail))
+    door = FakeGitLabServer(world, acts, shows, limits)
     runner = web.AppRunner(door.application(), access_log=None)
     await runner.setup()
     try:

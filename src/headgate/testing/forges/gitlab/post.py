@@ -12,8 +12,15 @@ from typing import Any
 import msgspec
 
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.gitlab.shown import Shown, Shows
-from headgate.testing.forges.gitlab.state import Hook, MergeRequest, Note, Project, User, World
+from headgate.testing.forges.gitlab.state import (
+    FakeGitLabHook,
+    FakeGitLabMergeRequest,
+    FakeGitLabProject,
+    FakeGitLabUser,
+    FakeGitLabWorld,
+    Note,
+)
+from headgate.testing.forges.gitlab.views import FakeGitLabShows, Shown
 
 KINDS = {
     "merge_request": "Merge Request Hook",
@@ -26,7 +33,7 @@ KINDS = {
 
 
 @dataclass(slots=True)
-class HookDelivery(Delivery):
+class FakeGitLabHookDelivery(Delivery):
     """What GitLab sends."""
 
     signing: str = ""
@@ -54,26 +61,26 @@ def signed(signing: str, id: str, at_s: int, body: bytes) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class FakeGitLabPost:
     """Tells the hooks of a project what happened."""
 
-    world: World
-    shows: Shows
+    world: FakeGitLabWorld
+    shows: FakeGitLabShows
     mail: Mail
 
-    def tell(self, project: Project, kind: str, said: Shown) -> None:
+    def tell(self, project: FakeGitLabProject, kind: str, said: Shown) -> None:
         """Deliver it to every hook of the project."""
         for hook in project.hooks:
             self.mail.post(self._made(hook, kind, said))
 
-    def _made(self, hook: Hook, kind: str, said: Shown) -> HookDelivery:
+    def _made(self, hook: FakeGitLabHook, kind: str, said: Shown) -> FakeGitLabHookDelivery:
         body, now_s = msgspec.json.encode({"object_kind": kind, **said}), self.world.clock.now_s()
         id, guid = next(self.world.ids), str(uuid.uuid4())
-        return HookDelivery(
+        return FakeGitLabHookDelivery(
             id, guid, kind, None, body, hook.url, hook.token, hook.id, None, None, now_s, signing=hook.signing
         )
 
-    def of_request(self, one: MergeRequest, who: User, action: str, **more: Any) -> None:
+    def of_request(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, action: str, **more: Any) -> None:
         """Deliver an event of a merge request; `changes` may be among `more`."""
         one.updated_s = self.world.clock.now_s()
         changes = more.pop("changes", {})
@@ -86,7 +93,7 @@ class Post:
         }
         self.tell(one.project, "merge_request", said)
 
-    def of_note(self, one: MergeRequest, note: Note) -> None:
+    def of_note(self, one: FakeGitLabMergeRequest, note: Note) -> None:
         """Deliver a comment."""
         said = {
             "user": self.shows.hook_user(note.author),
@@ -99,7 +106,7 @@ class Post:
         }  # fmt: skip
         self.tell(one.project, "note", said)
 
-    def of_push(self, project: Project, who: User, ref: str, old: str, new: str) -> None:
+    def of_push(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, old: str, new: str) -> None:
         """Deliver a push."""
         said = {
             "ref": ref,
@@ -112,7 +119,7 @@ class Post:
         }
         self.tell(project, "tag_push" if ref.startswith("refs/tags/") else "push", said)
 
-    def of_pipeline(self, project: Project, who: User, ref: str, sha: str, state: str) -> None:
+    def of_pipeline(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, sha: str, state: str) -> None:
         """Deliver that a pipeline has another state; one of statuses is `external`, and of who posted the first."""
         said = {
             "object_attributes": {"ref": ref, "sha": sha, "status": state, "source": "external", "tag": False},

@@ -12,14 +12,14 @@ from urllib.parse import quote, unquote
 import msgspec
 from aiohttp import web
 
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab import calls
-from headgate.testing.forges.gitlab.acts import Acts, Refused
-from headgate.testing.forges.gitlab.calls import SEES, Call, Route
+from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused
+from headgate.testing.forges.gitlab.calls import SEES, FakeGitLabCall, FakeGitLabRoute
 from headgate.testing.forges.gitlab.desk import GitLabDesk
-from headgate.testing.forges.gitlab.shown import Shows
-from headgate.testing.forges.gitlab.state import DEVELOPER, Project, User, World
-from headgate.testing.forges.pages import Pages
+from headgate.testing.forges.gitlab.state import DEVELOPER, FakeGitLabProject, FakeGitLabUser, FakeGitLabWorld
+from headgate.testing.forges.gitlab.views import FakeGitLabShows
+from headgate.testing.forges.pages import FakePages
 
 API = "/api/v4"
 LIMIT, WINDOW_S = 2_000, 60
@@ -27,7 +27,7 @@ _GIT = re.compile(r"/(?P<project>.+?)(?:\.git)?/(?P<path>info/refs|git-upload-pa
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class FakeGitLabExchange:
     """One call with its answer."""
 
     method: str
@@ -38,7 +38,7 @@ class Exchange:
 
 
 @dataclass(slots=True)
-class Trouble:
+class FakeGitLabTrouble:
     """What goes wrong with the next calls of a kind."""
 
     method: str
@@ -51,10 +51,10 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Limits:
+class FakeGitLabLimits:
     """How much everybody may ask, in a window of time."""
 
-    world: World
+    world: FakeGitLabWorld
     limit: int = LIMIT
     used: dict[str, int] = field(default_factory=dict)
     quiet: dict[str, float] = field(default_factory=dict)
@@ -87,19 +87,19 @@ class _Moved(Exception):
 
 
 @dataclass(slots=True)
-class Door:
+class FakeGitLabServer:
     """Takes requests."""
 
-    world: World
-    acts: Acts
-    shows: Shows
-    limits: Limits
-    log: list[Exchange] = field(default_factory=list)
+    world: FakeGitLabWorld
+    acts: FakeGitLabActs
+    shows: FakeGitLabShows
+    limits: FakeGitLabLimits
+    log: list[FakeGitLabExchange] = field(default_factory=list)
     """Every call of the API, in order."""
     wrong: list[str] = field(default_factory=list)
     """What failed in here."""
-    troubles: list[Trouble] = field(default_factory=list)
-    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+    troubles: list[FakeGitLabTrouble] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], FakeGitLabRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for route in calls.ROUTES:
@@ -110,11 +110,11 @@ class Door:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", API + "/{rest:.*}", self._rest)
-        Pages(GitLabDesk(self.acts)).add(app, "/{project:.+}/-/merge_requests/{number}")
+        FakePages(GitLabDesk(self.acts)).add(app, "/{project:.+}/-/merge_requests/{number}")
         app.router.add_route("*", "/{rest:.*}", self._git)
         return app
 
-    def _trouble(self, method: str, template: str) -> Trouble | None:
+    def _trouble(self, method: str, template: str) -> FakeGitLabTrouble | None:
         for one in self.troubles:
             if one.times and one.method in ("", method) and one.template in ("", template):
                 one.times -= 1
@@ -136,7 +136,7 @@ class Door:
         answer = self._answer(request, route, named, await request.read())
         return _broken(trouble) if trouble is not None else answer
 
-    def _answer(self, request: web.Request, route: Route, named: dict[str, str], body: bytes) -> web.Response:
+    def _answer(self, request: web.Request, route: FakeGitLabRoute, named: dict[str, str], body: bytes) -> web.Response:
         username, headers, said = "", dict[str, str](), None
         answer: Any
         try:
@@ -145,12 +145,12 @@ class Door:
             username = who.username
             if self.limits.punished(username):
                 retry = {"Retry-After": str(self.limits.after_s), **self.limits.headers(username)}
-                self.log.append(Exchange(route.method, route.template, dict(request.query), said, 429))
+                self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), said, 429))
                 return web.Response(status=429, text="Retry later\n", headers=retry)
             self._moved(route, named)
             address = f"{self.shows.web}{request.path if '%' not in request.raw_path else request.raw_path}"
             query = dict(request.query)
-            call = Call(self.world, self.acts, self.shows, who, named, query, said, address.partition("?")[0])
+            call = FakeGitLabCall(self.world, self.acts, self.shows, who, named, query, said, address.partition("?")[0])
             status, answer = route.handler(call)
             headers = call.headers
         except _Moved as moved:
@@ -159,7 +159,7 @@ class Door:
                 {"message": f"This resource has been moved to {moved}"},
                 {"Location": str(moved)},
             )
-        except Refused as refused:
+        except FakeGitLabRefused as refused:
             status = refused.status
             answer = (
                 {"error": "invalid_token", "error_description": refused.message}
@@ -169,25 +169,25 @@ class Door:
         except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
             status, answer = 400, {"error": f"{error!r}"}
             self.wrong.append(f"{route.method} {route.template}: {error!r}")
-        self.log.append(Exchange(route.method, route.template, dict(request.query), said, status))
+        self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), said, status))
         return self._sent(request, username, status, answer, headers)
 
-    def _caller(self, header: str) -> User:
-        """Raise Refused."""
+    def _caller(self, header: str) -> FakeGitLabUser:
+        """Raise FakeGitLabRefused."""
         token = self.world.tokens.get(_bearer(header))
         if token is None:
-            raise Refused(401, "401 Unauthorized")
+            raise FakeGitLabRefused(401, "401 Unauthorized")
         if token.revoked:
-            raise Refused(401, "Token was revoked. You have to re-authorize from the user.", plain=True)
+            raise FakeGitLabRefused(401, "Token was revoked. You have to re-authorize from the user.", plain=True)
         return token.user
 
-    def _moved(self, route: Route, named: dict[str, str]) -> None:
+    def _moved(self, route: FakeGitLabRoute, named: dict[str, str]) -> None:
         """Send on who reads from a project under a former path; who writes there is refused."""
         new = self.world.moved.get(named.get("project", ""))
         if new is None:
             return
         if route.method != "GET":
-            raise Refused(405, "Non GET methods are not allowed for moved projects")
+            raise FakeGitLabRefused(405, "Non GET methods are not allowed for moved projects")
         path = route.template.replace("{project}", str(self.world.projects[new].id))
         for name, value in named.items():
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
@@ -214,19 +214,23 @@ class Door:
         try:
             who = self._git_caller(request.headers.get("Authorization", ""))
             if project is None or (project.private and (who is None or project.level(who) < SEES)):
-                raise Refused(401 if who is None else 404, "The project you were looking for could not be found.")
+                raise FakeGitLabRefused(
+                    401 if who is None else 404, "The project you were looking for could not be found."
+                )
             if writes and (who is None or project.level(who) < DEVELOPER):
-                raise Refused(401 if who is None else 403, "You are not allowed to push code to this project.")
-        except Refused as refused:
+                raise FakeGitLabRefused(
+                    401 if who is None else 403, "You are not allowed to push code to this project."
+                )
+        except FakeGitLabRefused as refused:
             headers = {"WWW-Authenticate": 'Basic realm="GitLab"'} if refused.status == 401 else {}
             return web.Response(status=refused.status, text=refused.message, headers=headers)
-        before = hosting.heads(project) if writes else {}
-        answer = await hosting.serve_git(request, project, found["path"], lambda ref: _refuses(project, ref, who))
+        before = hosts.heads(project) if writes else {}
+        answer = await hosts.serve_git(request, project, found["path"], lambda ref: _refuses(project, ref, who))
         if found["path"] == "git-receive-pack" and who is not None:
             self.acts.pushed(project, who, before)
         return answer
 
-    def _git_caller(self, header: str) -> User | None:
+    def _git_caller(self, header: str) -> FakeGitLabUser | None:
         kind, _, text = header.partition(" ")
         if kind.lower() != "basic":
             return None
@@ -234,7 +238,7 @@ class Door:
         return self._caller(f"Bearer {password}")
 
 
-def _refuses(project: Project, ref: str, who: User | None) -> bool:
+def _refuses(project: FakeGitLabProject, ref: str, who: FakeGitLabUser | None) -> bool:
     """Say whether a push of a ref is refused."""
     if ref.startswith("refs/merge-requests/") or who is None:
         return True
@@ -246,7 +250,7 @@ def _bearer(header: str) -> str:
     return text if kind.lower() == "bearer" else ""
 
 
-def _broken(trouble: Trouble) -> web.Response:
+def _broken(trouble: FakeGitLabTrouble) -> web.Response:
     return web.Response(status=trouble.status, text="<html>GitLab is not responding</html>", content_type="text/html")
 
 

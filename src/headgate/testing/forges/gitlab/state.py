@@ -21,7 +21,7 @@ def stamp(at_s: float) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class User:
+class FakeGitLabUser:
     id: int
     username: str
     bot: bool = False
@@ -32,14 +32,14 @@ class User:
 
 
 @dataclass(slots=True, eq=False)
-class Token:
+class FakeGitLabToken:
     text: str
-    user: User
+    user: FakeGitLabUser
     revoked: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Hook:
+class FakeGitLabHook:
     """A webhook of a project."""
 
     id: int
@@ -52,7 +52,7 @@ class Hook:
 @dataclass(slots=True, eq=False)
 class Note:
     id: int
-    author: User
+    author: FakeGitLabUser
     body: str
     at_s: float
     system: bool = False
@@ -62,7 +62,7 @@ class Note:
 
 
 @dataclass(slots=True, eq=False)
-class Status:
+class FakeGitLabStatus:
     """Of a commit, which GitLab takes for a job of a pipeline."""
 
     id: int
@@ -70,7 +70,7 @@ class Status:
     ref: str
     name: str
     state: str
-    author: User
+    author: FakeGitLabUser
     at_s: float
     description: str | None = None
     target_url: str | None = None
@@ -87,15 +87,15 @@ class Protected:
 
 
 @dataclass(slots=True, eq=False)
-class MergeRequest:
+class FakeGitLabMergeRequest:
     id: int
     iid: int
-    project: Project
-    source: Project | None
+    project: FakeGitLabProject
+    source: FakeGitLabProject | None
     """None: the fork is gone."""
     source_branch: str
     target_branch: str
-    author: User
+    author: FakeGitLabUser
     title: str
     description: str
     sha: str
@@ -105,12 +105,12 @@ class MergeRequest:
     """opened | closed | merged"""
     labels: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
-    approvers: list[User] = field(default_factory=list)
+    approvers: list[FakeGitLabUser] = field(default_factory=list)
     approved_s: dict[int, float] = field(default_factory=dict)
     """Account -> when it approved."""
     merge_commit_sha: str | None = None
     squash_commit_sha: str | None = None
-    merged_by: User | None = None
+    merged_by: FakeGitLabUser | None = None
     undecided: int = 0
     """So often it is still said that whether it can be merged is being checked."""
     hindered: str = ""
@@ -122,7 +122,7 @@ class MergeRequest:
 
 
 @dataclass(slots=True, eq=False)
-class Project:
+class FakeGitLabProject:
     id: int
     path: str
     """With its namespace."""
@@ -132,7 +132,7 @@ class Project:
     members: dict[str, int] = field(default_factory=dict)
     """Username -> access level, inherited ones, too."""
     private: bool = False
-    fork_of: Project | None = None
+    fork_of: FakeGitLabProject | None = None
     merge_method: str = "merge"
     """merge | rebase_merge | ff"""
     squash_option: str = "default_off"
@@ -143,24 +143,24 @@ class Project:
     keeps_approvals: bool = False
     """Of a merge request to which something is pushed."""
     protected: dict[str, Protected] = field(default_factory=dict)
-    requests: dict[int, MergeRequest] = field(default_factory=dict)
-    statuses: list[Status] = field(default_factory=list)
+    requests: dict[int, FakeGitLabMergeRequest] = field(default_factory=dict)
+    statuses: list[FakeGitLabStatus] = field(default_factory=list)
     pipelines: dict[tuple[str, str], int] = field(default_factory=dict)
     """Commit and ref -> number."""
-    hooks: list[Hook] = field(default_factory=list)
+    hooks: list[FakeGitLabHook] = field(default_factory=list)
 
-    def level(self, user: User) -> int:
+    def level(self, user: FakeGitLabUser) -> int:
         return self.members.get(user.username, 0)
 
-    def may_merge(self, user: User, branch: str) -> bool:
+    def may_merge(self, user: FakeGitLabUser, branch: str) -> bool:
         one = self.protected.get(branch)
         return self.level(user) >= (one.merge if one is not None else DEVELOPER)
 
-    def may_push(self, user: User, branch: str) -> bool:
+    def may_push(self, user: FakeGitLabUser, branch: str) -> bool:
         one = self.protected.get(branch)
         return self.level(user) >= (one.push if one is not None else DEVELOPER)
 
-    def jobs(self, sha: str, ref: str) -> list[Status]:
+    def jobs(self, sha: str, ref: str) -> list[FakeGitLabStatus]:
         """Return the newest status of each name, of a commit on a ref."""
         return list({one.name: one for one in self.statuses if (one.sha, one.ref) == (sha, ref)}.values())
 
@@ -170,23 +170,23 @@ class Project:
 
 
 @dataclass(slots=True)
-class World:
+class FakeGitLabWorld:
     """All of it."""
 
     root: Path
     """Where repositories are."""
     clock: Clock = field(default_factory=Clock)
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    users: dict[str, User] = field(default_factory=dict)
-    tokens: dict[str, Token] = field(default_factory=dict)
-    projects: dict[str, Project] = field(default_factory=dict)
+    users: dict[str, FakeGitLabUser] = field(default_factory=dict)
+    tokens: dict[str, FakeGitLabToken] = field(default_factory=dict)
+    projects: dict[str, FakeGitLabProject] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     """Former path -> present one."""
     undecided_asks: int = 0
     """How often it is asked until it is worked out whether a merge request can be merged."""
 
-    def user(self, username: str) -> User:
+    def user(self, username: str) -> FakeGitLabUser:
         """Return an account, which is made."""
         if username not in self.users:
-            self.users[username] = User(next(self.ids), username)
+            self.users[username] = FakeGitLabUser(next(self.ids), username)
         return self.users[username]

@@ -6,15 +6,21 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pagure.post import Post
-from headgate.testing.forges.pagure.state import Comment, Flag, Project, Request, World
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.pagure.post import FakePagurePost
+from headgate.testing.forges.pagure.state import (
+    FakePagureComment,
+    FakePagureFlag,
+    FakePagureProject,
+    FakePagureRequest,
+    FakePagureWorld,
+)
 
 STATUSES = ("success", "failure", "error", "pending", "canceled")
 
 
-class Refused(Exception):
+class FakePagureRefused(Exception):
     """Pagure does not do it."""
 
     def __init__(self, status: int, message: str, code: str = "ENOCODE", errors: Any = None) -> None:
@@ -23,23 +29,30 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class FakePagureActs:
     """All of them."""
 
-    world: World
-    post: Post
+    world: FakePagureWorld
+    post: FakePagurePost
 
     # --- pull requests
 
     def open(
-        self, project: Project, home: Project, head: str, base: str, who: Account, title: str, text: str
-    ) -> Request:
-        """Open a pull request.  Raise Refused."""
+        self,
+        project: FakePagureProject,
+        home: FakePagureProject,
+        head: str,
+        base: str,
+        who: FakeGitHubAccount,
+        title: str,
+        text: str,
+    ) -> FakePagureRequest:
+        """Open a pull request.  Raise FakePagureRefused."""
         if project.options["pull_request_access_only"] and not self.world.level(project, who.login):
-            raise Refused(403, "You are not allowed to open pull-requests", "EPULLREQUESTSDISABLED")
-        now_s, number, tip = self.world.clock.now_s(), next(project.numbers), hosting.heads(home)[head]
-        hosting.bring(home, project, tip, f"refs/pull/{number}/head")
-        request = Request(
+            raise FakePagureRefused(403, "You are not allowed to open pull-requests", "EPULLREQUESTSDISABLED")
+        now_s, number, tip = self.world.clock.now_s(), next(project.numbers), hosts.heads(home)[head]
+        hosts.bring(home, project, tip, f"refs/pull/{number}/head")
+        request = FakePagureRequest(
             number, uuid.uuid4().hex, project, home, head, base, tip, tip, who, title, text or None, now_s, now_s
         )
         self._begin(request)
@@ -47,24 +60,24 @@ class Acts:
         self.post.of_request(request, who, "new")
         return request
 
-    def _begin(self, request: Request) -> None:
-        base = hosting.heads(request.project).get(request.branch, "")
-        own = hosting.own_commits(request, base) if base else []
+    def _begin(self, request: FakePagureRequest) -> None:
+        base = hosts.heads(request.project).get(request.branch, "")
+        own = hosts.own_commits(request, base) if base else []
         request.commit_start = own[0] if own else request.commit_stop
 
-    def close(self, request: Request, who: Account, *, merged: bool = False) -> None:
+    def close(self, request: FakePagureRequest, who: FakeGitHubAccount, *, merged: bool = False) -> None:
         """End it."""
         request.status, request.closed_by = "Merged" if merged else "Closed", who
         self._say_itself(request, who, f"Pull-Request has been {'merged' if merged else 'closed'} by {who.login}")
         self.post.of_request(request, who, "closed", merged=merged)
 
-    def reopen(self, request: Request, who: Account) -> None:
+    def reopen(self, request: FakePagureRequest, who: FakeGitHubAccount) -> None:
         """Open it again."""
         request.status, request.closed_by = "Open", None
         self._say_itself(request, who, f"Pull-Request has been reopened by {who.login}")
         self.post.of_request(request, who, "reopened")
 
-    def edit(self, request: Request, who: Account, **what: Any) -> None:
+    def edit(self, request: FakePagureRequest, who: FakeGitHubAccount, **what: Any) -> None:
         """Change its title, initial comment or branch."""
         for name, value in what.items():
             setattr(request, name, value)
@@ -72,13 +85,13 @@ class Acts:
             request.merge_status = "unknown"
         self.post.of_request(request, who, "initial_comment.edited")
 
-    def assign(self, request: Request, who: Account, to: Account | None) -> None:
+    def assign(self, request: FakePagureRequest, who: FakeGitHubAccount, to: FakeGitHubAccount | None) -> None:
         """Give it to somebody."""
         request.assignee = to
         word = f"**Metadata Update from @{who.login}**:\n- Request assigned" if to else "**Metadata Update**"
         self._say_itself(request, who, word)
 
-    def tag(self, request: Request, who: Account, name: str, *, off: bool = False) -> None:
+    def tag(self, request: FakePagureRequest, who: FakeGitHubAccount, name: str, *, off: bool = False) -> None:
         """Put a tag on it, or take it off."""
         if (name in request.tags) is not off:
             return
@@ -88,16 +101,18 @@ class Acts:
         shown = self.post.shows.request(request)
         self.post.tell(request.project, who, topic, pull_request=shown, tags=[name])
 
-    def pushed(self, project: Project, who: Account, before: dict[str, str]) -> None:
+    def pushed(self, project: FakePagureProject, who: FakeGitHubAccount, before: dict[str, str]) -> None:
         """See what moved: tell of the branches, take heads of pull requests over."""
-        after = hosting.heads(project)
+        after = hosts.heads(project)
         for branch in sorted({*before, *after}):
             old, new = before.get(branch), after.get(branch)
             if old != new:
                 self._tell_push(project, who, branch, old, new)
                 self._follow(project, who, branch, new)
 
-    def _tell_push(self, project: Project, who: Account, branch: str, old: str | None, new: str | None) -> None:
+    def _tell_push(
+        self, project: FakePagureProject, who: FakeGitHubAccount, branch: str, old: str | None, new: str | None
+    ) -> None:
         repo = self.post.shows.project(project)
         if old is None or new is None:
             topic = "git.branch.creation" if old is None else "git.branch.deletion"
@@ -106,7 +121,7 @@ class Acts:
             said = {"branch": branch, "start_commit": new, "end_commit": new, "total_commits": 1, "forced": False}
             self.post.tell(project, who, "git.receive", repo=repo, **said)
 
-    def _follow(self, home: Project, who: Account, branch: str, new: str | None) -> None:
+    def _follow(self, home: FakePagureProject, who: FakeGitHubAccount, branch: str, new: str | None) -> None:
         for project in self.world.projects.values():
             for request in project.requests.values():
                 if request.status != "Open":
@@ -115,103 +130,113 @@ class Acts:
                     request.merge_status = "unknown"
                 if request.project_from is home and request.branch_from == branch and new:
                     request.commit_stop, request.merge_status = new, "unknown"
-                    hosting.bring(home, project, new, f"refs/pull/{request.id}/head")
+                    hosts.bring(home, project, new, f"refs/pull/{request.id}/head")
                     self._begin(request)
                     request.updated_s = self.world.clock.now_s()
                     if self.world.announces:
                         self._say_itself(request, who, "**1 new commit added**\n\n * ``Change``")
 
-    def view(self, request: Request) -> str:
+    def view(self, request: FakePagureRequest) -> str:
         """Look at its page, which has Pagure work out how it can be merged; return what it says."""
-        base = hosting.heads(request.project).get(request.branch, "")
-        if not base or hosting.contains(request.project, base, request.commit_stop):
+        base = hosts.heads(request.project).get(request.branch, "")
+        if not base or hosts.contains(request.project, base, request.commit_stop):
             request.merge_status = "NO_CHANGE"
-        elif hosting.contains(request.project, request.commit_stop, base):
+        elif hosts.contains(request.project, request.commit_stop, base):
             request.merge_status = "FFORWARD"
         else:
-            tree = hosting.merged_tree(request.project, base, request.commit_stop)
+            tree = hosts.merged_tree(request.project, base, request.commit_stop)
             request.merge_status = "CONFLICTS" if tree is None else "MERGE"
         return request.merge_status
 
-    def merge(self, request: Request, who: Account) -> str:
-        """Merge it as the call does; return what it answers, which may not be so.  Raise Refused."""
+    def merge(self, request: FakePagureRequest, who: FakeGitHubAccount) -> str:
+        """Merge it as the call does; return what it answers, which may not be so.  Raise FakePagureRefused."""
         project, options = request.project, request.project.options
         if not self.world.commits(project, who.login):
-            raise Refused(403, "You are not allowed to merge/close pull-request for this project", "ENOPRCLOSE")
+            raise FakePagureRefused(
+                403, "You are not allowed to merge/close pull-request for this project", "ENOPRCLOSE"
+            )
         if options["Only_assignee_can_merge_pull-request"]:
             if request.assignee is None:
-                raise Refused(403, "This request must be assigned to be merged", "ENOTASSIGNED")
+                raise FakePagureRefused(403, "This request must be assigned to be merged", "ENOTASSIGNED")
             if request.assignee is not who:
-                raise Refused(403, "Only the assignee can merge this request", "ENOTASSIGNEE")
+                raise FakePagureRefused(403, "Only the assignee can merge this request", "ENOTASSIGNEE")
         if project.threshold > 0 and request.score < project.threshold:
             why = "This request does not have the minimum review score necessary to be merged"
-            raise Refused(403, why, "EPRSCORE")
+            raise FakePagureRefused(403, why, "EPRSCORE")
         if request.status != "Open":
             by = request.closed_by.login if request.closed_by else "?"
-            raise Refused(400, f"This pull-request was merged or closed by {by}")
+            raise FakePagureRefused(400, f"This pull-request was merged or closed by {by}")
         if not self.world.worker:
             return "Merging queued"
         how = self.view(request)
         if how == "CONFLICTS":
-            raise Refused(500 if self.world.breaks else 409, "This pull-request conflicts and thus cannot be merged")
+            raise FakePagureRefused(
+                500 if self.world.breaks else 409, "This pull-request conflicts and thus cannot be merged"
+            )
         if how == "NO_CHANGE":
-            raise Refused(400, "Nothing to do, changes were already merged")
+            raise FakePagureRefused(400, "Nothing to do, changes were already merged")
         if how == "FFORWARD" and not options["always_merge"]:
             tip: str | None = request.commit_stop
         elif how == "MERGE" and options["disable_non_fast-forward_merges"]:
             return "Changes merged!"  # it says so, and has not
         else:
-            signature = hosting.signature(who, self.world.clock.now_s())
-            base = hosting.heads(project)[request.branch]
-            tip = hosting.merge(request, base, "merge", f"Merge #{request.id} `{request.title}`", signature)
-        before = hosting.heads(project)
-        hosting.point(project, f"refs/heads/{request.branch}", tip)
+            signature = hosts.signature(who, self.world.clock.now_s())
+            base = hosts.heads(project)[request.branch]
+            tip = hosts.merge(request, base, "merge", f"Merge #{request.id} `{request.title}`", signature)
+        before = hosts.heads(project)
+        hosts.point(project, f"refs/heads/{request.branch}", tip)
         self.close(request, who, merged=True)
         self.pushed(project, who, before)
         return "Changes merged!"
 
     # --- what is said
 
-    def comment(self, request: Request, who: Account, text: str, commit: str | None = None) -> Comment:
+    def comment(
+        self, request: FakePagureRequest, who: FakeGitHubAccount, text: str, commit: str | None = None
+    ) -> FakePagureComment:
         """Comment on it; `commit`: on a line of that."""
-        one = Comment(next(self.world.ids), who, text, self.world.clock.now_s(), commit=commit)
+        one = FakePagureComment(next(self.world.ids), who, text, self.world.clock.now_s(), commit=commit)
         request.comments.append(one)
         self.post.of_request(request, who, "comment.added")
         return one
 
-    def _say_itself(self, request: Request, who: Account, text: str) -> None:
+    def _say_itself(self, request: FakePagureRequest, who: FakeGitHubAccount, text: str) -> None:
         now_s = self.world.clock.now_s()
-        request.comments.append(Comment(next(self.world.ids), who, text, now_s, notification=True))
+        request.comments.append(FakePagureComment(next(self.world.ids), who, text, now_s, notification=True))
         self.post.of_request(request, who, "comment.added")
 
-    def flag(self, kept: list[Flag], who: Account, said: dict[str, str]) -> tuple[Flag, str]:
-        """Set a flag; return it, and the word for that.  Raise Refused."""
+    def flag(
+        self, kept: list[FakePagureFlag], who: FakeGitHubAccount, said: dict[str, str]
+    ) -> tuple[FakePagureFlag, str]:
+        """Set a flag; return it, and the word for that.  Raise FakePagureRefused."""
         missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not said.get(name)}
         if len(said.get("uid", "")) > 32:
             missing["uid"] = ["Field cannot be longer than 32 characters."]
         if said.get("status", "pending") not in STATUSES:
             missing["status"] = ["Not a valid choice."]
         if missing:
-            raise Refused(400, "Invalid or incomplete input submitted", "EINVALIDREQ", missing)
+            raise FakePagureRefused(400, "Invalid or incomplete input submitted", "EINVALIDREQ", missing)
         now_s, uid = self.world.clock.now_s(), said.get("uid") or uuid.uuid4().hex
         found = next((one for one in kept if one.uid == uid), None)
         word = "added" if found is None else "updated"
         if found is None:
-            found = Flag(uid, who, said["username"], "", "", "", now_s, now_s)
+            found = FakePagureFlag(uid, who, said["username"], "", "", "", now_s, now_s)
             kept.append(found)
         found.status, found.comment, found.url = said.get("status", "pending"), said["comment"], said["url"]
         found.updated_s = now_s
         return found, word
 
-    def flag_request(self, request: Request, who: Account, said: dict[str, str]) -> tuple[Flag, str]:
-        """Flag a pull request.  Raise Refused."""
+    def flag_request(
+        self, request: FakePagureRequest, who: FakeGitHubAccount, said: dict[str, str]
+    ) -> tuple[FakePagureFlag, str]:
+        """Flag a pull request.  Raise FakePagureRefused."""
         flag, word = self.flag(request.flags, who, said)
         shows = self.post.shows
         shown, of = shows.flag(flag), shows.request(request)
         self.post.tell(request.project, who, f"pull-request.flag.{word}", pullrequest=of, flag=shown)
         return flag, word
 
-    def set_options(self, project: Project, who: Account, **what: Any) -> None:
+    def set_options(self, project: FakePagureProject, who: FakeGitHubAccount, **what: Any) -> None:
         """Change the options of a project."""
         project.options |= {name.replace("__", "-"): value for name, value in what.items()}
         self.post.tell(project, who, "project.edit", project=self.post.shows.project(project))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pages import BY_BRANCH, Mark, Remark, Seen
-from headgate.testing.forges.pagure.acts import Acts, Refused
-from headgate.testing.forges.pagure.state import Project, Request
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
+from headgate.testing.forges.pagure.acts import FakePagureActs, FakePagureRefused
+from headgate.testing.forges.pagure.state import FakePagureProject, FakePagureRequest
 
 _THUMBS = {":thumbsup:": "approved", ":thumbsdown:": "asked for changes"}
 
@@ -19,17 +19,17 @@ _THUMBS = {":thumbsup:": "approved", ":thumbsdown:": "asked for changes"}
 class PagureDesk:
     """See `pages.Desk`."""
 
-    acts: Acts
+    acts: FakePagureActs
     forge: str = "Pagure"
     kind: str = "stand-in for Pagure"
     hint: str = BY_BRANCH
-    refused: type[Exception] = Refused
+    refused: type[Exception] = FakePagureRefused
 
     @property
     def root(self) -> str:
         return urlsplit(self.acts.post.shows.web).path
 
-    async def seen(self) -> Sequence[Seen]:
+    async def seen(self) -> Sequence[PageChange]:
         return [self._seen(pull) for project in self._projects() for pull in project.requests.values()]
 
     def people(self) -> Sequence[str]:
@@ -39,7 +39,7 @@ class PagureDesk:
         return [
             f"{one.fullname}:{branch}"
             for one in self._projects()
-            for branch in hosting.heads(one)
+            for branch in hosts.heads(one)
             if branch != one.default_branch
             and not any(pull.branch_from == branch and pull.project_from is one for pull in one.requests.values())
         ]
@@ -55,24 +55,24 @@ class PagureDesk:
         at = self.acts.world.projects[name]
         return self.path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
 
-    def _projects(self) -> list[Project]:
+    def _projects(self) -> list[FakePagureProject]:
         every = self.acts.world.projects.items()
         return [one for name, one in every if not one.private and not name.startswith("forks/")]
 
-    def _account(self, login: str) -> Account:
+    def _account(self, login: str) -> FakeGitHubAccount:
         return self.acts.world.accounts[login]
 
-    def path(self, pull: Request) -> str:
+    def path(self, pull: FakePagureRequest) -> str:
         """Return where the page of a pull request is."""
         return f"{self.root}/{pull.project.fullname}/pull-request/{pull.id}"
 
-    def _pull(self, path: str) -> Request:
+    def _pull(self, path: str) -> FakePagureRequest:
         every = (pull for one in self._projects() for pull in one.requests.values())
         return next(pull for pull in every if self.path(pull) == path)
 
-    def _seen(self, pull: Request) -> Seen:
-        marks = (Mark(_name(one.username), one.status, one.comment, one.url) for one in pull.flags)
-        return Seen(
+    def _seen(self, pull: FakePagureRequest) -> PageChange:
+        marks = (ChangeMark(_name(one.username), one.status, one.comment, one.url) for one in pull.flags)
+        return PageChange(
             self.path(pull), f"{pull.project.fullname}#{pull.id}", pull.title, pull.user.login if pull.user else "",
             pull.status.lower(), pull.branch_from, pull.branch, pull.initial_comment or "", tuple(pull.tags),
             tuple(marks), tuple(_remarks(pull)),
@@ -84,7 +84,7 @@ def _name(username: str) -> str:
     return username.partition(": ")[2] or username
 
 
-def _remarks(pull: Request) -> Iterator[Remark]:
+def _remarks(pull: FakePagureRequest) -> Iterator[PageRemark]:
     for one in pull.comments:
         said = next((word for thumb, word in _THUMBS.items() if thumb in one.text), "commented")
-        yield Remark(one.user.login, one.at_s, "noted" if one.notification else said, one.text)
+        yield PageRemark(one.user.login, one.at_s, "noted" if one.notification else said, one.text)

@@ -8,31 +8,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.testing.forges.github import hosting
+from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.server import Trouble
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pagure.acts import Acts
-from headgate.testing.forges.pagure.post import Post
-from headgate.testing.forges.pagure.server import Door
-from headgate.testing.forges.pagure.shown import Shows
-from headgate.testing.forges.pagure.state import ACLS, Comment, Flag, Project, Request, Token, World
-from headgate.testing.forges.served import on_a_port, put
+from headgate.testing.forges.github.server import FakeGitHubTrouble
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.http import on_a_port, put
+from headgate.testing.forges.pagure.acts import FakePagureActs
+from headgate.testing.forges.pagure.post import FakePagurePost
+from headgate.testing.forges.pagure.server import FakePagureServer
+from headgate.testing.forges.pagure.state import (
+    ACLS,
+    FakePagureComment,
+    FakePagureFlag,
+    FakePagureProject,
+    FakePagureRequest,
+    FakePagureToken,
+    FakePagureWorld,
+)
+from headgate.testing.forges.pagure.views import FakePagureShows
 
 PATH = "/code"
 """Below which the stand-in is, as some are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class FakePagurePerson:
     """Somebody who uses the forge in a browser and with git."""
 
-    acts: Acts
-    account: Account
+    acts: FakePagureActs
+    account: FakeGitHubAccount
 
     def push(
         self,
-        project: Project,
+        project: FakePagureProject,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -41,7 +49,7 @@ class Person:
         merges: str | None = None,
     ) -> str:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
-        before, now_s = hosting.heads(project), self.acts.world.clock.now_s()
+        before, now_s = hosts.heads(project), self.acts.world.clock.now_s()
         base = base or project.default_branch
         commit = put(project, branch, base, files, message, self.account, now_s, merges)
         self.acts.pushed(project, self.account, before)
@@ -49,70 +57,72 @@ class Person:
 
     def propose(
         self,
-        project: Project,
+        project: FakePagureProject,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         text: str = "",
         *,
         base: str = "",
-        home: Project | None = None,
+        home: FakePagureProject | None = None,
         message: str = "",
-    ) -> Request:
+    ) -> FakePagureRequest:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or project.default_branch, home or project
         if home is not project:
-            hosting.bring(project, home, hosting.heads(project)[base], f"refs/heads/{base}")
+            hosts.bring(project, home, hosts.heads(project)[base], f"refs/heads/{base}")
         self.push(home, branch, files, message or title, base=base)
         return self.acts.open(project, home, branch, base, self.account, title, text)
 
-    def fork(self, project: Project) -> Project:
+    def fork(self, project: FakePagureProject) -> FakePagureProject:
         """Return a fork of one's own."""
         made = make_project(self.acts.world, f"forks/{self.account.login}/{project.fullname}", {}, self.account)
-        for branch, tip in hosting.heads(project).items():
-            hosting.bring(project, made, tip, f"refs/heads/{branch}")
+        for branch, tip in hosts.heads(project).items():
+            hosts.bring(project, made, tip, f"refs/heads/{branch}")
         return made
 
-    def comment(self, request: Request, text: str, commit: str | None = None) -> Comment:
+    def comment(self, request: FakePagureRequest, text: str, commit: str | None = None) -> FakePagureComment:
         """Comment on it; `commit`: on a line of that."""
         return self.acts.comment(request, self.account, text, commit)
 
-    def thumb(self, request: Request, way: str = "up") -> Comment:
+    def thumb(self, request: FakePagureRequest, way: str = "up") -> FakePagureComment:
         """Vote."""
         return self.comment(request, f":thumbs{way}:")
 
-    def tag(self, request: Request, *names: str, off: bool = False) -> None:
+    def tag(self, request: FakePagureRequest, *names: str, off: bool = False) -> None:
         """Put tags on, or take them off."""
         for name in names:
             self.acts.tag(request, self.account, name, off=off)
 
-    def close(self, request: Request) -> None:
+    def close(self, request: FakePagureRequest) -> None:
         """Close it without merging."""
         self.acts.close(request, self.account)
 
-    def reopen(self, request: Request) -> None:
+    def reopen(self, request: FakePagureRequest) -> None:
         """Open it again."""
         self.acts.reopen(request, self.account)
 
-    def edit(self, request: Request, **what: str) -> None:
+    def edit(self, request: FakePagureRequest, **what: str) -> None:
         """Change its title, initial comment or branch."""
         self.acts.edit(request, self.account, **what)
 
-    def assign(self, request: Request, to: Person | None) -> None:
+    def assign(self, request: FakePagureRequest, to: FakePagurePerson | None) -> None:
         """Give it to somebody."""
         self.acts.assign(request, self.account, to.account if to is not None else None)
 
-    def flag(self, request: Request, name: str, status: str = "success") -> Flag:
+    def flag(self, request: FakePagureRequest, name: str, status: str = "success") -> FakePagureFlag:
         """Flag it, as another program does."""
         said = {"username": name, "status": status, "comment": "Said", "url": "https://ci.example.com"}
         return self.acts.flag_request(request, self.account, {**said, "uid": f"{name}-{self.account.login}"})[0]
 
 
-def make_project(world: World, fullname: str, files: Mapping[str, str], owner: Account) -> Project:
+def make_project(
+    world: FakePagureWorld, fullname: str, files: Mapping[str, str], owner: FakeGitHubAccount
+) -> FakePagureProject:
     """Make a project with one commit; without files it has none."""
     git_dir = world.root / f"{next(world.ids)}.git"
-    hosting.make(git_dir, "main")
-    made = Project(next(world.ids), fullname, owner, git_dir, f"{next(world.ids):040d}")
+    hosts.make(git_dir, "main")
+    made = FakePagureProject(next(world.ids), fullname, owner, git_dir, f"{next(world.ids):040d}")
     world.projects[fullname] = made
     if files:
         put(made, "main", "main", files, "Begin", owner, world.clock.now_s())
@@ -125,19 +135,21 @@ class Pagure:
 
     url: str
     """With its path."""
-    world: World
+    world: FakePagureWorld
     mail: Mail
-    door: Door
-    acts: Acts
+    door: FakePagureServer
+    acts: FakePagureActs
 
-    def person(self, login: str, **levels: str) -> Person:
+    def person(self, login: str, **levels: str) -> FakePagurePerson:
         """Return somebody; `levels`: project (with __ for /) -> what they may do."""
         account = self.world.account(login)
         for project, level in levels.items():
             self.world.projects[project.replace("__", "/")].access[login] = level
-        return Person(self.acts, account)
+        return FakePagurePerson(self.acts, account)
 
-    def project(self, fullname: str, files: Mapping[str, str], owner: str = "root", hook: str = "") -> Project:
+    def project(
+        self, fullname: str, files: Mapping[str, str], owner: str = "root", hook: str = ""
+    ) -> FakePagureProject:
         """Make a project; `hook`: where it delivers."""
         made = make_project(self.world, fullname, files, self.world.account(owner))
         made.options["Web-hooks"] = hook or None
@@ -146,14 +158,14 @@ class Pagure:
     def token(self, login: str, acls: frozenset[str] = ACLS) -> str:
         """Return a token of somebody."""
         text = f"{next(self.world.ids):064X}"
-        self.world.tokens[text] = Token(self.world.account(login), acls)
+        self.world.tokens[text] = FakePagureToken(self.world.account(login), acls)
         return text
 
-    def options(self, project: Project, **what: Any) -> None:
+    def options(self, project: FakePagureProject, **what: Any) -> None:
         """Change options of a project, with __ for - in their names."""
         self.acts.set_options(project, project.owner, **what)
 
-    def remove_fork(self, project: Project) -> None:
+    def remove_fork(self, project: FakePagureProject) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.projects[project.fullname]
         for one in self.world.projects.values():
@@ -161,15 +173,15 @@ class Pagure:
                 if request.project_from is project:
                     request.project_from = None
 
-    def rename(self, project: Project, fullname: str) -> None:
+    def rename(self, project: FakePagureProject, fullname: str) -> None:
         """Have an administrator give a project another name, or to somebody else: nothing leads there from the old."""
         del self.world.projects[project.fullname]
         project.fullname = fullname
         self.world.projects[fullname] = project
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> Trouble:
-        """Let the next calls of a kind go wrong; see `Trouble`."""
-        one = Trouble(method, template, times, **how)
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubTrouble:
+        """Let the next calls of a kind go wrong; see `FakeGitHubTrouble`."""
+        one = FakeGitHubTrouble(method, template, times, **how)
         self.door.troubles.append(one)
         return one
 
@@ -177,13 +189,13 @@ class Pagure:
 @asynccontextmanager
 async def pagure(root: Path, path: str = PATH) -> AsyncIterator[Pagure]:
     """Provide a Pagure on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
-    world = World(root)
+    world = FakePagureWorld(root)
     mail = Mail(world.clock)
-    doors: list[Door] = []
+    doors: list[FakePagureServer] = []
 
     def application(url: str) -> Any:
-        shows = Shows(world, url)
-        doors.append(Door(world, shows, Acts(world, Post(world, shows, mail)), path))
+        shows = FakePagureShows(world, url)
+        doors.append(FakePagureServer(world, shows, FakePagureActs(world, FakePagurePost(world, shows, mail)), path))
         return doors[0].application()
 
     async with on_a_port(path, application) as url, Postman(mail):

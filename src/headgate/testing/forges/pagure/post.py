@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pagure.shown import Shows
-from headgate.testing.forges.pagure.state import Project, Request, World
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.pagure.state import FakePagureProject, FakePagureRequest, FakePagureWorld
+from headgate.testing.forges.pagure.views import FakePagureShows
 
 
 @dataclass(slots=True)
-class HookDelivery(Delivery):
+class FakePagureHookDelivery(Delivery):
     """What Pagure sends."""
 
     project: str = ""
@@ -42,15 +42,15 @@ class HookDelivery(Delivery):
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class FakePagurePost:
     """Tells the addresses that a project names what happened there."""
 
-    world: World
-    shows: Shows
+    world: FakePagureWorld
+    shows: FakePagureShows
     mail: Mail
     counted: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def tell(self, project: Project, agent: Account, topic: str, /, **said: Any) -> None:
+    def tell(self, project: FakePagureProject, agent: FakeGitHubAccount, topic: str, /, **said: Any) -> None:
         """Deliver what happened in a project."""
         now_s = self.world.clock.now_s()
         said |= {"agent": agent.login, "pagure_instance": self.shows.web, "project_fullname": project.fullname}
@@ -60,10 +60,10 @@ class Post:
         named: dict[str, Any] = {"project": project.fullname, "instance": self.shows.web, "sha256": self.world.sha256}
         for url in (project.options["Web-hooks"] or "").split():
             number, token = next(self.world.ids), project.hook_token
-            one = HookDelivery(number, id, topic, None, body, url, token, 0, None, project.id, now_s, **named)
+            one = FakePagureHookDelivery(number, id, topic, None, body, url, token, 0, None, project.id, now_s, **named)
             self.mail.post(one)
 
-    def of_request(self, request: Request, agent: Account, topic: str, /, **more: Any) -> None:
+    def of_request(self, request: FakePagureRequest, agent: FakeGitHubAccount, topic: str, /, **more: Any) -> None:
         """Deliver what happened to a pull request."""
         request.updated_s = self.world.clock.now_s()
         self.tell(request.project, agent, f"pull-request.{topic}", pullrequest=self.shows.request(request), **more)

@@ -10,16 +10,16 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from headgate.testing.forges.github import hosting
-from headgate.testing.forges.github.server import Exchange, Trouble
-from headgate.testing.forges.github.state import Account
-from headgate.testing.forges.pages import Pages
-from headgate.testing.forges.pagure.acts import Acts, Refused
-from headgate.testing.forges.pagure.calls import ROUTES, Call, Route
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubTrouble
+from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.http import as_json, failed, trouble_at
+from headgate.testing.forges.pages import FakePages
+from headgate.testing.forges.pagure.acts import FakePagureActs, FakePagureRefused
+from headgate.testing.forges.pagure.calls import ROUTES, FakePagureCall, FakePagureRoute
 from headgate.testing.forges.pagure.desk import PagureDesk
-from headgate.testing.forges.pagure.shown import Shows
-from headgate.testing.forges.pagure.state import Token, World
-from headgate.testing.forges.served import as_json, failed, trouble_at
+from headgate.testing.forges.pagure.state import FakePagureToken, FakePagureWorld
+from headgate.testing.forges.pagure.views import FakePagureShows
 
 API = "/api/0"
 _NAME = r"(?:fork/[^/]+/)?(?:[^/]+/)?[^/]+"
@@ -28,24 +28,24 @@ FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(slots=True)
-class Door:
+class FakePagureServer:
     """Takes requests."""
 
-    world: World
-    shows: Shows
-    acts: Acts
+    world: FakePagureWorld
+    shows: FakePagureShows
+    acts: FakePagureActs
     path: str
     """That stands before everything, as of an instance below another site."""
-    log: list[Exchange] = field(default_factory=list)
+    log: list[FakeGitHubExchange] = field(default_factory=list)
     """Every call of the API, in order."""
     wrong: list[str] = field(default_factory=list)
     """What was asked in a form that Pagure does not read."""
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[FakeGitHubTrouble] = field(default_factory=list)
     after_s: int = 0
     """So many seconds are asked for with a 429, as what stands before a Pagure does."""
     quiet_until_s: float = 0.0
     """Until then there are too many requests."""
-    _routes: list[tuple[re.Pattern[str], Route]] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], FakePagureRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for route in ROUTES:
@@ -57,7 +57,7 @@ class Door:
         """Return what aiohttp serves."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", self.path + API + "/{rest:.*}", self._rest)
-        Pages(PagureDesk(self.acts)).add(app, self.path + "/{project:.+}/pull-request/{number}")
+        FakePages(PagureDesk(self.acts)).add(app, self.path + "/{project:.+}/pull-request/{number}")
         app.router.add_route("*", self.path + "/{rest:.+}", self._git)
         return app
 
@@ -84,27 +84,27 @@ class Door:
         return await failed(trouble) if trouble is not None else answer
 
     def _answer(
-        self, request: web.Request, route: Route, named: dict[str, str], form: dict[str, str]
+        self, request: web.Request, route: FakePagureRoute, named: dict[str, str], form: dict[str, str]
     ) -> web.StreamResponse:
         headers: dict[str, str] = {}
         answer: Any
         try:
             if self.quiet_until_s > self.world.clock.now_s():
                 headers = {"Retry-After": str(self.after_s)}
-                raise Refused(429, "Too Many Requests")
+                raise FakePagureRefused(429, "Too Many Requests")
             token = self._token(request)
-            call = Call(self.world, self.shows, self.acts, token, named, dict(request.query), form)
+            call = FakePagureCall(self.world, self.shows, self.acts, token, named, dict(request.query), form)
             status, answer = route.answer(call)
-        except Refused as refused:
+        except FakePagureRefused as refused:
             status, answer = refused.status, {"error": refused.message, "error_code": refused.code}
             if refused.errors is not None:
                 answer["errors"] = refused.errors
-        self.log.append(Exchange(route.method, route.template, dict(request.query), form, status, answer))
+        self.log.append(FakeGitHubExchange(route.method, route.template, dict(request.query), form, status, answer))
         if status == 500:
             return web.Response(status=500, text="<html>Fatal Error (500)</html>", content_type="text/html")
         return as_json(status, answer, headers)
 
-    def _token(self, request: web.Request) -> Token | None:
+    def _token(self, request: web.Request) -> FakePagureToken | None:
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
         return self.world.tokens.get(text) if kind == "token" else None
 
@@ -115,18 +115,18 @@ class Door:
         if found is None or project is None or project.private:
             return web.Response(status=404, text="Not found")
         writes = "git-receive-pack" in (found["path"], request.query.get("service"))
-        who, before = self._password(request), hosting.heads(project)
+        who, before = self._password(request), hosts.heads(project)
         if writes and who is None:
             headers = {"WWW-Authenticate": 'Basic realm="Pagure"'}
             return web.Response(status=401, text="Log in with an API token", headers=headers)
         if writes and who is not None and not self.world.commits(project, who.login):
             return web.Response(status=403, text="You may not push here")
-        answer = await hosting.serve_git(request, project, found["path"], lambda ref: ref.startswith("refs/pull/"))
+        answer = await hosts.serve_git(request, project, found["path"], lambda ref: ref.startswith("refs/pull/"))
         if found["path"] == "git-receive-pack" and who is not None:
             self.acts.pushed(project, who, before)
         return answer
 
-    def _password(self, request: web.Request) -> Account | None:
+    def _password(self, request: web.Request) -> FakeGitHubAccount | None:
         """Return who logs in as git does, with a token that may commit."""
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
         said = base64.b64decode(text).decode().partition(":")[2] if kind == "Basic" else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from headgate.testing.forges.github.state import Account, Clock
+from headgate.testing.forges.github.state import Clock, FakeGitHubAccount
 
 ACLS = frozenset(
     {"pull_request_merge", "pull_request_flag", "pull_request_comment", "commit_flag", "modify_project", "commit"}
@@ -31,16 +31,16 @@ OPTIONS: dict[str, Any] = {
 
 
 @dataclass(slots=True, eq=False)
-class Token:
-    account: Account
+class FakePagureToken:
+    account: FakeGitHubAccount
     acls: frozenset[str]
     revoked: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Comment:
+class FakePagureComment:
     id: int
-    user: Account
+    user: FakeGitHubAccount
     text: str
     at_s: float
     notification: bool = False
@@ -49,9 +49,9 @@ class Comment:
 
 
 @dataclass(slots=True, eq=False)
-class Flag:
+class FakePagureFlag:
     uid: str
-    user: Account
+    user: FakeGitHubAccount
     username: str
     status: str
     comment: str
@@ -61,32 +61,32 @@ class Flag:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class FakePagureRequest:
     id: int
     uid: str
-    project: Project
-    project_from: Project | None
+    project: FakePagureProject
+    project_from: FakePagureProject | None
     """None: the fork was deleted."""
     branch_from: str
     branch: str
     commit_start: str
     commit_stop: str
-    user: Account | None
+    user: FakeGitHubAccount | None
     title: str
     initial_comment: str | None
     created_s: float
     updated_s: float
     status: Literal["Open", "Closed", "Merged"] = "Open"
-    closed_by: Account | None = None
-    assignee: Account | None = None
+    closed_by: FakeGitHubAccount | None = None
+    assignee: FakeGitHubAccount | None = None
     tags: list[str] = field(default_factory=list)
-    comments: list[Comment] = field(default_factory=list)
-    flags: list[Flag] = field(default_factory=list)
+    comments: list[FakePagureComment] = field(default_factory=list)
+    flags: list[FakePagureFlag] = field(default_factory=list)
     merge_status: str = "unknown"
     """As it was when somebody last looked at its page."""
 
     @property
-    def repository(self) -> Project:
+    def repository(self) -> FakePagureProject:
         """Return where it is to be merged, as `hosting` has it."""
         return self.project
 
@@ -105,11 +105,11 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
-class Project:
+class FakePagureProject:
     id: int
     fullname: str
     """`name`, `namespace/name`, or `forks/user/…`."""
-    owner: Account
+    owner: FakeGitHubAccount
     git_dir: Path
     hook_token: str
     default_branch: str = "main"
@@ -119,8 +119,8 @@ class Project:
     """Login -> level."""
     groups: dict[str, str] = field(default_factory=dict)
     """Name of a group -> level."""
-    requests: dict[int, Request] = field(default_factory=dict)
-    flags: dict[str, list[Flag]] = field(default_factory=dict)
+    requests: dict[int, FakePagureRequest] = field(default_factory=dict)
+    flags: dict[str, list[FakePagureFlag]] = field(default_factory=dict)
     """Commit -> its flags."""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -130,17 +130,17 @@ class Project:
 
 
 @dataclass(slots=True)
-class World:
+class FakePagureWorld:
     """All of it."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)
-    accounts: dict[str, Account] = field(default_factory=dict)
-    projects: dict[str, Project] = field(default_factory=dict)
+    accounts: dict[str, FakeGitHubAccount] = field(default_factory=dict)
+    projects: dict[str, FakePagureProject] = field(default_factory=dict)
     """Full name -> project."""
     groups: dict[str, set[str]] = field(default_factory=dict)
     """Name -> logins."""
-    tokens: dict[str, Token] = field(default_factory=dict)
+    tokens: dict[str, FakePagureToken] = field(default_factory=dict)
     page_max: int = 100
     announces: bool = True
     """Whether new commits are told of in a comment."""
@@ -152,19 +152,19 @@ class World:
     """Whether deliveries have the better signature, too."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
-    def account(self, login: str) -> Account:
+    def account(self, login: str) -> FakeGitHubAccount:
         """Return the account of that login, made when it is new."""
         if login not in self.accounts:
-            self.accounts[login] = Account(login, next(self.ids))
+            self.accounts[login] = FakeGitHubAccount(login, next(self.ids))
         return self.accounts[login]
 
-    def level(self, project: Project, login: str) -> str:
+    def level(self, project: FakePagureProject, login: str) -> str:
         """Return what somebody may do there; empty: what everybody may."""
         found = [project.access[login]] if login in project.access else []
         found += [level for name, level in project.groups.items() if login in self.groups.get(name, ())]
         found += ["owner"] if login == project.owner.login else []
         return min(found, key=LEVELS.index, default="")
 
-    def commits(self, project: Project, login: str) -> bool:
+    def commits(self, project: FakePagureProject, login: str) -> bool:
         """Say whether somebody may write there."""
         return self.level(project, login) in ("owner", "admin", "commit")

@@ -26,7 +26,7 @@ def limits() -> list[str]:
     return ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
 
 
-class Engine:
+class ContainerEngine:
     """Begins and removes containers; `close` leaves nothing of them."""
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ from aiohttp import web
 
 from headgate.testing.servers import certificates
 from headgate.testing.servers.kubernetes import discovery, execution
-from headgate.testing.servers.kubernetes.containers import Engine
-from headgate.testing.servers.kubernetes.state import KINDS, Cluster, No
+from headgate.testing.servers.kubernetes.containers import ContainerEngine
+from headgate.testing.servers.kubernetes.state import KINDS, FakeCluster, No
 from headgate.testing.servers.program import free_ports
 
 _PATH = re.compile(
@@ -37,7 +37,7 @@ _VERBS = {"GET": "get", "POST": "create", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class FakeKubernetesExchange:
     """One call with its answer, as the description knows it."""
 
     method: str
@@ -49,7 +49,7 @@ class Exchange:
 
 
 @dataclass(slots=True)
-class Trouble:
+class FakeKubernetesTrouble:
     """What goes wrong with the next calls whose `METHOD path` the pattern finds."""
 
     pattern: str
@@ -89,17 +89,17 @@ class _Call:
 
 
 @dataclass(slots=True)
-class Server:
+class FakeKubernetesServer:
     """Takes requests; `log` has the calls, `wrong` what the judge found."""
 
-    cluster: Cluster
+    cluster: FakeCluster
     url: str
     place: Path
-    engine: Engine | None = None
-    judge: Callable[[Exchange], None] | None = None
+    engine: ContainerEngine | None = None
+    judge: Callable[[FakeKubernetesExchange], None] | None = None
     log: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[FakeKubernetesTrouble] = field(default_factory=list)
 
     def kubeconfig(self, **user: Any) -> Path:
         """Write one, of the admin unless a `user` is given; return where it is."""
@@ -126,7 +126,7 @@ class Server:
         answer = await self._answered(request)
         return self._fail(trouble) if trouble is not None else answer
 
-    def _fail(self, trouble: Trouble) -> web.Response:
+    def _fail(self, trouble: FakeKubernetesTrouble) -> web.Response:
         if trouble.reason:
             told = No(trouble.status, trouble.reason, f"the server is asked too much ({trouble.reason})").told()
             return web.json_response(told, status=trouble.status, headers=trouble.headers)
@@ -155,7 +155,7 @@ class Server:
             status, answer = no.status, no.told()
         template = REVIEWS if request.path == REVIEWS else call.template if call else ""
         if template:
-            self._judged(Exchange(request.method, template, dict(request.query), said, status, answer))
+            self._judged(FakeKubernetesExchange(request.method, template, dict(request.query), said, status, answer))
         return web.json_response(answer, status=status)
 
     def _who(self, request: web.Request) -> str:
@@ -208,7 +208,7 @@ class Server:
         words = [value for key, value in parse_qsl(request.query_string) if key == "command"]
         return await execution.serve(request, self.engine.command(call.namespace, container, words))
 
-    def _judged(self, exchange: Exchange) -> None:
+    def _judged(self, exchange: FakeKubernetesExchange) -> None:
         if self.judge is not None:
             try:
                 self.judge(exchange)
@@ -217,18 +217,20 @@ class Server:
 
 
 @asynccontextmanager
-async def kubernetes(place: Path, engine: Engine | None = None, *, plain: bool = False) -> AsyncIterator[Server]:
+async def kubernetes(
+    place: Path, engine: ContainerEngine | None = None, *, plain: bool = False
+) -> AsyncIterator[FakeKubernetesServer]:
     """Serve a cluster on 127.0.0.1, `plain` or with TLS; with an engine its pods are containers."""
     place.mkdir(parents=True)
     files = certificates.make(place / "certificates")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(files.authority))
     tls.verify_mode = ssl.CERT_OPTIONAL
     tls.load_cert_chain(files.server)
-    cluster, (port,) = Cluster(files.authority.read_text()), free_ports(1)
+    cluster, (port,) = FakeCluster(files.authority.read_text()), free_ports(1)
     if engine is not None:
         cluster.images |= engine.images
         cluster.run, cluster.stop = engine.run, engine.stop
-    server = Server(cluster, f"{'http' if plain else 'https'}://127.0.0.1:{port}", place, engine)
+    server = FakeKubernetesServer(cluster, f"{'http' if plain else 'https'}://127.0.0.1:{port}", place, engine)
     app = web.Application(client_max_size=8 << 20)
     app.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(app, access_log=None)

@@ -16,7 +16,7 @@ READ_ONLY_VERBS = ("get", "list", "watch")
 Thing = dict[str, Any]
 
 
-class Kind(NamedTuple):
+class FakeKubernetesKind(NamedTuple):
     """One kind of things."""
 
     name: str
@@ -31,13 +31,13 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "namespaces": Kind("Namespace", "", False),
-    "serviceaccounts": Kind("ServiceAccount", ""),
-    "secrets": Kind("Secret", ""),
-    "pods": Kind("Pod", ""),
-    "configmaps": Kind("ConfigMap", ""),
-    "roles": Kind("Role", "rbac.authorization.k8s.io"),
-    "rolebindings": Kind("RoleBinding", "rbac.authorization.k8s.io"),
+    "namespaces": FakeKubernetesKind("Namespace", "", False),
+    "serviceaccounts": FakeKubernetesKind("ServiceAccount", ""),
+    "secrets": FakeKubernetesKind("Secret", ""),
+    "pods": FakeKubernetesKind("Pod", ""),
+    "configmaps": FakeKubernetesKind("ConfigMap", ""),
+    "roles": FakeKubernetesKind("Role", "rbac.authorization.k8s.io"),
+    "rolebindings": FakeKubernetesKind("RoleBinding", "rbac.authorization.k8s.io"),
 }
 
 
@@ -57,7 +57,7 @@ class No(Exception):
 
 
 @dataclass(slots=True)
-class Pace:
+class FakeKubernetesPace:
     """How often a thing is looked at before it is as it will be."""
 
     reviews: int = 1
@@ -74,13 +74,13 @@ Run = Callable[[Thing], Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class Cluster:
+class FakeCluster:
     """Its things by kind, namespace and name; `admin` is the token of whoever may do everything."""
 
     authority: str
     """PEM: what accounts find as `ca.crt`."""
     admin: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    pace: Pace = field(default_factory=Pace)
+    pace: FakeKubernetesPace = field(default_factory=FakeKubernetesPace)
     images: set[str] = field(default_factory=lambda: {"machine:1"})
     """That can be pulled."""
     cores: float = 4.0

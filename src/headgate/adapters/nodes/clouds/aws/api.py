@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.nodes.clouds.asking import Http, Shared
 from headgate.adapters.nodes.clouds.aws import query
-from headgate.adapters.nodes.clouds.aws.credentials import Credentials
+from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials
 from headgate.adapters.nodes.clouds.aws.query import Arguments, listed
 from headgate.adapters.nodes.clouds.aws.quotas import COUNTED
-from headgate.adapters.nodes.clouds.aws.signing import signed
-from headgate.ports.cloud import NODE_TAG, Amounts, Away
+from headgate.adapters.nodes.clouds.aws.signature import signed
+from headgate.adapters.nodes.clouds.http import Http, Shared
+from headgate.ports.cloud import NODE_TAG, Amounts, CloudUnavailable
 
 VERSION = "2016-11-15"
 PAGE = 500
@@ -26,7 +26,7 @@ _OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
 class Ec2:
     """EC2 in one region, as one account sees it."""
 
-    def __init__(self, http: Http, credentials: Credentials, region: str, url: str, quotas_url: str) -> None:
+    def __init__(self, http: Http, credentials: AwsCredentials, region: str, url: str, quotas_url: str) -> None:
         self._http, self._credentials, self.region = http, credentials, region
         self._url, self._quotas_url = url, quotas_url
         self.ours = Shared(self._ours)
@@ -36,11 +36,11 @@ class Ec2:
         """Instance type -> virtual cores, memory in MiB: these never change."""
 
     async def call(self, action: str, arguments: Arguments) -> dict[str, Any]:
-        """Raise Refused, OverQuota, Away."""
+        """Raise Refused, OverQuota, CloudUnavailable."""
         body = query.form(action, VERSION, arguments)
         try:
             return await self._call(body)
-        except query.Expired:
+        except query.AwsKeysExpired:
             return await self._call(body)
 
     async def _call(self, body: bytes) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Ec2:
         headers = signed(keys, self.region, "ec2", self._url, kind, body, now)
         try:
             return query.read(await self._http.ask("POST", self._url, headers, body), "AWS EC2")
-        except query.Expired:
+        except query.AwsKeysExpired:
             self._credentials.forget(keys)
             raise
 
@@ -62,7 +62,7 @@ class Ec2:
         for _ in range(PAGES_MAX):
             said = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
             if members not in said:
-                raise Away(f"AWS EC2 answers {action} without {members}")
+                raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
             found += listed(said[members])
             following = said.get("nextToken") or ""
             if not following:
@@ -70,7 +70,7 @@ class Ec2:
             if following == token:
                 break
             token = following
-        raise Away(f"AWS EC2 does not come to an end with {action}")
+        raise CloudUnavailable(f"AWS EC2 does not come to an end with {action}")
 
     async def every_instance(self, arguments: Arguments | None = None) -> list[dict[str, Any]]:
         """Return all instances, of the last hour also those that are gone."""
@@ -105,7 +105,7 @@ class Ec2:
             token = said.get("NextToken") or ""
             if not token:
                 return found
-        raise Away("AWS Service Quotas does not come to an end")
+        raise CloudUnavailable("AWS Service Quotas does not come to an end")
 
     async def _quotas(self, asked: Arguments) -> dict[str, Any]:
         body, keys = msgspec.json.encode(asked), await self._credentials.keys()
@@ -124,8 +124,8 @@ class Ec2:
             return said
         code = str(said.get("__type", "") if isinstance(said, dict) else "").rpartition("#")[2]
         error = query.problem(answer.status, code, str(said), answer.headers, "AWS Service Quotas")
-        if isinstance(error, query.Expired):
+        if isinstance(error, query.AwsKeysExpired):
             self._credentials.forget(keys)
-        if isinstance(error, Away) and (code or answer.status in (429, 502, 503, 504)):
+        if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):
             raise error
         return {}

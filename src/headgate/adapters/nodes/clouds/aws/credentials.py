@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headgate.adapters.nodes.clouds.asking import Answer, Http
 from headgate.adapters.nodes.clouds.aws import query
-from headgate.adapters.nodes.clouds.aws.signing import Keys, signed
-from headgate.ports.cloud import Away, OverQuota
+from headgate.adapters.nodes.clouds.aws.signature import AwsKeys, signed
+from headgate.adapters.nodes.clouds.http import CloudResponse, Http
+from headgate.ports.cloud import CloudUnavailable, OverQuota
 
 EARLY_S = 300.0
 """Before keys end they are replaced."""
@@ -29,7 +29,7 @@ NEAR = {"localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23", "fd00:ec2::
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AwsKeySource:
     """What the settings of a connection say of keys; empty is not said."""
 
     access: str = ""
@@ -51,38 +51,44 @@ class _Machine(msgspec.Struct):
     Expiration: str = ""
 
 
-class Credentials:
+class AwsCredentials:
     """Keys that are valid now; lent ones are replaced in time."""
 
     def __init__(
-        self, http: Http, source: Source, sts: str, region: str, env: Mapping[str, str], now_s: Callable[[], float]
+        self,
+        http: Http,
+        source: AwsKeySource,
+        sts: str,
+        region: str,
+        env: Mapping[str, str],
+        now_s: Callable[[], float],
     ) -> None:
         """`sts`: the address of the service that lends keys."""
         self._http, self._source, self._sts, self._region = http, source, sts, region
         self._env, self.now_s = env, now_s
-        self._keys: Keys | None = None
+        self._keys: AwsKeys | None = None
         self._turn = asyncio.Lock()
 
-    async def keys(self) -> Keys:
-        """Return what requests are signed with.  Raise Away where there is nothing."""
+    async def keys(self) -> AwsKeys:
+        """Return what requests are signed with.  Raise CloudUnavailable where there is nothing."""
         async with self._turn:
             if self._keys is None or self._keys.until_s - EARLY_S <= self.now_s():
                 self._keys = await self._found()
             return self._keys
 
-    def forget(self, keys: Keys) -> None:
+    def forget(self, keys: AwsKeys) -> None:
         """Ask for others the next time: these are over."""
         if self._keys == keys:
             self._keys = None
 
-    async def _found(self) -> Keys:
+    async def _found(self) -> AwsKeys:
         source, env = self._source, self._env
         if source.access and source.secret:
-            return await self._as_role(Keys(source.access, source.secret))
+            return await self._as_role(AwsKeys(source.access, source.secret))
         profile = self._profile(source.profile or env.get("AWS_PROFILE", ""))
         own = bool(source.file or source.profile)
         if not own and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
-            said = Keys(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", ""))
+            said = AwsKeys(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", ""))
             return await self._as_role(said)
         web = source.web_identity or ("" if own else env.get("AWS_WEB_IDENTITY_TOKEN_FILE", ""))
         role = source.role or ("" if own else env.get("AWS_ROLE_ARN", ""))
@@ -91,29 +97,31 @@ class Credentials:
         if profile is not None:
             return await self._as_role(profile)
         if own:
-            raise Away(f"no keys in {self._file()}: a profile {source.profile or 'default'} with aws_access_key_id")
+            raise CloudUnavailable(
+                f"no keys in {self._file()}: a profile {source.profile or 'default'} with aws_access_key_id"
+            )
         return await self._as_role(await self._of_the_machine())
 
     def _file(self) -> Path:
         name = self._source.file or self._env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
         return Path(name).expanduser()
 
-    def _profile(self, name: str) -> Keys | None:
+    def _profile(self, name: str) -> AwsKeys | None:
         read = configparser.RawConfigParser()
         try:
             read.read_string(self._file().read_text())
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             if self._source.file or self._source.profile:
-                raise Away(f"{self._file()} cannot be read: {type(error).__name__}") from None
+                raise CloudUnavailable(f"{self._file()} cannot be read: {type(error).__name__}") from None
             return None
         section = name or "default"
         if not read.has_section(section):
             return None
         said = read[section]
         access, secret = said.get("aws_access_key_id", ""), said.get("aws_secret_access_key", "")
-        return Keys(access, secret, said.get("aws_session_token", "")) if access and secret else None
+        return AwsKeys(access, secret, said.get("aws_session_token", "")) if access and secret else None
 
-    async def _as_role(self, keys: Keys) -> Keys:
+    async def _as_role(self, keys: AwsKeys) -> AwsKeys:
         if not self._source.role:
             return keys
         arguments = {"RoleArn": self._source.role, "RoleSessionName": "headgate"}
@@ -121,38 +129,38 @@ class Credentials:
         headers = signed(keys, self._region, "sts", self._sts, _FORM, body, datetime.fromtimestamp(self.now_s(), UTC))
         return _granted(await self._http.ask("POST", self._sts, headers, body), "AssumeRole")
 
-    async def _lent(self, token: str, role: str) -> Keys:
+    async def _lent(self, token: str, role: str) -> AwsKeys:
         arguments = {"RoleArn": role, "RoleSessionName": "headgate", "WebIdentityToken": token}
         body = query.form("AssumeRoleWithWebIdentity", "2011-06-15", arguments)
         return _granted(await self._http.ask("POST", self._sts, _FORM, body), "AssumeRoleWithWebIdentity")
 
-    async def _of_the_machine(self) -> Keys:
+    async def _of_the_machine(self) -> AwsKeys:
         env = self._env
         path, url = env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"), env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
         if path or url:
             where = f"{CONTAINER}{path}" if path else str(url)
             parts = urlsplit(where)
             if parts.scheme != "https" and parts.hostname not in NEAR:
-                raise Away("AWS_CONTAINER_CREDENTIALS_FULL_URI leads elsewhere without TLS")
+                raise CloudUnavailable("AWS_CONTAINER_CREDENTIALS_FULL_URI leads elsewhere without TLS")
             file = env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
             token = await asyncio.to_thread(_token, file) if file else env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
             answer = await self._http.ask("GET", where, {"authorization": token} if token else {}, max_s=MACHINE_MAX_S)
             return _of(answer, where)
         return await self._of_an_instance(env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", MACHINE).rstrip("/"))
 
-    async def _of_an_instance(self, at: str) -> Keys:
+    async def _of_an_instance(self, at: str) -> AwsKeys:
         lasting = {"x-aws-ec2-metadata-token-ttl-seconds": "300"}
         try:
             token = await self._http.ask("PUT", f"{at}/latest/api/token", lasting, max_s=MACHINE_MAX_S)
-        except Away as error:
+        except CloudUnavailable as error:
             text = "no keys for AWS: not in the settings, a file or the environment, and this machine has no role"
-            raise Away(f"{text} ({error})") from error
+            raise CloudUnavailable(f"{text} ({error})") from error
         headers = {"x-aws-ec2-metadata-token": token.body.decode("ascii", "replace").strip()}
         place = f"{at}/latest/meta-data/iam/security-credentials/"
         roles = await self._http.ask("GET", place, headers, max_s=MACHINE_MAX_S)
         role = roles.body.decode(errors="replace").split()
         if token.status >= 300 or roles.status >= 300 or not role or not re.fullmatch(r"[\w+=,.@-]+", role[0]):
-            raise Away("no keys for AWS: this machine has no role")
+            raise CloudUnavailable("no keys for AWS: this machine has no role")
         return _of(await self._http.ask("GET", place + role[0], headers, max_s=MACHINE_MAX_S), place)
 
 
@@ -163,28 +171,28 @@ def _token(file: str) -> str:
     try:
         return Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Away(f"{file} cannot be read: {type(error).__name__}") from None
+        raise CloudUnavailable(f"{file} cannot be read: {type(error).__name__}") from None
 
 
-def _granted(answer: Answer, call: str) -> Keys:
+def _granted(answer: CloudResponse, call: str) -> AwsKeys:
     try:
         lent = query.read(answer, "AWS STS")[f"{call}Result"]["Credentials"]
-        return Keys(lent["AccessKeyId"], lent["SecretAccessKey"], lent["SessionToken"], _time(lent["Expiration"]))
-    except (query.Refused, OverQuota) as error:
-        raise Away(str(error)) from error
+        return AwsKeys(lent["AccessKeyId"], lent["SecretAccessKey"], lent["SessionToken"], _time(lent["Expiration"]))
+    except (query.AwsRefused, OverQuota) as error:
+        raise CloudUnavailable(str(error)) from error
     except (KeyError, TypeError, ValueError):
-        raise Away("AWS STS lends no keys") from None  # what it said may hold some
+        raise CloudUnavailable("AWS STS lends no keys") from None  # what it said may hold some
 
 
-def _of(answer: Answer, where: str) -> Keys:
+def _of(answer: CloudResponse, where: str) -> AwsKeys:
     where = urlsplit(where).hostname or ""  # the rest of a container's address is as good as its keys
     if answer.status >= 300:
-        raise Away(f"{where} answers {answer.status} when it is asked for keys")
+        raise CloudUnavailable(f"{where} answers {answer.status} when it is asked for keys")
     try:
         lent = msgspec.json.decode(answer.body, type=_Machine)
-        return Keys(lent.AccessKeyId, lent.SecretAccessKey, lent.Token, _time(lent.Expiration))
+        return AwsKeys(lent.AccessKeyId, lent.SecretAccessKey, lent.Token, _time(lent.Expiration))
     except (msgspec.DecodeError, ValueError):
-        raise Away(f"{where} lends no keys") from None
+        raise CloudUnavailable(f"{where} lends no keys") from None
 
 
 def _time(text: str) -> float:

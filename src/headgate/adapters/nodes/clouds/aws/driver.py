@@ -8,25 +8,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.nodes.clouds.asking import Http, understood
-from headgate.adapters.nodes.clouds.aws import launching, quotas
+from headgate.adapters.nodes.clouds.aws import launch, quotas
 from headgate.adapters.nodes.clouds.aws.api import GONE, Ec2
-from headgate.adapters.nodes.clouds.aws.credentials import Credentials, Source
-from headgate.adapters.nodes.clouds.aws.query import FULL, Refused, listed
-from headgate.adapters.nodes.clouds.registry import Given
-from headgate.adapters.nodes.clouds.told import addresses, host, number
+from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
+from headgate.adapters.nodes.clouds.aws.query import FULL, AwsRefused, listed
+from headgate.adapters.nodes.clouds.description import addresses, host, number
+from headgate.adapters.nodes.clouds.http import Http, understood
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
 from headgate.ports.cloud import (
     NODE_TAG,
     Amounts,
-    Away,
-    Failed,
+    CloudUnavailable,
+    LaunchFailed,
+    MachinePending,
+    MachineSpec,
     Made,
-    Making,
     OverQuota,
     Resource,
     State,
-    Wanted,
 )
 
 SEEN_S = 600.0
@@ -34,7 +34,7 @@ SEEN_S = 600.0
 _NONE = ("NotFound", "Malformed")
 
 
-def connect(given: Given) -> Aws:
+def connect(given: CloudDriverOptions) -> Aws:
     """Return the account that a connection names."""
     said = given.said
 
@@ -43,7 +43,7 @@ def connect(given: Given) -> Aws:
 
     if bool(said.get("access_key_id")) != bool(said.get("secret_access_key")):
         raise UserError("access_key_id and secret_access_key go together")
-    source = Source(
+    source = AwsKeySource(
         access=said.get("access_key_id", ""),
         secret=said.get("secret_access_key", ""),
         file=file("shared_credentials_file"),
@@ -56,7 +56,7 @@ def connect(given: Given) -> Aws:
     return Aws(given.name, source, said.get("endpoint_url", ""))
 
 
-class Stays(Failed):
+class Stays(LaunchFailed):
     """AWS does not delete it."""
 
 
@@ -66,7 +66,7 @@ class Aws:
     def __init__(
         self,
         name: str,
-        source: Source,
+        source: AwsKeySource,
         endpoint: str = "",
         env: Mapping[str, str] | None = None,
         now_s: Callable[[], float] = time.time,
@@ -81,10 +81,10 @@ class Aws:
     def _at(self, provider: Mapping[str, Any]) -> Ec2:
         region = str(provider.get("region") or "")
         if not region.replace("-", "").isalnum():
-            raise Failed("the provider has no region" if not region else f"{region!r:.80} is no region of AWS")
+            raise LaunchFailed("the provider has no region" if not region else f"{region!r:.80} is no region of AWS")
         if region not in self._regions:
             urls = {service: self._url(service, region) for service in ("ec2", "sts", "servicequotas")}
-            keys = Credentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)
+            keys = AwsCredentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)
             self._regions[region] = Ec2(self._http, keys, region, urls["ec2"], urls["servicequotas"])
         return self._regions[region]
 
@@ -94,20 +94,20 @@ class Aws:
         return f"https://{service}.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/"
 
     @understood
-    async def uses(self, wanted: Wanted) -> Amounts:
-        types = launching.types(wanted)
+    async def uses(self, wanted: MachineSpec) -> Amounts:
+        types = launch.types(wanted)
         sizes = await self._at(wanted.provider).sizes(types)
         if missing := [one for one in types if one not in sizes]:
-            raise Failed(f"AWS has no instance type {missing[0]} in {wanted.provider.get('region')}")
+            raise LaunchFailed(f"AWS has no instance type {missing[0]} in {wanted.provider.get('region')}")
         found = dict[str, float]()
         for one in types:
-            for kind, amount in quotas.uses(one, *sizes[one], launching.spot(wanted)).items():
+            for kind, amount in quotas.uses(one, *sizes[one], launch.spot(wanted)).items():
                 found[kind] = max(found.get(kind, 0.0), amount)
         size = number(wanted, "volume-size")
         return {**found, "volumes": 1.0} | ({"volume-gb": float(size)} if size else {})
 
     @understood
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
         mine = [one for one in every.values() if _tags(one).get(NODE_TAG) == wanted.node]
@@ -116,66 +116,66 @@ class Aws:
             return self._look(wanted, state, known)
         if "instance" in state:
             if self._now_s() - float(state.get("asked", 0)) > SEEN_S:
-                raise Failed(f"AWS does not list the instance {state['instance']} that it said it had made")
-            return Making(state, f"AWS does not list the instance {state['instance']} yet")
+                raise LaunchFailed(f"AWS does not list the instance {state['instance']} that it said it had made")
+            return MachinePending(state, f"AWS does not list the instance {state['instance']} yet")
         if "image" not in state:
             return await self._choose(ec2, wanted)
         if "fleet" in wanted.flavor and "template" not in state:
             return await self._describe(ec2, wanted, state)
         return await self._run(ec2, wanted, state)
 
-    async def _choose(self, ec2: Ec2, wanted: Wanted) -> Making:
+    async def _choose(self, ec2: Ec2, wanted: MachineSpec) -> MachinePending:
         """Settle what is asked for, so that a call which is repeated is the same call."""
-        launching.types(wanted)
-        said = await ec2.call("DescribeImages", launching.image_query(wanted.image))
+        launch.types(wanted)
+        said = await ec2.call("DescribeImages", launch.image_query(wanted.image))
         images = [one for one in listed(said.get("imagesSet")) if one.get("imageState") == "available"]
         if not images:
-            raise Failed(f"AWS has no image for {wanted.image.get('name', '')}: {_asked_for(wanted.image)}")
+            raise LaunchFailed(f"AWS has no image for {wanted.image.get('name', '')}: {_asked_for(wanted.image)}")
         newest = max(images, key=lambda one: (one.get("creationDate", ""), one["imageId"]))
-        state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launching.ROOT}
-        if chosen := launching.subnet(wanted):
+        state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launch.ROOT}
+        if chosen := launch.subnet(wanted):
             state["subnet"] = chosen
-        return Making(state, f"the image is {state['image']}")
+        return MachinePending(state, f"the image is {state['image']}")
 
-    async def _describe(self, ec2: Ec2, wanted: Wanted, state: State) -> Making:
+    async def _describe(self, ec2: Ec2, wanted: MachineSpec, state: State) -> MachinePending:
         try:
-            said = await ec2.call("CreateLaunchTemplate", launching.template(wanted, state))
+            said = await ec2.call("CreateLaunchTemplate", launch.template(wanted, state))
             found = said["launchTemplate"]["launchTemplateId"]
-        except Refused as error:
+        except AwsRefused as error:
             if error.code != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
             found = next((one["launchTemplateId"] for one in await self._templates(ec2, wanted.node)), "")
             if not found:
-                raise Away(str(error)) from error
-        return Making({**state, "template": found}, "the launch template is there")
+                raise CloudUnavailable(str(error)) from error
+        return MachinePending({**state, "template": found}, "the launch template is there")
 
-    async def _run(self, ec2: Ec2, wanted: Wanted, state: State) -> Making:
+    async def _run(self, ec2: Ec2, wanted: MachineSpec, state: State) -> MachinePending:
         try:
             made = await self._made_by(ec2, wanted, state)
-        except Refused as error:
+        except AwsRefused as error:
             if error.code != "IdempotentParameterMismatch":
                 raise
             # It was made when something was said otherwise; it will be listed.
-            raise Away(str(error)) from error
-        return Making({**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending")
+            raise CloudUnavailable(str(error)) from error
+        return MachinePending({**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending")
 
-    async def _made_by(self, ec2: Ec2, wanted: Wanted, state: State) -> str:
+    async def _made_by(self, ec2: Ec2, wanted: MachineSpec, state: State) -> str:
         if "fleet" not in wanted.flavor:
-            said = await ec2.call("RunInstances", launching.instance(wanted, state))
+            said = await ec2.call("RunInstances", launch.instance(wanted, state))
             return str(said["instancesSet"][0]["instanceId"])
-        said = await ec2.call("CreateFleet", launching.fleet(wanted, state))
+        said = await ec2.call("CreateFleet", launch.fleet(wanted, state))
         for one in listed(said.get("fleetInstanceSet")):
             for made in listed(one.get("instanceIds")):
                 return str(made)
         told = [(one.get("errorCode", ""), one.get("errorMessage", "")) for one in listed(said.get("errorSet"))]
         raise _dead("; ".join(f"{code}: {text}" for code, text in told) or "the fleet is empty", [c for c, _ in told])
 
-    def _look(self, wanted: Wanted, state: State, found: Mapping[str, Any]) -> Making | Made:
+    def _look(self, wanted: MachineSpec, state: State, found: Mapping[str, Any]) -> MachinePending | Made:
         standing, reason = str(found["instanceState"]["name"]), found.get("stateReason") or {}
         kept = {**state, "instance": str(found["instanceId"])}
         kept.setdefault("asked", str(int(self._now_s())))
         if standing == "pending":
-            return Making(kept, "the instance is pending")
+            return MachinePending(kept, "the instance is pending")
         if standing != "running":
             text = f"the instance {found['instanceId']} is {standing}"
             told = str(reason.get("message") or found.get("reason") or "")
@@ -188,7 +188,7 @@ class Aws:
             public or bool(wanted.flavor.get("public-ipv6")),
         )
         if not where["interface_ip"] or (public and not where["public_ipv4"]):
-            return Making(kept, "the instance runs and has no address yet")
+            return MachinePending(kept, "the instance runs and has no address yet")
         about = {
             **where,
             "az": (found.get("placement") or {}).get("availabilityZone", ""),
@@ -201,15 +201,15 @@ class Aws:
         return Made(kept["instance"], kept, host(wanted.image, where["interface_ip"]), about)
 
     @understood
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
         except Stays:
             raise
-        except (Failed, OverQuota) as error:
-            raise Away(str(error)) from error
+        except (LaunchFailed, OverQuota) as error:
+            raise CloudUnavailable(str(error)) from error
 
-    async def _remove(self, ec2: Ec2, wanted: Wanted, state: State) -> bool:
+    async def _remove(self, ec2: Ec2, wanted: MachineSpec, state: State) -> bool:
         every = await ec2.ours()
         mine = [n for n, one in every.items() if n == state.get("instance") or _tags(one).get(NODE_TAG) == wanted.node]
         left = [n for n in mine if not _is_gone(every[n])]
@@ -234,7 +234,7 @@ class Aws:
         """Return whether there was anything to do it to.  Raise Stays."""
         try:
             await ec2.call(action, arguments)
-        except Refused as error:
+        except AwsRefused as error:
             if not any(word in error.code for word in _NONE):
                 raise Stays(str(error)) from error
             return False
@@ -252,8 +252,8 @@ class Aws:
             volumes = await ec2.every("DescribeVolumes", "volumeSet")
             templates = await ec2.every("DescribeLaunchTemplates", "launchTemplates", page=200)
             sizes = await ec2.sizes([one["instanceType"] for one in instances])
-        except (Failed, OverQuota) as error:
-            raise Away(str(error)) from error
+        except (LaunchFailed, OverQuota) as error:
+            raise CloudUnavailable(str(error)) from error
         found = list[Resource]()
         for one in instances:
             kind, is_spot = one["instanceType"], one.get("instanceLifecycle") == "spot"
@@ -275,15 +275,15 @@ class Aws:
             await self._ask(self._at(provider), *calls[resource.kind])
         except Stays:
             raise
-        except (Failed, OverQuota) as error:
-            raise Away(str(error)) from error
+        except (LaunchFailed, OverQuota) as error:
+            raise CloudUnavailable(str(error)) from error
 
     @understood
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
         try:
             return await self._at(provider).limits()
-        except Failed as error:
-            raise Away(str(error)) from error
+        except LaunchFailed as error:
+            raise CloudUnavailable(str(error)) from error
 
     async def close(self) -> None:
         await self._http.close()
@@ -301,7 +301,7 @@ def _dead(text: str, codes: list[str]) -> Exception:
     """Return why there is no instance: no room is another thing than a node that cannot be made."""
     short = [code.rpartition(".")[2] for code in codes]
     full = bool(short) and all(one in FULL or one.endswith("LimitExceeded") for one in short)
-    return OverQuota(f"AWS EC2 says: {text}") if full else Failed(f"AWS EC2 says: {text}")
+    return OverQuota(f"AWS EC2 says: {text}") if full else LaunchFailed(f"AWS EC2 says: {text}")
 
 
 def _asked_for(image: Mapping[str, Any]) -> str:

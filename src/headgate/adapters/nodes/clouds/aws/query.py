@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from headgate.adapters.nodes.clouds.asking import Answer, patience_s, said
-from headgate.ports.cloud import Away, Failed, OverQuota
+from headgate.adapters.nodes.clouds.http import CloudResponse, patience_s, said
+from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
 Arguments = Mapping[str, Any]
 """Name -> text, number, flag, list or further arguments; None is left out."""
@@ -70,7 +70,7 @@ FULL = frozenset(
 """There is no room now; besides, everything that ends with `LimitExceeded`."""
 
 
-class Refused(Failed):
+class AwsRefused(LaunchFailed):
     """AWS will not do it."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -78,7 +78,7 @@ class Refused(Failed):
         self.code = code
 
 
-class Expired(Away):
+class AwsKeysExpired(CloudUnavailable):
     """The keys are over."""
 
 
@@ -106,15 +106,15 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield name, str(value)
 
 
-def read(answer: Answer, whose: str = "AWS") -> dict[str, Any]:
-    """Return what a call was answered.  Raise Refused, OverQuota, Away."""
+def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
+    """Return what a call was answered.  Raise AwsRefused, OverQuota, CloudUnavailable."""
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
-        raise Away(f"{whose} answers with a document type, or in another encoding than its own")
+        raise CloudUnavailable(f"{whose} answers with a document type, or in another encoding than its own")
     try:
         root = ElementTree.fromstring(answer.body) if answer.body else None  # noqa: S314 - without a document type there are no entities that grow
     except ElementTree.ParseError as error:
         if answer.status < 300:
-            raise Away(f"{whose} answers what is not whole: {error}") from error
+            raise CloudUnavailable(f"{whose} answers what is not whole: {error}") from error
         root = None
     if answer.status < 300 and root is not None:
         tree = _tree(root)
@@ -128,16 +128,16 @@ def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose
     words = said(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
     short = code.rpartition(".")[2]
     if code in EXPIRED:
-        return Expired(words)
+        return AwsKeysExpired(words)
     if code in THROTTLED:
-        return Away(words, patience_s(headers))
+        return CloudUnavailable(words, patience_s(headers))
     if short in FULL or short.endswith("LimitExceeded"):
         return OverQuota(words)
     if status in (429, 503):
-        return Away(words, patience_s(headers))
+        return CloudUnavailable(words, patience_s(headers))
     if code in BUSY or status >= 500 or status < 400 or not code:
-        return Away(words)
-    return Refused(code, words)
+        return CloudUnavailable(words)
+    return AwsRefused(code, words)
 
 
 def _error(root: ElementTree.Element | None) -> tuple[str, str]:

@@ -9,10 +9,10 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from headgate.adapters.nodes.clouds.asking import ANSWER_MAX_S, Http, patience_s, said
-from headgate.adapters.nodes.clouds.kubernetes.credentials import Credentials
+from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, patience_s, said
+from headgate.adapters.nodes.clouds.kubernetes.credentials import KubernetesCredentials
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
-from headgate.ports.cloud import Away
+from headgate.ports.cloud import CloudUnavailable
 
 PAGE_SIZE = 500
 PAGES_MAX = 1_000
@@ -23,7 +23,7 @@ _AGAIN_S = 1.0
 _PATIENCE = (429, 503)
 
 
-class Refused(Exception):
+class KubernetesRefused(Exception):
     """The cluster will not do it; the text is its own."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -31,7 +31,7 @@ class Refused(Exception):
         self.status, self.reason = status, reason
 
 
-class Exists(Refused):
+class Exists(KubernetesRefused):
     """Something has that name."""
 
 
@@ -42,7 +42,7 @@ class Api:
         """Raise UserError for certificates that cannot be read."""
         self._cluster = cluster
         self._http = _Door(cluster)
-        self._credentials = Credentials(cluster)
+        self._credentials = KubernetesCredentials(cluster)
 
     async def close(self) -> None:
         """Talk with it no more."""
@@ -70,7 +70,7 @@ class Api:
         }
         try:
             await self._ask("DELETE", path, options)
-        except Refused as refused:
+        except KubernetesRefused as refused:
             if refused.status != 409:
                 raise
 
@@ -79,10 +79,12 @@ class Api:
         for _ in range(BEGUN_AGAIN_MAX):
             try:
                 return await self._pages(path)
-            except Refused as refused:
+            except KubernetesRefused as refused:
                 if refused.status != 410:
                     raise
-        raise Away(f"{self._cluster.server}: the list of {path} changes faster than it can be read", _AGAIN_S)
+        raise CloudUnavailable(
+            f"{self._cluster.server}: the list of {path} changes faster than it can be read", _AGAIN_S
+        )
 
     async def _pages(self, path: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -93,12 +95,12 @@ class Api:
                 raise _refused(status, answer)
             items, more = answer.get("items"), (answer.get("metadata") or {}).get("continue")
             if "items" not in answer or not isinstance(items, list | None):
-                raise Away(f"{self._cluster.server}: {path} is no list")
+                raise CloudUnavailable(f"{self._cluster.server}: {path} is no list")
             found += items or []
             if not more:
                 return found
             query = {"limit": PAGE_SIZE, "continue": more}
-        raise Away(f"{self._cluster.server}: {path} has more than {PAGES_MAX} pages")
+        raise CloudUnavailable(f"{self._cluster.server}: {path} has more than {PAGES_MAX} pages")
 
     async def _ask(self, method: str, path: str, said: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Return what is answered, which may be that it is not there."""
@@ -106,10 +108,10 @@ class Api:
         if status == 401 and self._credentials.refused():
             status, answer = await self._asked(method, path, said)
         if status == 401:
-            raise Away(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
+            raise CloudUnavailable(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
         if status == 409 and answer.get("reason") != "AlreadyExists" and method == "POST":
             # Another writer was quicker, of a quota for example; it is nobody's mistake.
-            raise Away(f"{self._cluster.server}: {_words(status, answer)}", _AGAIN_S)
+            raise CloudUnavailable(f"{self._cluster.server}: {_words(status, answer)}", _AGAIN_S)
         if status >= 400 and status != 404:
             raise _refused(status, answer)
         return status, answer
@@ -126,11 +128,13 @@ class Api:
             answer = None
         words = _words(found.status, answer if isinstance(answer, dict) else {})
         if found.status in _PATIENCE:
-            raise Away(f"{self._cluster.server} asks for patience: {words}", patience_s(found.headers))
+            raise CloudUnavailable(f"{self._cluster.server} asks for patience: {words}", patience_s(found.headers))
         if found.status >= 500:
-            raise Away(f"{self._cluster.server} fails: {words}")
+            raise CloudUnavailable(f"{self._cluster.server} fails: {words}")
         if not isinstance(answer, dict) or 300 <= found.status < 400:
-            raise Away(f"{self._cluster.server} answers {found.status}, and not as Kubernetes does: is it its address?")
+            raise CloudUnavailable(
+                f"{self._cluster.server} answers {found.status}, and not as Kubernetes does: is it its address?"
+            )
         return found.status, answer
 
 
@@ -144,8 +148,8 @@ def _words(status: int, answer: Mapping[str, Any]) -> str:
     return said(str(answer.get("message") or answer.get("reason") or f"it answers {status}"))
 
 
-def _refused(status: int, answer: Mapping[str, Any]) -> Refused:
-    kind = Exists if status == 409 and answer.get("reason") == "AlreadyExists" else Refused
+def _refused(status: int, answer: Mapping[str, Any]) -> KubernetesRefused:
+    kind = Exists if status == 409 and answer.get("reason") == "AlreadyExists" else KubernetesRefused
     return kind(status, str(answer.get("reason") or ""), _words(status, answer))
 
 

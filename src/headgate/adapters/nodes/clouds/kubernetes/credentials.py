@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from headgate.adapters.nodes.clouds.asking import said
+from headgate.adapters.nodes.clouds.http import said
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
-from headgate.base.pipes import TooMuch, put_down, spoken
-from headgate.ports.cloud import Away
+from headgate.base.pipes import OutputTooLarge, put_down, spoken
+from headgate.ports.cloud import CloudUnavailable
 
 PLUGIN_MAX_S = 30.0
 PLUGIN_MAX_BYTES = 2**20
@@ -23,7 +23,7 @@ EARLY_S = 60.0
 """A token is asked for anew so long before it ends."""
 
 
-class Credentials:
+class KubernetesCredentials:
     """What the requests to one cluster carry."""
 
     def __init__(self, cluster: Cluster, now_s: Callable[[], float] = time.time) -> None:
@@ -32,7 +32,7 @@ class Credentials:
         self._token, self._until_s = "", 0.0
 
     async def headers(self) -> dict[str, str]:
-        """Return what says who asks.  Raise Away."""
+        """Return what says who asks.  Raise CloudUnavailable."""
         user = self._cluster.user
         if user.name_and_password is not None:
             whole = base64.b64encode(":".join(user.name_and_password).encode()).decode()
@@ -41,7 +41,7 @@ class Credentials:
             try:
                 return {"Authorization": f"Bearer {user.token_file.read_text().strip()}"}
             except (OSError, UnicodeDecodeError) as error:
-                raise Away(f"the token for {self._cluster.server} cannot be read: {error}") from error
+                raise CloudUnavailable(f"the token for {self._cluster.server} cannot be read: {error}") from error
         if user.plugin is None:
             return {"Authorization": f"Bearer {user.token}"} if user.token else {}
         async with self._turn:
@@ -66,27 +66,29 @@ class Credentials:
                 env={**os.environ, **more, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
             )  # fmt: skip
         except OSError as error:
-            raise Away(f"{command[0]}, which says the token, cannot be run: {error.strerror}") from error
+            raise CloudUnavailable(f"{command[0]}, which says the token, cannot be run: {error.strerror}") from error
         try:
             async with asyncio.timeout(PLUGIN_MAX_S):
                 answer, wrong = await spoken(process, b"", PLUGIN_MAX_BYTES)
-        except (TimeoutError, TooMuch) as error:
-            raise Away(f"{command[0]} does not say the token: {type(error).__name__}") from error
+        except (TimeoutError, OutputTooLarge) as error:
+            raise CloudUnavailable(f"{command[0]} does not say the token: {type(error).__name__}") from error
         finally:
             await put_down(process)
         if process.returncode:
-            raise Away(f"{command[0]} ended with {process.returncode}: {said(wrong.decode(errors='replace'))}")
+            raise CloudUnavailable(
+                f"{command[0]} ended with {process.returncode}: {said(wrong.decode(errors='replace'))}"
+            )
         return _read(command[0], answer)
 
 
 def _read(program: str, answer: bytes) -> tuple[str, float]:
-    """Raise Away."""
+    """Raise CloudUnavailable."""
     try:
         status = json.loads(answer)["status"]
         token, end = str(status.get("token") or ""), status.get("expirationTimestamp")
         until_s = datetime.fromisoformat(str(end)).timestamp() if end else float("inf")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Away(f"{program} does not answer as a credential plugin of Kubernetes") from error
+        raise CloudUnavailable(f"{program} does not answer as a credential plugin of Kubernetes") from error
     if not token:
-        raise Away(f"{program} gives no token; client certificates of plugins are not supported")
+        raise CloudUnavailable(f"{program} gives no token; client certificates of plugins are not supported")
     return token, until_s

@@ -8,14 +8,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from headgate.adapters.nodes.clouds.asking import understood
+from headgate.adapters.nodes.clouds.http import understood
 from headgate.adapters.nodes.clouds.kubernetes import kubeconfig, objects
-from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, Refused, path
+from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, KubernetesRefused, path
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
 from headgate.adapters.nodes.clouds.kubernetes.objects import ACCOUNT, POD, kind_of, name_of, ours
-from headgate.adapters.nodes.clouds.kubernetes.standing import Coming, Ended, NoRoom, Up, standing
-from headgate.adapters.nodes.clouds.registry import Given
-from headgate.ports.cloud import NODE_TAG, Amounts, Away, Failed, Made, Making, OverQuota, Resource, State, Wanted
+from headgate.adapters.nodes.clouds.kubernetes.podstatus import Coming, KubernetesPodEnded, NoRoom, Up, standing
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
+from headgate.ports.cloud import (
+    NODE_TAG,
+    Amounts,
+    CloudUnavailable,
+    LaunchFailed,
+    MachinePending,
+    MachineSpec,
+    Made,
+    OverQuota,
+    Resource,
+    State,
+)
 
 PROJECTS = "/apis/project.openshift.io/v1"
 SECRET = "kubernetes"
@@ -47,7 +58,7 @@ class Kubernetes:
         """Talk with the cluster no more."""
         await self._api.close()
 
-    async def uses(self, wanted: Wanted) -> Amounts:
+    async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return what one takes: a pod has a namespace of its own."""
         return _uses(kind_of(wanted))
 
@@ -60,32 +71,32 @@ class Kubernetes:
         """Return every namespace of the cluster."""
         try:
             return [_resource(one) for one in await self._api.every(self._spaces())]
-        except Refused as refused:
-            raise Away(f"the namespaces cannot be listed: {refused}") from refused
+        except KubernetesRefused as refused:
+            raise CloudUnavailable(f"the namespaces cannot be listed: {refused}") from refused
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
         """Ask that the namespace goes, if it still has the tags that were seen."""
         try:
             found = await self._api.get(self._spaces(resource.id))
-        except Refused as refused:
-            raise Away(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
+        except KubernetesRefused as refused:
+            raise CloudUnavailable(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
         if found is not None and objects.tags_of(found).get(NODE_TAG) == resource.tags.get(NODE_TAG):
             await self._drop(found)
 
     @understood
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Ask that the node's namespace goes, with everything that was made for it."""
         try:
             found = await self._api.get(self._spaces(name_of(wanted.node)))
-        except Refused as refused:
-            raise Away(f"the namespace {name_of(wanted.node)} cannot be looked at: {refused}") from refused
+        except KubernetesRefused as refused:
+            raise CloudUnavailable(f"the namespace {name_of(wanted.node)} cannot be looked at: {refused}") from refused
         if found is None or not ours(wanted, found):
             return True
         await self._drop(found)
         return False
 
     @understood
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Make what lacks; each part may be there already."""
         kind, name = kind_of(wanted), name_of(wanted.node)
         with _told(name):
@@ -95,25 +106,27 @@ class Kubernetes:
                 step = _NAMESPACE
             if step == _NAMESPACE:
                 if not await self._may(wanted):
-                    return Making({_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet")
+                    return MachinePending(
+                        {_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet"
+                    )
                 await self._give(wanted)
                 step = _RIGHTS
             if step == _RIGHTS and kind == POD:
                 if why := await self._pod(wanted):
-                    return Making({_STEP: _RIGHTS}, why)
+                    return MachinePending({_STEP: _RIGHTS}, why)
                 step = _POD
             return await self._seen(wanted, {**state, _STEP: step})
 
     async def _drop(self, found: Mapping[str, Any]) -> None:
-        """Raise Failed, Away."""
+        """Raise LaunchFailed, CloudUnavailable."""
         about = found["metadata"]
         if not about.get("deletionTimestamp"):
             try:
                 await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
-            except Refused as refused:
-                raise Failed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
+            except KubernetesRefused as refused:
+                raise LaunchFailed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
 
-    async def _begin(self, wanted: Wanted) -> None:
+    async def _begin(self, wanted: MachineSpec) -> None:
         """Make the namespace, unless an earlier attempt did."""
         where = self._spaces(name_of(wanted.node))
         if (found := await self._api.get(where)) is None:
@@ -122,31 +135,31 @@ class Kubernetes:
             except Exists:
                 found = await self._api.get(where)
         if found is None or found["metadata"].get("deletionTimestamp"):
-            raise Failed(f"the namespace {name_of(wanted.node)} is being deleted by somebody else")
+            raise LaunchFailed(f"the namespace {name_of(wanted.node)} is being deleted by somebody else")
         if not ours(wanted, found):
-            raise Failed(f"the namespace {name_of(wanted.node)} is there, and is not Headgate's")
+            raise LaunchFailed(f"the namespace {name_of(wanted.node)} is there, and is not Headgate's")
 
-    async def _may(self, wanted: Wanted) -> bool:
+    async def _may(self, wanted: MachineSpec) -> bool:
         found = await self._api.create(path(REVIEWS, "selfsubjectaccessreviews"), objects.review(wanted))
         return (found.get("status") or {}).get("allowed") is True
 
-    async def _give(self, wanted: Wanted) -> None:
+    async def _give(self, wanted: MachineSpec) -> None:
         """Make the account, its rights and token, and copies of the pull secrets."""
         name = name_of(wanted.node)
         for one in objects.pull_secrets(wanted):
             source = str(one.get("namespace") or "default")
             secret = await self._api.get(path(CORE, "secrets", str(one["name"]), source))
             if secret is None:
-                raise Failed(f"the pull secret {one['name']} is not in the namespace {source}")
+                raise LaunchFailed(f"the pull secret {one['name']} is not in the namespace {source}")
             await self._have(path(CORE, "secrets", namespace=name), objects.copied(secret))
         for where, thing in objects.rights(wanted):
             await self._have(where, thing)
 
-    async def _pod(self, wanted: Wanted) -> str:
+    async def _pod(self, wanted: MachineSpec) -> str:
         """Return what is waited for before it can be made; empty: it is made."""
         try:
             await self._have(path(CORE, "pods", namespace=name_of(wanted.node)), objects.pod(wanted))
-        except Refused as refused:
+        except KubernetesRefused as refused:
             if refused.status == 403 and "serviceaccount" in str(refused) and "not found" in str(refused):
                 return "the new namespace has no account for pods yet"
             raise
@@ -158,45 +171,45 @@ class Kubernetes:
         except Exists:  # of an earlier attempt: nobody else writes there
             return
 
-    async def _seen(self, wanted: Wanted, state: State) -> Making | Made:
+    async def _seen(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Look whether the token and the pod are there."""
         name = name_of(wanted.node)
         up: Up | None = None
         if kind_of(wanted) == POD:
             pod = await self._api.get(path(CORE, "pods", name, name))
             if pod is None:
-                raise Failed(f"the pod {name} is gone")
+                raise LaunchFailed(f"the pod {name} is gone")
             match standing(pod):
-                case Ended(why):
-                    raise Failed(why)
+                case KubernetesPodEnded(why):
+                    raise LaunchFailed(why)
                 case NoRoom() as none:
                     return self._waiting(none, state)
                 case Coming(why):
-                    return Making(_without(state, _SINCE), why)
+                    return MachinePending(_without(state, _SINCE), why)
                 case Up() as seen:
                     up = seen
         secret = await self._api.get(path(CORE, "secrets", ACCOUNT, name))
         if secret is None:
-            raise Failed(f"the token of the account {ACCOUNT} is gone")
+            raise LaunchFailed(f"the token of the account {ACCOUNT} is gone")
         data = secret.get("data") or {}
         if not data.get("token") or not data.get("ca.crt"):
-            return Making(_without(state, _SINCE), f"the account {ACCOUNT} has no token yet")
+            return MachinePending(_without(state, _SINCE), f"the account {ACCOUNT} has no token yet")
         return self._made(wanted, state, up, data)
 
-    def _waiting(self, none: NoRoom, state: State) -> Making:
-        """Raise OverQuota or Failed once the cluster had the time to grow."""
+    def _waiting(self, none: NoRoom, state: State) -> MachinePending:
+        """Raise OverQuota or LaunchFailed once the cluster had the time to grow."""
         since_s = float(state.get(_SINCE) or self._now_s())
         if self._now_s() - since_s < self._room_max_s:
-            return Making({**state, _SINCE: repr(since_s)}, none.why)
-        raise (OverQuota if none.lacking else Failed)(none.why)
+            return MachinePending({**state, _SINCE: repr(since_s)}, none.why)
+        raise (OverQuota if none.lacking else LaunchFailed)(none.why)
 
-    def _made(self, wanted: Wanted, state: State, up: Up | None, data: Mapping[str, str]) -> Made:
+    def _made(self, wanted: MachineSpec, state: State, up: Up | None, data: Mapping[str, str]) -> Made:
         name, cluster = name_of(wanted.node), self._cluster.name
         context = f"{name}:{ACCOUNT}/{cluster}"
         try:
             token, authority = (base64.b64decode(data[key]).decode() for key in ("token", "ca.crt"))
         except ValueError as error:
-            raise Failed(f"the token of the account {ACCOUNT} cannot be read") from error
+            raise LaunchFailed(f"the token of the account {ACCOUNT} cannot be read") from error
         secret = {
             "server": self._cluster.server,
             "cluster": cluster,
@@ -222,7 +235,7 @@ class Kubernetes:
         return path(PROJECTS, "projects", name) if self._projects else path(CORE, "namespaces", name)
 
 
-def _host(wanted: Wanted, context: str, up: Up) -> dict[str, Any]:
+def _host(wanted: MachineSpec, context: str, up: Up) -> dict[str, Any]:
     """Return how Ansible reaches it: through the cluster, unless the image says how else."""
     name, image = name_of(wanted.node), wanted.image
     said: dict[str, Any] = {}
@@ -264,16 +277,16 @@ def _told(name: str) -> Iterator[None]:
     """Return what a cluster will not do, in the words of the port."""
     try:
         yield
-    except Refused as refused:
+    except KubernetesRefused as refused:
         text = str(refused)
         if refused.status == 403 and "quota" in text:
             raise OverQuota(text) from refused
         if refused.status == 404:
-            raise Failed(f"the namespace {name} is gone: {text}") from refused
-        raise Failed(f"the cluster refuses it: {text}") from refused
+            raise LaunchFailed(f"the namespace {name} is gone: {text}") from refused
+        raise LaunchFailed(f"the cluster refuses it: {text}") from refused
 
 
-def connect(given: Given) -> Kubernetes:
+def connect(given: CloudDriverOptions) -> Kubernetes:
     """Raise UserError for a kubeconfig that cannot be read."""
     said = given.said
     file = given.directory / said["kubeconfig_file"] if said.get("kubeconfig_file") else None

@@ -24,7 +24,7 @@ _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class KubernetesUser:
     """How it is said who asks; at most one of these is."""
 
     token: str = field(default="", repr=False)
@@ -43,7 +43,7 @@ class Cluster:
     """Without a slash at its end."""
     name: str
     """As contexts of builds name it."""
-    user: User
+    user: KubernetesUser
     authority: str = ""
     """PEM; empty: those that this machine trusts."""
     verified: bool = True
@@ -157,7 +157,7 @@ class _Document:
                 raise UserError(f"{self.file}: the {key} {path} cannot be read: {error.strerror}") from error
         return None
 
-    def user(self, said: Mapping[str, Any], name: str) -> User:
+    def user(self, said: Mapping[str, Any], name: str) -> KubernetesUser:
         if said.get("auth-provider"):
             raise UserError(
                 f"{self.file}: the user {name} has an auth-provider, which clients of Kubernetes have not known since "
@@ -167,12 +167,12 @@ class _Document:
         if plugin is not None and not (isinstance(plugin, dict) and plugin.get("command")):
             raise UserError(f"{self.file}: `exec` of the user {name} has no command")
         if said.get("tokenFile"):
-            return User(token_file=self.file.parent / str(said["tokenFile"]))
+            return KubernetesUser(token_file=self.file.parent / str(said["tokenFile"]))
         if said.get("token"):
-            return User(token=str(said["token"]))
+            return KubernetesUser(token=str(said["token"]))
         if said.get("username"):
-            return User(name_and_password=(str(said["username"]), str(said.get("password", ""))))
-        return User(plugin=plugin)
+            return KubernetesUser(name_and_password=(str(said["username"]), str(said.get("password", ""))))
+        return KubernetesUser(plugin=plugin)
 
 
 def _entry(every: list[_Document], kind: str, name: str) -> tuple[Mapping[str, Any], _Document]:
@@ -191,7 +191,7 @@ def _inside(environment: Mapping[str, str], pod: Path) -> Cluster:
         authority = (pod / "ca.crt").read_text()
     except OSError as error:
         raise UserError(f"{pod / 'ca.crt'}: cannot be read: {error.strerror}") from error
-    return Cluster(server, _called(server), User(token_file=pod / "token"), authority)
+    return Cluster(server, _called(server), KubernetesUser(token_file=pod / "token"), authority)
 
 
 def _called(server: str) -> str:

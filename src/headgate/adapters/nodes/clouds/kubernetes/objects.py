@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.adapters.nodes.clouds.kubernetes.api import CORE, ROLES, path
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Failed, Wanted
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec
 
 ACCOUNT = "zuul-worker"
 """As whom a build asks the cluster; its role and its secret have the same name."""
@@ -31,21 +31,21 @@ def name_of(node: str) -> str:
     """Return the name of the namespace: one for a node, so that it is never made twice."""
     name = f"np-{_UNFIT.sub('-', node.lower()).strip('-')}"
     if len(name) > 63:
-        raise Failed(f"the node {node} has a name that no namespace can have")
+        raise LaunchFailed(f"the node {node} has a name that no namespace can have")
     return name
 
 
-def kind_of(wanted: Wanted) -> str:
-    """Return `pod` or `namespace`.  Raise Failed."""
+def kind_of(wanted: MachineSpec) -> str:
+    """Return `pod` or `namespace`.  Raise LaunchFailed."""
     kind, spec = wanted.label.get("kind"), wanted.label.get("spec")
     if kind not in (POD, NAMESPACE):
-        raise Failed(f"the label {wanted.label.get('name')} has no kind: it is `pod` or `namespace`")
+        raise LaunchFailed(f"the label {wanted.label.get('name')} has no kind: it is `pod` or `namespace`")
     if kind == POD and not (isinstance(spec, Mapping) and spec.get("containers")):
-        raise Failed(f"the label {wanted.label.get('name')} needs a spec with containers, as it is of kind pod")
+        raise LaunchFailed(f"the label {wanted.label.get('name')} needs a spec with containers, as it is of kind pod")
     return str(kind)
 
 
-def ours(wanted: Wanted, found: Mapping[str, Any]) -> bool:
+def ours(wanted: MachineSpec, found: Mapping[str, Any]) -> bool:
     """Return whether a namespace was made for this node."""
     tags = tags_of(found)
     return all(tags.get(tag) == wanted.tags.get(tag) for tag in (SYSTEM_TAG, NODE_TAG))
@@ -57,20 +57,20 @@ def tags_of(found: Mapping[str, Any]) -> dict[str, str]:
     return {**(about.get("annotations") or {}), **(about.get("labels") or {})}
 
 
-def namespace(wanted: Wanted, projects: bool) -> dict[str, Any]:
+def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
     """Return tags as labels; those that no label can be are annotations."""
     labels = {KIND_TAG: kind_of(wanted)}
     annotations: dict[str, str] = {}
     for key, value in wanted.tags.items():
         if not _KEY.fullmatch(key):
-            raise Failed(f"the tag {key!r} cannot be the name of a label of Kubernetes")
+            raise LaunchFailed(f"the tag {key!r} cannot be the name of a label of Kubernetes")
         (labels if _VALUE.fullmatch(value) else annotations)[key] = value
     said = {"name": name_of(wanted.node), "labels": labels, **({"annotations": annotations} if annotations else {})}
     version, kind = ("project.openshift.io/v1", "Project") if projects else ("v1", "Namespace")
     return {"apiVersion": version, "kind": kind, "metadata": said}
 
 
-def review(wanted: Wanted) -> dict[str, Any]:
+def review(wanted: MachineSpec) -> dict[str, Any]:
     """Ask whether an account can be made there: clusters take a moment to give rights in what is new."""
     asked = {"namespace": name_of(wanted.node), "verb": "create", "resource": "serviceaccounts"}
     return {
@@ -80,7 +80,7 @@ def review(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def rights(wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
+def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield where to make what gives a build its account."""
     name = name_of(wanted.node)
     rules = [_LOOK, _REACH, *(_MAKE if kind_of(wanted) == NAMESPACE else ())]
@@ -97,12 +97,12 @@ def rights(wanted: Wanted) -> Iterator[tuple[str, dict[str, Any]]]:
     yield path(ROLES, "rolebindings", namespace=name), binding
 
 
-def pull_secrets(wanted: Wanted) -> list[Mapping[str, Any]]:
-    """Return what says which there are; one is a list of one.  Raise Failed for one without a name."""
+def pull_secrets(wanted: MachineSpec) -> list[Mapping[str, Any]]:
+    """Return what says which there are; one is a list of one.  Raise LaunchFailed for one without a name."""
     said = wanted.label.get("image-pull-secrets") or []
     several = [said] if isinstance(said, Mapping) else list(said)
     if not all(isinstance(one, Mapping) and one.get("name") for one in several):
-        raise Failed(f"the label {wanted.label.get('name')} has image-pull-secrets, of which each needs a name")
+        raise LaunchFailed(f"the label {wanted.label.get('name')} has image-pull-secrets, of which each needs a name")
     return several
 
 
@@ -112,7 +112,7 @@ def copied(secret: Mapping[str, Any]) -> dict[str, Any]:
     return {**made, "type": secret.get("type", "Opaque"), "data": secret.get("data") or {}}
 
 
-def pod(wanted: Wanted) -> dict[str, Any]:
+def pod(wanted: MachineSpec) -> dict[str, Any]:
     """Return the pod.  Unless the label's spec says other, it is not begun again, and has the pull secrets."""
     spec = {"restartPolicy": "Never", **wanted.label["spec"]}
     if secrets := pull_secrets(wanted):

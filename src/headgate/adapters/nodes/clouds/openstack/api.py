@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from headgate.adapters.nodes.clouds.asking import Answer, Http, Shared, patience_s, said
+from headgate.adapters.nodes.clouds.http import CloudResponse, Http, Shared, patience_s, said
 from headgate.adapters.nodes.clouds.openstack.config import Place
-from headgate.ports.cloud import Away, Failed, OverQuota
+from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 
 SEND_MAX_S, STORE_MAX_S = 6 * 3600.0, 1800.0
 """For a file: until it is sent and stored, and for Glance to say nothing while it stores it."""
@@ -33,7 +33,7 @@ _FULL = re.compile(r"quota|limit ?exceeded|LimitExceeded|OverQuota|no more (?:ip
 _NO_HOST = re.compile(r"No valid host was found|not enough hosts|exhausted all hosts", re.IGNORECASE)
 
 
-class Refused(Failed):
+class OpenStackRefused(LaunchFailed):
     """It will not do it."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -45,7 +45,7 @@ class NoService(Exception):
     """The cloud has none of this type."""
 
 
-class Session(NamedTuple):
+class OpenStackSession(NamedTuple):
     """What one login gave."""
 
     token: str
@@ -58,26 +58,26 @@ class OpenStack:
 
     def __init__(self, place: Place, region: str, http: Http, now_s: Callable[[], float]) -> None:
         self.place, self._region, self._http, self._now_s = place, region or place.region, http, now_s
-        self._session: Session | None = None
+        self._session: OpenStackSession | None = None
         self._turn = asyncio.Lock()
         self.servers = Shared(self._servers)
         """Every server of the project."""
 
-    async def _log_in(self) -> Session:
+    async def _log_in(self) -> OpenStackSession:
         async with self._turn:
             if self._session is None or self._session.until_s - EARLY_S <= self._now_s():
                 self._session = await self._logged_in()
             return self._session
 
-    async def _logged_in(self) -> Session:
+    async def _logged_in(self) -> OpenStackSession:
         place = self.place
         if not place.login:
-            return Session(place.token, float("inf"), place.endpoints)
+            return OpenStackSession(place.token, float("inf"), place.endpoints)
         url = place.auth_url if place.auth_url.endswith("/v3") else f"{place.auth_url.removesuffix('/v2.0')}/v3"
         body = msgspec.json.encode({"auth": place.login})
         answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)
         if answer.status in (401, 403, 404):
-            raise Away(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
+            raise CloudUnavailable(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
         token = answer.headers.get("x-subject-token", "")
         try:
             told = msgspec.json.decode(answer.body)["token"] if answer.status < 300 else {}
@@ -86,9 +86,11 @@ class OpenStack:
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
             token = ""
         if not token:
-            raise Away(f"Keystone of {place.name} answers {answer.status} without a token", patience_s(answer.headers))
+            raise CloudUnavailable(
+                f"Keystone of {place.name} answers {answer.status} without a token", patience_s(answer.headers)
+            )
         found = {service: self._endpoint(catalog, names) for service, names in TYPES.items()}
-        return Session(token, until_s, {**{n: url for n, url in found.items() if url}, **place.endpoints})
+        return OpenStackSession(token, until_s, {**{n: url for n, url in found.items() if url}, **place.endpoints})
 
     def _endpoint(self, catalog: Mapping[str, Any], names: tuple[str, ...]) -> str:
         for name in names:
@@ -101,7 +103,7 @@ class OpenStack:
     async def call(
         self, method: str, service: str, path: str, said: Any = None, query: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return what is answered.  Raise Refused, OverQuota, Away, NoService."""
+        """Return what is answered.  Raise OpenStackRefused, OverQuota, CloudUnavailable, NoService."""
         for again in (True, False):
             session = await self._log_in()
             base = self._base(session, service)
@@ -137,38 +139,38 @@ class OpenStack:
                 self._read(answer, "image")
                 return
 
-    def _base(self, session: Session, service: str) -> str:
+    def _base(self, session: OpenStackSession, service: str) -> str:
         if service not in session.endpoints:
             raise NoService(f"{self.place.name} has no service {service} in region {self._region or 'any'}")
         base, version = session.endpoints[service], {"network": "/v2.0", "image": "/v2"}.get(service, "")
         return base if base.endswith(version) else base + version
 
-    def _is_void(self, session: Session, answer: Answer) -> bool:
+    def _is_void(self, session: OpenStackSession, answer: CloudResponse) -> bool:
         """Return whether the token is not accepted any more; then it is forgotten."""
         if answer.status == 401 and self._session == session:
             self._session = None
         return answer.status == 401
 
-    def _read(self, answer: Answer, service: str) -> Any:
+    def _read(self, answer: CloudResponse, service: str) -> Any:
         whose = f"{self.place.name} ({service})"
         if 200 <= answer.status < 300:
             try:
                 return msgspec.json.decode(answer.body) if answer.body else None
             except msgspec.DecodeError as error:
-                raise Away(f"{whose} answers what is not whole: {said(str(error))}") from error
+                raise CloudUnavailable(f"{whose} answers what is not whole: {said(str(error))}") from error
         text = _message(answer.body)
         words = f"{whose} answers {answer.status}" + (f": {text}" if text else "")
         if answer.status in (429, 503):
-            raise Away(words, patience_s(answer.headers))
+            raise CloudUnavailable(words, patience_s(answer.headers))
         if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
             raise OverQuota(words)
         if service == "image" and 400 <= answer.status < 500 and answer.status not in (401, 408):
-            raise Refused(answer.status, words)  # its errors may be pages; 413: too large
+            raise OpenStackRefused(answer.status, words)  # its errors may be pages; 413: too large
         if answer.status == 413:
-            raise Away(words, patience_s(answer.headers))
+            raise CloudUnavailable(words, patience_s(answer.headers))
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
-            raise Away(words) if answer.status != 404 else Refused(404, words)
-        raise Refused(answer.status, words)
+            raise CloudUnavailable(words) if answer.status != 404 else OpenStackRefused(404, words)
+        raise OpenStackRefused(answer.status, words)
 
     async def every(self, service: str, path: str, members: str, query: Mapping[str, Any] | None = None) -> list[Any]:
         """Return all pages of a list, each after the last one's end."""
@@ -178,7 +180,7 @@ class OpenStack:
             told = await self.call("GET", service, path, query=asked)
             page = told.get(members) if isinstance(told, dict) else None
             if not isinstance(page, list):
-                raise Away(f"{self.place.name} ({service}) answers without {members}")
+                raise CloudUnavailable(f"{self.place.name} ({service}) answers without {members}")
             found += page
             links = told.get(f"{members}_links") or ([{"rel": "next"}] if told.get("next") else [])
             if not page or not any(isinstance(one, dict) and one.get("rel") == "next" for one in links):
@@ -187,7 +189,7 @@ class OpenStack:
             if following == marker:
                 break
             marker = following
-        raise Away(f"{self.place.name} ({service}) does not come to an end with {members}")
+        raise CloudUnavailable(f"{self.place.name} ({service}) does not come to an end with {members}")
 
     async def _servers(self) -> list[dict[str, Any]]:
         return await self.every("compute", "/servers/detail", "servers")
@@ -209,5 +211,5 @@ def dead(name: str, standing: str, fault: Mapping[str, Any] | None) -> Exception
     """Return why a server will never run: no room is another thing than one that cannot be made."""
     told = said(str((fault or {}).get("message", "")))
     text = f"the server is in {standing}" + (f": {told}" if told else "")
-    kind = OverQuota if _FULL.search(told) or _NO_HOST.search(told) else Failed
+    kind = OverQuota if _FULL.search(told) or _NO_HOST.search(told) else LaunchFailed
     return kind(f"{name} says: {text}")

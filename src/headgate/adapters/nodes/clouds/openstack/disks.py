@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from headgate.ports.cloud import Failed
+from headgate.ports.cloud import LaunchFailed
 
 QCOW2, VHDX, VHD = b"QFI\xfb", b"vhdxfile", b"conectix"
 _FOOT = 512
@@ -14,7 +14,7 @@ _EXTERNAL = 1 << 2
 
 
 def check(file: Path, format: str) -> None:
-    """Raise Failed unless the file has the format, and names no other file, which would be one of the cloud."""
+    """Raise LaunchFailed unless the file has the format, and names no other file, which would be one of the cloud."""
     with file.open("rb") as opened:
         head = opened.read(_FOOT)
         opened.seek(0, 2)
@@ -22,21 +22,21 @@ def check(file: Path, format: str) -> None:
         foot = opened.read(_FOOT)
     known = {"qcow2": head[:4] == QCOW2, "vhdx": head[:8] == VHDX, "vhd": VHD in (head[:8], foot[:8])}
     if format != "raw" and not known.get(format, False):
-        raise Failed(f"the file is no {format}, and that is its format by what its build returned")
+        raise LaunchFailed(f"the file is no {format}, and that is its format by what its build returned")
     other = next((name for name, found in known.items() if found and name != format), "")
     if other and format == "raw":
-        raise Failed(f"the file is {other}, and its build returned that its format is raw")
+        raise LaunchFailed(f"the file is {other}, and its build returned that its format is raw")
     if format == "qcow2":
         _stands_alone(head)
 
 
 def _stands_alone(head: bytes) -> None:
     if len(head) < 104:
-        raise Failed("the file is no whole qcow2")
+        raise LaunchFailed("the file is no whole qcow2")
     (version,), (backing,), (features,) = (
         struct.unpack_from(kind, head, at) for kind, at in ((">I", 4), (">Q", 8), (">Q", 72))
     )
     if backing:
-        raise Failed("the qcow2 file has a backing file: make it whole with `qemu-img convert`")
+        raise LaunchFailed("the qcow2 file has a backing file: make it whole with `qemu-img convert`")
     if version >= 3 and features & _EXTERNAL:
-        raise Failed("the qcow2 file has its data in another file: make it whole with `qemu-img convert`")
+        raise LaunchFailed("the qcow2 file has its data in another file: make it whole with `qemu-img convert`")

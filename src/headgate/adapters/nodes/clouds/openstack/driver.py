@@ -10,14 +10,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headgate.adapters.nodes.clouds.asking import Http, understood
-from headgate.adapters.nodes.clouds.openstack import floating
-from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, Refused, dead
+from headgate.adapters.nodes.clouds.description import addresses, host, key, number, texts
+from headgate.adapters.nodes.clouds.http import Http, understood
+from headgate.adapters.nodes.clouds.openstack import floatingips
+from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused, dead
 from headgate.adapters.nodes.clouds.openstack.config import Place, place
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
-from headgate.adapters.nodes.clouds.registry import Given
-from headgate.adapters.nodes.clouds.told import addresses, host, key, number, texts
-from headgate.ports.cloud import NODE_TAG, Amounts, Away, Failed, Made, Making, OverQuota, Resource, State, Wanted
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
+from headgate.ports.cloud import (
+    NODE_TAG,
+    Amounts,
+    CloudUnavailable,
+    LaunchFailed,
+    MachinePending,
+    MachineSpec,
+    Made,
+    OverQuota,
+    Resource,
+    State,
+)
 
 GONE = ("DELETED", "SOFT_DELETED")
 METADATA_MAX = 255
@@ -25,7 +36,7 @@ T = TypeVar("T")
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 
 
-def connect(given: Given) -> Machines:
+def connect(given: CloudDriverOptions) -> Machines:
     """Return the cloud that a connection names.  Raise UserError for a `clouds.yaml` that does not say it."""
     file = given.said.get("config_file", "")
     where = str(given.directory / Path(file).expanduser()) if file else ""
@@ -49,28 +60,28 @@ class Machines:
         return self._regions[region]
 
     @understood
-    async def uses(self, wanted: Wanted) -> Amounts:
+    async def uses(self, wanted: MachineSpec) -> Amounts:
         flavor = await self._flavor(self._at(wanted.provider), wanted)
         found = {"instances": 1.0, "cores": float(flavor["vcpus"]), "ram": float(flavor["ram"])}
         if key(wanted, "boot-from-volume"):
             found |= {"volumes": 1.0, "volume-gb": float(number(wanted, "volume-size") or flavor["disk"])}
         return found
 
-    async def _flavor(self, cloud: OpenStack, wanted: Wanted) -> dict[str, Any]:
+    async def _flavor(self, cloud: OpenStack, wanted: MachineSpec) -> dict[str, Any]:
         name = wanted.flavor.get("flavor-name")
         for one in await _heard(cloud.every("compute", "/flavors/detail", "flavors")):
             if name and name in (one["name"], one["id"]):
                 return dict(one)
-        raise Failed(f"{cloud.place.name} has no flavor {name!r:.80}")
+        raise LaunchFailed(f"{cloud.place.name} has no flavor {name!r:.80}")
 
     @understood
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         try:
             return await self._advance(self._at(wanted.provider), wanted, state)
         except NoService as error:
-            raise Failed(str(error)) from error
+            raise LaunchFailed(str(error)) from error
 
-    async def _advance(self, cloud: OpenStack, wanted: Wanted, state: State) -> Making | Made:
+    async def _advance(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> MachinePending | Made:
         mine = await self._mine(cloud, wanted, state)
         if mine:
             # A call whose answer was lost may have been under way when it was repeated.
@@ -78,11 +89,11 @@ class Machines:
                 await _delete(cloud, extra["id"])
             return await self._look(cloud, wanted, mine[0])
         if "server" in state:
-            raise Failed(f"{cloud.place.name} has no server {state['server']} any more")
+            raise LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
         told = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
-        return Making({"server": str(told["server"]["id"])}, "the server is BUILD")
+        return MachinePending({"server": str(told["server"]["id"])}, "the server is BUILD")
 
-    async def _mine(self, cloud: OpenStack, wanted: Wanted, state: State) -> list[dict[str, Any]]:
+    async def _mine(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> list[dict[str, Any]]:
         """Return the servers of a node, the one that stays first."""
         found = [
             one
@@ -92,7 +103,7 @@ class Machines:
         ]
         return sorted(found, key=lambda one: (one["id"] != state.get("server"), one.get("created", ""), one["id"]))
 
-    async def _server(self, cloud: OpenStack, wanted: Wanted) -> dict[str, Any]:
+    async def _server(self, cloud: OpenStack, wanted: MachineSpec) -> dict[str, Any]:
         flavor, image = await self._flavor(cloud, wanted), await self._image(cloud, wanted)
         drive, userdata = key(wanted, "config-drive"), key(wanted, "userdata")
         said: dict[str, Any] = {
@@ -125,18 +136,18 @@ class Machines:
             said["imageRef"] = image
         return said
 
-    async def _image(self, cloud: OpenStack, wanted: Wanted) -> str:
+    async def _image(self, cloud: OpenStack, wanted: MachineSpec) -> str:
         name = str(wanted.image.get("image-id") or "")
         if not name:
-            raise Failed(f"image {wanted.image.get('name', '')}: image-id is missing")
+            raise LaunchFailed(f"image {wanted.image.get('name', '')}: image-id is missing")
         if _UUID.fullmatch(name):
             return name
         found = await cloud.every("image", "/images", "images", {"name": name, "status": "active"})
         if not found:
-            raise Failed(f"{cloud.place.name} has no image {name!r:.80}")
+            raise LaunchFailed(f"{cloud.place.name} has no image {name!r:.80}")
         return str(max(found, key=lambda one: (str(one.get("created_at", "")), one["id"]))["id"])
 
-    async def _networks(self, cloud: OpenStack, wanted: Wanted) -> list[dict[str, str]] | str:
+    async def _networks(self, cloud: OpenStack, wanted: MachineSpec) -> list[dict[str, str]] | str:
         named = texts(wanted, "networks")
         found = []
         for name in named:
@@ -144,24 +155,24 @@ class Machines:
                 [] if _UUID.fullmatch(name) else await cloud.every("network", "/networks", "networks", {"name": name})
             )
             if not known and not _UUID.fullmatch(name):
-                raise Failed(f"{cloud.place.name} has no network {name!r:.80}")
+                raise LaunchFailed(f"{cloud.place.name} has no network {name!r:.80}")
             if len(known) > 1:
-                raise Failed(f"{cloud.place.name} has {len(known)} networks {name!r:.80}: name it by its id")
+                raise LaunchFailed(f"{cloud.place.name} has {len(known)} networks {name!r:.80}: name it by its id")
             found.append({"uuid": str(known[0]["id"]) if known else name})
         return found or "auto"
 
-    async def _look(self, cloud: OpenStack, wanted: Wanted, server: Mapping[str, Any]) -> Making | Made:
+    async def _look(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> MachinePending | Made:
         state, standing = {"server": str(server["id"])}, str(server["status"])
         if standing in ("BUILD", "REBUILD", "UNKNOWN"):
-            return Making(state, f"the server is {standing}")
+            return MachinePending(state, f"the server is {standing}")
         if standing != "ACTIVE":
             raise dead(cloud.place.name, standing, server.get("fault"))
-        public, private, six = floating.addresses_of(server)
+        public, private, six = floatingips.addresses_of(server)
         if not public and key(wanted, "auto-floating-ip") is not False:
-            public = await floating.lend(cloud, wanted, state["server"])
+            public = await floatingips.lend(cloud, wanted, state["server"])
         where = addresses(public, private, six, prefer_public=True)
         if not where["interface_ip"]:
-            return Making(state, "the server runs and has no address yet")
+            return MachinePending(state, "the server runs and has no address yet")
         if key(wanted, "boot-from-volume"):
             await self._tag_volumes(cloud, wanted, server)
         about: dict[str, Any] = {
@@ -175,22 +186,22 @@ class Machines:
         }
         return Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
 
-    async def _tag_volumes(self, cloud: OpenStack, wanted: Wanted, server: Mapping[str, Any]) -> None:
+    async def _tag_volumes(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> None:
         """Tag the volumes that Nova made: they go with their server, and the tag tells of one that did not."""
         for one in server.get("os-extended-volumes:volumes_attached") or ():
             try:
                 await cloud.call(
                     "POST", "block-storage", f"/volumes/{one['id']}/metadata", {"metadata": dict(wanted.tags)}
                 )
-            except (NoService, Refused):
+            except (NoService, OpenStackRefused):
                 return
 
     @understood
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         cloud = self._at(wanted.provider)
         left = await _as_away(self._mine(cloud, wanted, state))
         try:
-            await _as_itself(floating.give_back(cloud, wanted.node))
+            await _as_itself(floatingips.give_back(cloud, wanted.node))
         finally:
             for one in left:
                 if one.get("OS-EXT-STS:task_state") != "deleting":
@@ -208,7 +219,7 @@ class Machines:
             taken = {"instances": 1.0, "cores": float(flavor.get("vcpus", 0)), "ram": float(flavor.get("ram", 0))}
             if one["status"] not in GONE:
                 found.append(Resource(str(one["id"]), "server", dict(one.get("metadata") or {}), taken))
-        for name, tags in await floating.ours(cloud):
+        for name, tags in await floatingips.ours(cloud):
             found.append(Resource(name, "floating-ip", tags, {}))
         try:
             volumes = await cloud.every("block-storage", "/volumes/detail", "volumes")
@@ -224,7 +235,7 @@ class Machines:
         if resource.kind == "server":
             await _as_itself(_delete(cloud, resource.id))
         elif resource.kind == "floating-ip":
-            await _as_itself(floating.release(cloud, resource.id))
+            await _as_itself(floatingips.release(cloud, resource.id))
         else:
             await _as_itself(_delete_volume(cloud, resource.id))
 
@@ -255,7 +266,7 @@ class Machines:
 async def _delete(cloud: OpenStack, name: str) -> None:
     try:
         await cloud.call("DELETE", "compute", f"/servers/{name}")
-    except Refused as error:
+    except OpenStackRefused as error:
         if error.status not in (404, 409):  # 409: it goes already, or cannot right now
             raise
 
@@ -263,7 +274,7 @@ async def _delete(cloud: OpenStack, name: str) -> None:
 async def _delete_volume(cloud: OpenStack, name: str) -> None:
     try:
         await cloud.call("DELETE", "block-storage", f"/volumes/{name}")
-    except Refused as error:
+    except OpenStackRefused as error:
         if error.status != 404:
             raise
 
@@ -272,7 +283,7 @@ async def _heard(call: Awaitable[T]) -> T:
     try:
         return await call
     except NoService as error:
-        raise Away(str(error)) from error
+        raise CloudUnavailable(str(error)) from error
 
 
 async def _as_itself(call: Awaitable[T]) -> T:
@@ -280,12 +291,12 @@ async def _as_itself(call: Awaitable[T]) -> T:
     try:
         return await call
     except (OverQuota, NoService) as error:
-        raise Away(str(error)) from error
+        raise CloudUnavailable(str(error)) from error
 
 
 async def _as_away(call: Awaitable[T]) -> T:
     """Raise what the port knows: what is not about making one node is asked for again."""
     try:
         return await call
-    except (Failed, OverQuota, NoService) as error:
-        raise Away(str(error)) from error
+    except (LaunchFailed, OverQuota, NoService) as error:
+        raise CloudUnavailable(str(error)) from error

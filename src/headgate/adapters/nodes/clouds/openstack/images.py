@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.nodes.clouds.asking import understood
-from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, Refused
+from headgate.adapters.nodes.clouds.http import understood
+from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused
 from headgate.adapters.nodes.clouds.openstack.disks import check
 from headgate.base.tasks import end
-from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, OverQuota, Resource, State
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource, State
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
 
 IMAGE = "image"
@@ -72,14 +72,14 @@ class GlanceImages:
                 state = {**state, **task.result()}
             return await self._step(self._at(wanted.provider), wanted, state, file)
         except NoService as error:
-            raise Failed(str(error)) from error
+            raise LaunchFailed(str(error)) from error
 
     async def _step(self, cloud: OpenStack, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
         mine = await self._mine(cloud, wanted, state)
         for extra in mine[1:]:
             await _delete(cloud, str(extra["id"]))
         if not mine and IMAGE in state:
-            raise Failed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
+            raise LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
         if not mine:
             told = await cloud.call("POST", "image", "/images", _described(wanted))
             return Sending({**state, IMAGE: str(told["id"])}, "its file is needed", lacks_file=True)
@@ -91,12 +91,12 @@ class GlanceImages:
             return await self._saving(cloud, state)
         if standing != "queued":
             await _delete(cloud, state[IMAGE])
-            raise Failed(f"{cloud.place.name} says: the image is {standing}")
+            raise LaunchFailed(f"{cloud.place.name} says: the image is {standing}")
         if file is None:
             return Sending(state, "its file is needed", lacks_file=True)
         times = int(state.get("sends", 0))
         if times >= SENDS_MAX:
-            raise Failed(f"{cloud.place.name} did not take the file, sent {times} times")
+            raise LaunchFailed(f"{cloud.place.name} did not take the file, sent {times} times")
         await asyncio.to_thread(check, file, wanted.format)
         state = {**{k: v for k, v in state.items() if k not in ("since", *USUAL)}, "sends": str(times + 1)}
         self._begin(wanted, self._sent(cloud, wanted, state[IMAGE], file))
@@ -117,15 +117,15 @@ class GlanceImages:
 
         try:
             await cloud.send(f"/images/{image}/file", os.path.getsize(file), pieces)
-        except Refused as error:
+        except OpenStackRefused as error:
             if error.status == 409:  # an earlier one, whose connection was cut, is still being stored
-                raise Away(str(error)) from error
+                raise CloudUnavailable(str(error)) from error
             raise
         except OSError as error:
-            raise Failed(f"the file cannot be read: {error.strerror}") from error
+            raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
         if taken.get("sha256") != wanted.sha256:
             await _delete(cloud, image)
-            raise Failed("the file is not any more what its build returned")
+            raise LaunchFailed("the file is not any more what its build returned")
         return taken
 
     async def _saving(self, cloud: OpenStack, state: State) -> Sending:
@@ -133,7 +133,7 @@ class GlanceImages:
         since_s = float(state.get("since", now_s))
         if now_s - since_s > SAVING_MAX_S:
             await _delete(cloud, state[IMAGE])
-            raise Failed(f"{cloud.place.name} has not stored the image within {SAVING_MAX_S / 60:.0f} minutes")
+            raise LaunchFailed(f"{cloud.place.name} has not stored the image within {SAVING_MAX_S / 60:.0f} minutes")
         return Sending({**state, "since": str(since_s)}, "Glance stores it")
 
     async def _compared(
@@ -144,7 +144,7 @@ class GlanceImages:
             name, value = "md5", str(image.get("checksum") or "")
         if not value:
             await _delete(cloud, state[IMAGE])
-            raise Failed(f"{cloud.place.name} does not say which digest the image has")
+            raise LaunchFailed(f"{cloud.place.name} does not say which digest the image has")
         if name not in state and file is None:
             return Sending(state, "its file is needed, to be compared", lacks_file=True)
         if name not in state and file is not None:
@@ -152,7 +152,7 @@ class GlanceImages:
             return Sending(state, "its file is compared with the image")
         if state[name] != value:
             await _delete(cloud, state[IMAGE])
-            raise Failed(f"{cloud.place.name} has another image than was sent: its {name} is {value:.128}")
+            raise LaunchFailed(f"{cloud.place.name} has another image than was sent: its {name} is {value:.128}")
         return Sent(state[IMAGE], {IMAGE: state[IMAGE]})
 
     async def _mine(self, cloud: OpenStack, wanted: WantedImage, state: State) -> list[dict[str, Any]]:
@@ -182,7 +182,7 @@ class GlanceImages:
             for one in left:
                 await _delete(cloud, str(one["id"]))
         except NoService as error:
-            raise Failed(str(error)) from error
+            raise LaunchFailed(str(error)) from error
         return not left
 
     @understood
@@ -190,8 +190,8 @@ class GlanceImages:
         """Return the images of the project that have tags of Headgate."""
         try:
             found = await _ours(self._at(provider), {})
-        except (Failed, OverQuota, NoService) as error:
-            raise Away(str(error)) from error
+        except (LaunchFailed, OverQuota, NoService) as error:
+            raise CloudUnavailable(str(error)) from error
         return [Resource(str(one["id"]), IMAGE, _tags(one), {}) for one in found if SYSTEM_TAG in one]
 
     async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
@@ -199,14 +199,16 @@ class GlanceImages:
         try:
             await _delete(self._at(provider), resource.id)
         except NoService as error:
-            raise Away(str(error)) from error
+            raise CloudUnavailable(str(error)) from error
 
 
 def _described(wanted: WantedImage) -> dict[str, Any]:
-    """Return what Glance is told of an image.  Raise Failed for a tag that would say another thing."""
+    """Return what Glance is told of an image.  Raise LaunchFailed for a tag that would say another thing."""
     wrong = sorted(OWN & set(wanted.tags))
     if wrong:
-        raise Failed(f"tags of the image {wanted.name}: {', '.join(wrong)} is what Glance itself says of an image")
+        raise LaunchFailed(
+            f"tags of the image {wanted.name}: {', '.join(wrong)} is what Glance itself says of an image"
+        )
     return {
         **{name[:TEXT_MAX]: value[:TEXT_MAX] for name, value in wanted.tags.items()},
         "name": f"{wanted.name}-{wanted.upload}"[:TEXT_MAX],
@@ -237,7 +239,7 @@ def _tags(image: Mapping[str, Any]) -> dict[str, str]:
 async def _delete(cloud: OpenStack, image: str) -> None:
     try:
         await cloud.call("DELETE", "image", f"/images/{image}")
-    except Refused as error:
+    except OpenStackRefused as error:
         if error.status not in (404, 410):
             raise
 
@@ -257,4 +259,4 @@ async def _digests(file: Path, name: str) -> dict[str, str]:
     try:
         return await asyncio.to_thread(read)
     except OSError as error:
-        raise Failed(f"the file cannot be read: {error.strerror}") from error
+        raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import BinaryIO
 
-from headgate.ports.cloud import Failed
+from headgate.ports.cloud import LaunchFailed
 
 BLOCK = 512
 ENTRIES_MAX = 3_000_000
@@ -28,11 +28,11 @@ _RECORD = re.compile(rb"([1-9][0-9]{0,7}) ([^=\0]+)=")
 
 
 def check(path: Path) -> None:
-    """Raise Failed unless the file is a plain archive (tar) that needs no more space than it has itself."""
+    """Raise LaunchFailed unless the file is a plain archive (tar) that needs no more space than it has itself."""
     with path.open("rb") as file:
         head = file.read(BLOCK)
         if head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC or head.startswith(_PACKED):
-            raise Failed("it is no plain archive (tar) of a root file system; pack it as .zst or not at all")
+            raise LaunchFailed("it is no plain archive (tar) of a root file system; pack it as .zst or not at all")
         at, size = 0, None
         for _ in range(ENTRIES_MAX):
             file.seek(at)
@@ -42,12 +42,12 @@ def check(path: Path) -> None:
             at += BLOCK
             length, size = _entry(file, block, at, size)
             at += -(-length // BLOCK) * BLOCK
-    raise Failed(f"its archive has more than {ENTRIES_MAX:,} entries")
+    raise LaunchFailed(f"its archive has more than {ENTRIES_MAX:,} entries")
 
 
 def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int, int | None]:
     """Return how much follows the header that ends at `at`, and the size that the entry after it has, if it says so.
-    `size`: what was said so of this one; 0 or more, -1 if nothing was.  Raise Failed."""
+    `size`: what was said so of this one; 0 or more, -1 if nothing was.  Raise LaunchFailed."""
     if len(block) < BLOCK or block[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC:
         raise _odd(at, "a header that is not one of this format")
     kind, length = block[156:157], _number(block[124:136], at)
@@ -68,7 +68,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
 
 
 def _said(text: bytes, at: int) -> int:
-    """Return the size that attributes give to an entry, -1 if they give none.  Raise Failed."""
+    """Return the size that attributes give to an entry, -1 if they give none.  Raise LaunchFailed."""
     size, place = -1, 0
     while place < len(text):
         found = _RECORD.match(text, place)
@@ -87,7 +87,7 @@ def _said(text: bytes, at: int) -> int:
 
 
 def _number(field: bytes, at: int) -> int:
-    """Return the size in a header.  Raise Failed."""
+    """Return the size in a header.  Raise LaunchFailed."""
     if field[0] == 0x80:
         if (found := int.from_bytes(field[1:])) >= _SIZE_END:
             raise _odd(at, "a size that cannot be read")
@@ -98,5 +98,5 @@ def _number(field: bytes, at: int) -> int:
     return int(plain or b"0", 8)
 
 
-def _odd(at: int, what: str) -> Failed:
-    return Failed(f"its archive has, {at - BLOCK:,} bytes from the beginning, {what}")
+def _odd(at: int, what: str) -> LaunchFailed:
+    return LaunchFailed(f"its archive has, {at - BLOCK:,} bytes from the beginning, {what}")

@@ -19,22 +19,22 @@ import psutil
 from headgate.adapters.nodes.clouds.podman import inside, places
 from headgate.adapters.nodes.clouds.podman.engine import Engine
 from headgate.adapters.nodes.clouds.podman.images import PodmanImages
-from headgate.adapters.nodes.clouds.registry import Given
-from headgate.adapters.process.network.denied import Net, read_nets
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
+from headgate.adapters.process.network.blocklist import Net, read_nets
 from headgate.base.errors import UserError
 from headgate.base.tasks import end
 from headgate.ports.cloud import (
     NODE_TAG,
     SYSTEM_TAG,
     Amounts,
-    Away,
-    Failed,
+    CloudUnavailable,
+    LaunchFailed,
+    MachinePending,
+    MachineSpec,
     Made,
-    Making,
     OverQuota,
     Resource,
     State,
-    Wanted,
 )
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
@@ -70,7 +70,7 @@ class Podman:
         await end(*self._fetching.values())
         await self.images.close()
 
-    async def uses(self, wanted: Wanted) -> Amounts:
+    async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return what the flavor says."""
         cores, ram, _ = _limits(wanted)
         _image(wanted)
@@ -100,18 +100,18 @@ class Podman:
         else:
             await self._engine.run("network", "rm", resource.id)
 
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Remove the container first, since a network that is used stays."""
         for kind in (CONTAINER, NETWORK):
             for one in await self._of(wanted, kind):
                 await self.delete(wanted.provider, one)
         return not [*await self._of(wanted, CONTAINER), *await self._of(wanted, NETWORK)]
 
-    async def _of(self, wanted: Wanted, kind: str) -> list[Resource]:
+    async def _of(self, wanted: MachineSpec, kind: str) -> list[Resource]:
         tags = {(tag, wanted.tags[tag]) for tag in (SYSTEM_TAG, NODE_TAG)}
         return [one for one in await self.resources(wanted.provider) if one.kind == kind and tags <= one.tags.items()]
 
-    async def advance(self, wanted: Wanted, state: State) -> Making | Made:
+    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Fetch the image, then make network and container, then begin it."""
         name, image = _name(wanted), _image(wanted)
         _limits(wanted)
@@ -121,22 +121,22 @@ class Podman:
             found = None
         if found is None:
             if await self._lacks(image):
-                return Making({}, f"the image {image} is fetched")
+                return MachinePending({}, f"the image {image} is fetched")
             async with self._turn:
                 await self._guard()
                 await self._make(wanted, image, await self._number(wanted))
             found = await self._engine.inspected(name)
         if found is None:
-            raise Failed(f"the container {name} is gone")
+            raise LaunchFailed(f"the container {name} is gone")
         return await self._there(wanted, name, found)
 
     async def _lacks(self, image: str) -> bool:
-        """Begin to fetch what is not here.  Raise Failed."""
+        """Begin to fetch what is not here.  Raise LaunchFailed."""
         task = self._fetching.get(image)
         if task is not None and task.done():
             del self._fetching[image]
             if wrong := task.result():
-                raise Failed(wrong)
+                raise LaunchFailed(wrong)
         if (await self._engine.run("image", "exists", image)).status == 0:
             return False
         if image not in self._fetching:
@@ -146,7 +146,7 @@ class Podman:
     async def _fetched(self, image: str) -> str:
         try:
             done = await self._engine.run("pull", "-q", "--", image, max_s=FETCH_MAX_S)
-        except Away as away:
+        except CloudUnavailable as away:
             return str(away)
         return f"the image {image} cannot be fetched: {done.why}" if done.status else ""
 
@@ -155,10 +155,10 @@ class Podman:
         if not self._guarded:
             done = await Engine(["nft"]).run("-f", "-", told=places.rules(self._deny).encode())
             if done.status:
-                raise Failed(f"this machine takes no rules for the network of machines: {done.why}")
+                raise LaunchFailed(f"this machine takes no rules for the network of machines: {done.why}")
             self._guarded = True
 
-    async def _number(self, wanted: Wanted) -> int:
+    async def _number(self, wanted: MachineSpec) -> int:
         """Make a network for it, unless it has one; whoever is quicker elsewhere on this machine has the number."""
         for one in await self._of(wanted, NETWORK):
             return int(one.id.removeprefix(places.NAME))
@@ -171,11 +171,11 @@ class Podman:
                 if done.status == 0:
                     return number
                 if "exists" not in done.why and "used" not in done.why:
-                    raise Failed(f"podman makes no network: {done.why}")
+                    raise LaunchFailed(f"podman makes no network: {done.why}")
         raise OverQuota(f"this machine has addresses for {places.COUNT} machines, not for more")
 
-    async def _make(self, wanted: Wanted, image: str, number: int) -> None:
-        """Raise Failed."""
+    async def _make(self, wanted: MachineSpec, image: str, number: int) -> None:
+        """Raise LaunchFailed."""
         name, (cores, ram, pids) = _name(wanted), _limits(wanted)
         private, public = inside.host_key()
         own = {KEY_LABEL: public, NUMBER_LABEL: number, "headgate_cores": cores, "headgate_ram": ram}
@@ -195,15 +195,15 @@ class Podman:
         if done.status == 0:
             done = await self._engine.run("start", name)
         if done.status:
-            raise Failed(f"podman does not make it: {done.why}")
+            raise LaunchFailed(f"podman does not make it: {done.why}")
 
-    async def _there(self, wanted: Wanted, name: str, found: Mapping[str, Any]) -> Made:
+    async def _there(self, wanted: MachineSpec, name: str, found: Mapping[str, Any]) -> Made:
         status, labels = found["State"]["Status"], found["Config"]["Labels"] or {}
         if labels.get(NODE_TAG) != wanted.tags[NODE_TAG] or labels.get(SYSTEM_TAG) != wanted.tags[SYSTEM_TAG]:
-            raise Failed(f"the container {name} is there, and is not Headgate's")
+            raise LaunchFailed(f"the container {name} is there, and is not Headgate's")
         if status != "running":
             last = (await self._engine.run("logs", "--tail", "3", name)).why
-            raise Failed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
+            raise LaunchFailed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
         address = str(places.subnet(int(labels[NUMBER_LABEL]))[2])
         host = {
             "ansible_connection": "ssh",
@@ -215,34 +215,36 @@ class Podman:
         return Made(name, {}, host, {"interface_ip": address, "private_ipv4": address, "host_id": os.uname().nodename})
 
 
-def _name(wanted: Wanted) -> str:
-    """Raise Failed."""
+def _name(wanted: MachineSpec) -> str:
+    """Raise LaunchFailed."""
     if not _NODE.fullmatch(wanted.node):
-        raise Failed(f"the node {wanted.node!r} has a name that no container can have")
+        raise LaunchFailed(f"the node {wanted.node!r} has a name that no container can have")
     return f"headgate-{wanted.node}"
 
 
-def _image(wanted: Wanted) -> str:
-    """Raise Failed."""
+def _image(wanted: MachineSpec) -> str:
+    """Raise LaunchFailed."""
     image = wanted.image.get("image-id")
     if not isinstance(image, str) or not image:
-        raise Failed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
+        raise LaunchFailed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
     if not _IMAGE.fullmatch(image):
-        raise Failed(f"the image-id {image!r:.200} is no name in a registry: files of this machine are no images here")
+        raise LaunchFailed(
+            f"the image-id {image!r:.200} is no name in a registry: files of this machine are no images here"
+        )
     return image
 
 
-def _limits(wanted: Wanted) -> tuple[float, int, int]:
-    """Return cores, memory and processes.  Raise Failed."""
+def _limits(wanted: MachineSpec) -> tuple[float, int, int]:
+    """Return cores, memory and processes.  Raise LaunchFailed."""
     said = [wanted.flavor.get(key, usual) for key, usual in (("cores", CORES), ("ram", RAM_MIB), ("pids", PIDS))]
     with suppress(TypeError, ValueError):
         cores, ram, pids = float(said[0]), int(said[1]), int(said[2])
         if cores > 0 and ram >= 16 and pids >= 16:
             return cores, ram, pids
-    raise Failed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {said}")
+    raise LaunchFailed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {said}")
 
 
-def connect(given: Given) -> Podman:
+def connect(given: CloudDriverOptions) -> Podman:
     """Raise UserError where this process cannot have machines."""
     said = given.said
     if os.geteuid() != 0:

@@ -8,15 +8,15 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headgate.adapters.nodes.clouds.asking import said
-from headgate.base.pipes import TooMuch, put_down, spoken
-from headgate.ports.cloud import Away
+from headgate.adapters.nodes.clouds.http import said
+from headgate.base.pipes import OutputTooLarge, put_down, spoken
+from headgate.ports.cloud import CloudUnavailable
 
 ANSWER_MAX_S = 120.0
 ANSWER_MAX_BYTES = 16 * 2**20
 
 
-class Done(NamedTuple):
+class PodmanResult(NamedTuple):
     status: int
     out: bytes
     why: str
@@ -30,20 +30,20 @@ class Engine:
         """Take `words`: the program, with the options that every call has."""
         self._words = tuple(words)
 
-    async def run(self, *words: str, told: bytes = b"", max_s: float = ANSWER_MAX_S) -> Done:
+    async def run(self, *words: str, told: bytes = b"", max_s: float = ANSWER_MAX_S) -> PodmanResult:
         """Return how it ended."""
         try:
             process = await asyncio.create_subprocess_exec(*self._words, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
-            raise Away(f"{self._words[0]} cannot be run: {error.strerror}; install podman") from error
+            raise CloudUnavailable(f"{self._words[0]} cannot be run: {error.strerror}; install podman") from error
         try:
             async with asyncio.timeout(max_s):
                 out, wrong = await spoken(process, told, ANSWER_MAX_BYTES)
-        except (TimeoutError, TooMuch) as error:
-            raise Away(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
+        except (TimeoutError, OutputTooLarge) as error:
+            raise CloudUnavailable(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
         finally:
             await put_down(process)
-        return Done(process.returncode or 0, out, said(wrong.decode(errors="replace")))
+        return PodmanResult(process.returncode or 0, out, said(wrong.decode(errors="replace")))
 
     async def listed(self, *words: str) -> list[dict[str, Any]]:
         """Return what it lists as JSON."""
@@ -53,7 +53,7 @@ class Engine:
         except ValueError:
             found = None
         if done.status or not isinstance(found, list):
-            raise Away(f"{self._words[0]} {' '.join(words)}: {done.why or 'it answers no JSON'}")
+            raise CloudUnavailable(f"{self._words[0]} {' '.join(words)}: {done.why or 'it answers no JSON'}")
         return found
 
     async def inspected(self, name: str) -> dict[str, Any] | None:
@@ -62,9 +62,9 @@ class Engine:
         if done.status:
             if "no such" in done.why.lower():
                 return None
-            raise Away(f"{self._words[0]} inspect {name}: {done.why}")
+            raise CloudUnavailable(f"{self._words[0]} inspect {name}: {done.why}")
         try:
             found: dict[str, Any] = json.loads(done.out)[0]
         except (ValueError, LookupError) as error:
-            raise Away(f"{self._words[0]} inspect {name}: it answers no JSON") from error
+            raise CloudUnavailable(f"{self._words[0]} inspect {name}: it answers no JSON") from error
         return found

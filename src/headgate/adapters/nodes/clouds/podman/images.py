@@ -14,7 +14,7 @@ from typing import Any
 from headgate.adapters.nodes.clouds.podman import archives
 from headgate.adapters.nodes.clouds.podman.engine import Engine
 from headgate.base.tasks import end
-from headgate.ports.cloud import SYSTEM_TAG, Away, Failed, Resource, State
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Resource, State
 from headgate.ports.images import Sending, Sent, WantedImage
 
 IMPORT_MAX_S = 3_600.0
@@ -48,14 +48,14 @@ class PodmanImages:
         if task is not None:
             del self._importing[wanted.upload]
             if wrong := task.result():
-                raise Failed(wrong)
+                raise LaunchFailed(wrong)
         found = await self._named(name)
         if found is not None:
             layers = (found.get("RootFS") or {}).get("Layers") or []
             if layers == [f"sha256:{wanted.sha256}"]:
                 return Sent(name, {})
             await self._engine.run("rmi", name)
-            raise Failed(f"podman has another image than was sent: its layers are {', '.join(map(str, layers))}")
+            raise LaunchFailed(f"podman has another image than was sent: its layers are {', '.join(map(str, layers))}")
         if file is None:
             return Sending({}, "its file is needed", lacks_file=True)
         self._importing[wanted.upload] = asyncio.ensure_future(self._imported(wanted, name, file))
@@ -66,7 +66,7 @@ class PodmanImages:
         try:
             await asyncio.to_thread(archives.check, file)
             done = await self._engine.run("import", "-q", *labels, "--", str(file), name, max_s=IMPORT_MAX_S)
-        except (Away, Failed) as wrong:
+        except (CloudUnavailable, LaunchFailed) as wrong:
             return str(wrong)
         except OSError as error:
             return f"its file cannot be read: {error.strerror}"
@@ -91,7 +91,7 @@ class PodmanImages:
     async def _remove(self, name: str) -> None:
         done = await self._engine.run("rmi", name)
         if done.status and "no such image" not in done.why.lower() and "image not known" not in done.why.lower():
-            raise Failed(f"podman does not remove it: {done.why}")
+            raise LaunchFailed(f"podman does not remove it: {done.why}")
 
     async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
         """Return the images that have labels of ours."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator
 
-from headgate.adapters.process.network.denied import Denied, Net
+from headgate.adapters.process.network.blocklist import DeniedNetworks, Net
 
 MACHINES = ipaddress.IPv4Network("198.19.240.0/20")
 """Of the addresses that no build reaches: those of the last executors of 256 on one machine."""
@@ -40,13 +40,13 @@ def rules(deny: Iterable[Net]) -> str:
             f"add table inet {TABLE}",
             f"delete table inet {TABLE}",
             f"table inet {TABLE} {{",
-            *_table(Denied.of(deny)),
+            *_table(DeniedNetworks.of(deny)),
             "}",
         ]
     )
 
 
-def _table(denied: Denied) -> Iterator[str]:
+def _table(denied: DeniedNetworks) -> Iterator[str]:
     yield from denied.sets()
     yield "chain input { type filter hook input priority filter - 5;"
     yield f"ip saddr {MACHINES} ct state established,related accept"

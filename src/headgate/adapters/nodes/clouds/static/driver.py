@@ -8,41 +8,41 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from headgate.adapters.nodes.clouds.registry import Given
-from headgate.adapters.nodes.clouds.static.permits import Permits
-from headgate.adapters.nodes.clouds.told import host
-from headgate.ports.cloud import Amounts, Failed, Made, Resource, State, Wanted
+from headgate.adapters.nodes.clouds.description import host
+from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
+from headgate.adapters.nodes.clouds.static.permits import StaticPermits
+from headgate.ports.cloud import Amounts, LaunchFailed, MachineSpec, Made, Resource, State
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
 _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
 """What a machine may say in the place of its image."""
 
 
-def connect(given: Given) -> StaticHosts:
+def connect(given: CloudDriverOptions) -> StaticHosts:
     """Return the driver, which speaks with nobody.  Raise UserError."""
-    return StaticHosts(Permits.read(given.name, given.said))
+    return StaticHosts(StaticPermits.read(given.name, given.said))
 
 
 class StaticHosts:
     """See `ports.cloud.Cloud` and `ports.cloud.Listing`."""
 
-    def __init__(self, permits: Permits | None = None) -> None:
+    def __init__(self, permits: StaticPermits | None = None) -> None:
         """Use the machines that `permits` allows; None: all that are listed."""
-        self.permits = permits or Permits("")
+        self.permits = permits or StaticPermits("")
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty: it is."""
         return self.permits.refusal(projects, host)
 
-    async def uses(self, wanted: Wanted) -> Amounts:
+    async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return that a machine takes nothing of any account."""
         return {}
 
-    async def advance(self, wanted: Wanted, state: State) -> Made:
-        """Return how the machine is reached.  Raise Failed where nobody says which one it is."""
+    async def advance(self, wanted: MachineSpec, state: State) -> Made:
+        """Return how the machine is reached.  Raise LaunchFailed where nobody says which one it is."""
         said = wanted.provider.get("node")
         if not isinstance(said, Mapping) or not said.get("name"):
-            raise Failed("its provider does not list this machine")
+            raise LaunchFailed("its provider does not list this machine")
         own = {key: said[key] for key in _OWN if said.get(key) is not None}
         if "connection-type" in own and "connection-port" not in own:
             own["connection-port"] = None
@@ -57,7 +57,7 @@ class StaticHosts:
         about = {"interface_ip": address, "host_id": str(said["name"]), "node_properties": said.get("attributes") or {}}
         return Made(str(said["name"]), {"host": address}, found, about)
 
-    async def remove(self, wanted: Wanted, state: State) -> bool:
+    async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Return that nothing is left to be done: the machine stays where it is."""
         return True
 

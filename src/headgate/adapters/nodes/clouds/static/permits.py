@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Permits:
+class StaticPermits:
     """Without hosts, or without projects, all of them may."""
 
     connection: str
@@ -28,7 +28,7 @@ class Permits:
     projects: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, connection: str, said: Mapping[str, str]) -> Permits:
+    def read(cls, connection: str, said: Mapping[str, str]) -> StaticPermits:
         """Return what a section of the settings permits.  Raise UserError."""
         names, networks = list[str](), list[Network]()
         for word in said.get("hosts", "").split():

@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 
 sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))  # where Ansible is another's
 
-from headgate.adapters.process.returning import RESULT_VARIABLE, ReturnError, add
+from headgate.adapters.process.returns import RESULT_VARIABLE, ReturnError, add
 
 KNOWN = {"data", "file", "path", "secret_data", "secret_file"}
 

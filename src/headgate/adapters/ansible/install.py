@@ -1,0 +1,220 @@
+"""Making an environment of Ansible: whole, or not at all.
+
+Several may be asked for at once, by people and executors: one makes it, the others wait.  The lock is the kernel's, and
+programs that are started here have it, too: who comes after somebody who was killed waits for what he had started.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from headgate.adapters.ansible.environments import MARK, PYTHON, Environment, EnvironmentMark, Environments
+from headgate.base.errors import UserError
+from headgate.config.keys.job import ANSIBLE_VERSIONS
+
+ROOM_BYTES = 600_000_000
+"""What an environment takes while it is made; half of it stays."""
+PYTHONS = {"9": ("3.11", "3.12"), "11": ("3.11", "3.12", "3.13")}
+"""Version -> the Pythons that it runs on, of those that Headgate does."""
+MODE, UMASK = 0o755, 0o022
+"""Builds have users of their own, who must be able to read it."""
+_OWN = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_REQUIREMENT")
+"""Would make it of something else, or elsewhere."""
+_UNREACHED = (
+    "NewConnectionError", "Failed to establish", "ConnectTimeout", "ReadTimeout", "Max retries exceeded", "ProxyError",
+    "name resolution", "Network is unreachable", "Connection refused", "SSLError",
+)  # fmt: skip
+_WORDS_MAX = 300
+
+Say = Callable[[str], None]
+
+
+class CannotInstall(UserError):
+    """A version cannot be had; the text says why, and what to do."""
+
+
+def install(environments: Environments, version: str, *, say: Say, wheels: Path | None = None) -> Environment:
+    """Return the environment of a version, made if need be: of the files in `wheels`, else of the package index's.
+
+    Raise CannotInstall."""
+    known(version)
+    if PYTHON not in PYTHONS[version]:
+        runs = ", ".join(PYTHONS[version])
+        raise CannotInstall(f"Ansible {version} runs on Python {runs}; this Headgate runs on Python {PYTHON}")
+    place = environments.place(version)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=MODE)
+        with _alone(place.parent / f".{version}.lock", say) as lock:
+            found = _current(environments, version)
+            if found is None:
+                say(f"installing Ansible {version} (ansible-core {environments.core(version)}) into {place}")
+                _make(environments, version, wheels, lock)
+                found = _current(environments, version)
+                assert found is not None, "it was made"
+            _sweep(environments, version)
+            return found
+    except OSError as error:
+        why = f"{error.strerror or error}: {error.filename or place}"
+        raise CannotInstall(f"Ansible {version} cannot be installed: {why}") from error
+
+
+def known(version: str) -> None:
+    """Raise CannotInstall for a version that no job may ask for."""
+    if version not in ANSIBLE_VERSIONS:
+        names = " and ".join(ANSIBLE_VERSIONS)
+        raise CannotInstall(f"there is no Ansible version {version}: jobs may ask for {names}, as `ansible-version`")
+
+
+def _current(environments: Environments, version: str) -> Environment | None:
+    return next((one for one in environments.all(version) if one.current), None)
+
+
+@contextmanager
+def _alone(path: Path, say: Say) -> Iterator[int]:
+    """Raise OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # who can read it could hold it
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is installing this version; waiting for it")
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _make(environments: Environments, version: str, wheels: Path | None, lock: int) -> None:
+    """Raise CannotInstall, OSError.  What is half made is removed; of whoever is killed, by who comes next."""
+    place = environments.place(version)
+    shutil.rmtree(place, ignore_errors=True)
+    free = shutil.disk_usage(place.parent).free
+    if free < ROOM_BYTES:
+        raise CannotInstall(_no_room(version, place, f"{free // 1_000_000} MB are free"))
+    whole = False
+    try:
+        place.mkdir(mode=MODE)
+        place.chmod(MODE)
+        tmp = place / "tmp"
+        tmp.mkdir()
+        for words in _steps(environments.lock(version), place, wheels):
+            done = _run(words, tmp, lock)
+            if done.returncode:
+                raise CannotInstall(explained(version, place, done.stdout))
+        shutil.rmtree(tmp)
+        _seal(place, EnvironmentMark(version, environments.core(version), PYTHON, int(time.time() * 1000)))
+        whole = True
+    finally:
+        if not whole:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _steps(lock: Path, place: Path, wheels: Path | None) -> Iterator[list[str]]:
+    """Only wheels are taken: nothing that is fetched is run before all of it was compared with its hash."""
+    python = str(place / "bin" / "python")
+    here = importlib.util.find_spec("pip") is not None
+    yield [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(place)]
+    pip = [sys.executable, "-m", "pip", "--python", python] if here else [python, "-m", "pip"]
+    source = ["--no-index", "--find-links", str(wheels)] if wheels is not None else ["--retries", "2"]
+    flags = ["--no-input", "--disable-pip-version-check", "--no-compile", "--require-hashes", "--only-binary", ":all:"]
+    yield [*pip, "install", "--quiet", *flags, *source, "--requirement", str(lock)]
+    # whoever runs it may not write there; collections are large, and most of them are never used
+    yield [python, "-m", "compileall", "-q", "-x", "ansible_collections", str(place / "lib")]
+
+
+def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _OWN}
+    return subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+        cwd=tmp,
+        env={**kept, "TMPDIR": str(tmp)},
+        umask=UMASK,
+        pass_fds=(lock,),
+    )
+
+
+def _seal(place: Path, mark: EnvironmentMark) -> None:
+    """Write the mark in one step, after all else is on the disk."""
+    fresh = place / f".{MARK}"
+    with open(fresh, "wb") as file:
+        file.write(msgspec.json.encode(mark))
+        file.flush()
+        os.fsync(file.fileno())
+    os.sync()
+    fresh.chmod(0o644)
+    fresh.rename(place / MARK)
+
+
+def _sweep(environments: Environments, version: str) -> None:
+    """Remove the earlier ones of the version, but for those that builds are using: the next one to install tries."""
+    now = environments.place(version)
+    for place in environments.root.glob(f"{version}-*"):
+        if place == now:
+            continue
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (place / MARK).unlink(missing_ok=True)
+            shutil.rmtree(place, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def explained(version: str, place: Path, said: str) -> str:
+    """Return what an installer's words come to, and what to do."""
+    if "No space left on device" in said or "Disk quota exceeded" in said:
+        return _no_room(version, place, "no space was left")
+    last = _last(said)
+    begin = f"Ansible {version} cannot be installed: "
+    if "DO NOT MATCH THE HASHES" in said:
+        return f"{begin}a file is not the one that this Headgate names; where did the package index get it? {last}"
+    if any(word in said for word in _UNREACHED):
+        return (
+            f"{begin}the package index cannot be reached{_reason(said)}. Without a network: "
+            f"`headgate ansible requirements {version} > ansible-{version}.txt`; where there is one, `pip download "
+            f"--only-binary :all: -r ansible-{version}.txt -d wheels` with Python {PYTHON}; and here "
+            f"`headgate ansible install {version} --from wheels`"
+        )
+    if "ensurepip" in said:
+        return f"{begin}this Python cannot make environments; install python3-venv (apt-get install python3-venv)"
+    return f"{begin}{last}"
+
+
+def _no_room(version: str, place: Path, why: str) -> str:
+    return (
+        f"Ansible {version} cannot be installed: its disk is too full: {place.parent} needs {ROOM_BYTES // 1_000_000} "
+        f"MB for it, and {why}; make room, or set [executor] ansible_root to a directory elsewhere"
+    )
+
+
+def _reason(said: str) -> str:
+    """Return what the system says of a connection."""
+    found = re.search(r"\[Errno -?\d+\] ([^')\"\n]+)", said)
+    return f" ({found[1]})" if found else ""
+
+
+def _last(said: str) -> str:
+    """Return the line that says most."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    return (errors or lines or ["it says nothing"])[-1][:_WORDS_MAX]

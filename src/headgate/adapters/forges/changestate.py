@@ -1,0 +1,147 @@
+"""What is known of a change, made of a pull request: with its files, who may do what, and the rules in force."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace as changed
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+import pygit2
+from msgspec.structs import replace
+
+from headgate.adapters.forges.happenings import USUAL, ReportMark, Spoken, events, told_apart
+from headgate.adapters.forges.poll import Found
+from headgate.adapters.forges.pulls import AnyPull, cut
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.objects.series import few, files
+from headgate.adapters.git.poll.names import HEADS
+from headgate.base.texts import line
+from headgate.config.forges.facts import Details, ForgeEvent
+from headgate.gate.change import Change, ChangeState, TriggerEvent
+
+LABELS_MAX, STATUSES_MAX, TITLE_MAX = 100, 500, 500
+FRESH_S = 600.0
+"""For so long what somebody may do, and whether we may bypass a ruleset, is taken as it was."""
+KNOWN_MAX = 4_096
+PERMISSIONS = {"owner": "admin"}
+"""What forges say beside read, write, admin and none."""
+
+
+Pull = TypeVar("Pull", bound=AnyPull)
+
+
+class ChangeStateReader(ABC, Generic[Pull]):
+    """Makes standings of one forge."""
+
+    spoken: Spoken = USUAL
+    """How triggers name what happens there."""
+    whole_seconds: bool = False
+    """Whether its times are of whole seconds, and nothing else tells what happens within one apart."""
+
+    def __init__(
+        self, rest: Rest, connection: str, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._rest, self._connection, self._engine, self._now_s = rest, connection, engine, now_s
+        self._permissions: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+        """owner/name and login -> until when, and what."""
+
+    @abstractmethod
+    async def details(
+        self, key: ForgeKey, pull: Pull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
+    ) -> Details:
+        """Return what may change while the patchset stays the same.  `mark`: how far was told before; `files`: what it
+        changes, None: that is not known."""
+
+    @abstractmethod
+    def forget_rules(self) -> None:
+        """Ask anew about rules: somebody changed them."""
+
+    async def of(
+        self,
+        key: ForgeKey,
+        project: str,
+        pull: Pull,
+        was: ChangeState | None,
+        us: Collection[str],
+        heads: Mapping[str, str],
+        *,
+        first: bool,
+    ) -> Found:
+        """Return the standing of a pull request of `project` (canonical name), and what happened since `was`.
+
+        `heads`: ref -> commit of its branches.  Raise ReporterAway, ForgeDenied, Rejected, NotThere."""
+        mark = ReportMark.of(was.details.mark if was and was.details else "")
+        if self.whole_seconds:
+            pull = changed(pull, updated=told_apart(pull.updated, mark, self._now_s()))
+        same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
+        paths = was.change.files if was is not None and same else None
+        if paths is None and pull.state == "OPEN":
+            paths = await self._files(project, pull, heads)
+        change = Change(
+            connection=self._connection,
+            project=project,
+            branch=pull.base,
+            commit=pull.head,
+            ref=f"refs/pull/{pull.number}/head",
+            message=cut(pull.message.replace("\0", "\ufffd")),
+            owner=pull.author.name,
+            url=pull.url,
+            files=paths,
+            number=str(pull.number),
+            base=pull.base_commit,
+            title=line(pull.title, TITLE_MAX),
+        )
+        if was is not None and same:
+            change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
+        details = await self.details(key, pull, us, mark, paths)
+        approved = pull.head if pull.approved else ""
+        now = ChangeState(change, pull.state == "OPEN", approved, pull.state == "MERGED", details=details)
+        at_ms = int(self._now_s() * 1000)
+        told = list(events(now, was, pull, frozenset(us), at_ms, first=first, spoken=self.spoken))
+        return now, [await self._with_permission(key, pull.project, event) for event in told]
+
+    async def _files(self, project: str, pull: Pull, heads: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return what it changes, as git says, which knows no limit; None: that cannot be told yet."""
+        head = heads.get(HEADS + pull.base, "")
+        if not head:
+            return None
+        try:
+            mirror = self._engine().mirror(project, self._connection)
+            if await mirror.bring({f"refs/pull/{pull.number}/head": pull.head, HEADS + pull.base: head}):
+                return None
+            return few((await files(mirror, head, {pull.head}))[pull.head])
+        except (GitError, OSError, pygit2.GitError):
+            return None  # who merges it asks again
+
+    async def _with_permission(self, key: ForgeKey, project: str, event: TriggerEvent) -> TriggerEvent:
+        said = event.happening
+        if said is None or said.who is None or not said.who.name or said.who.permission:
+            return event
+        who = replace(said.who, permission=await self.permission(key, project, said.who.name))
+        votes = tuple(replace(vote, who=who) if vote.who.name == who.name else vote for vote in said.votes)
+        happening: ForgeEvent = replace(said, who=who, votes=votes)
+        return replace(event, happening=happening)
+
+    async def permission(self, key: ForgeKey, project: str, login: str) -> str:
+        """Return read, write, admin or none; empty: that is not known."""
+        now_s = self._now_s()
+        until_s, known = self._permissions.get((project, login), (0.0, ""))
+        if until_s > now_s:
+            return known
+        try:
+            answer = await self._rest.get(key, f"/repos/{project}/collaborators/{quote(login, safe='')}/permission")
+            known = PERMISSIONS.get(str(answer.said["permission"]), str(answer.said["permission"]))
+        except NotThere:
+            known = "none"
+        except (ForgeDenied, Rejected):
+            known = ""
+        self._permissions[project, login] = (now_s + FRESH_S, known)
+        while len(self._permissions) > KNOWN_MAX:
+            self._permissions.popitem(last=False)
+        return known

@@ -1,0 +1,260 @@
+"""What is new at a Gerrit: found by looking, soon where the stream says so, and everywhere now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from headgate.adapters.forges.gerrit.entities import ChangeInfo
+from headgate.adapters.forges.gerrit.listener import Ear
+from headgate.adapters.forges.gerrit.poll import GerritLookResult, Looker
+from headgate.adapters.forges.gerrit.rest import GerritAway, GerritRefused, GerritRest
+from headgate.adapters.forges.gerrit.server import Server
+from headgate.adapters.forges.gerrit.translation import GerritMark
+from headgate.adapters.forges.gerrit.watchlist import GerritPace, GerritWatchList
+from headgate.adapters.forges.refs import look_at_refs
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.base.tasks import end
+from headgate.gate.change import ChangeState
+from headgate.ports.forge import Sighting
+
+log = logging.getLogger("headgate.gerrit")
+
+T = TypeVar("T")
+MARGIN_S = 60.0
+"""So much further back than necessary it is asked, since its index may lag."""
+AT_ONCE = 20
+"""Changes that are looked at for one sighting."""
+PROJECTS_AT_ONCE = 40
+"""Named in one search; of more than TOLD_APART all are asked for."""
+TOLD_APART = 200
+TROUBLED_MAX = 200
+"""Projects at which a trouble of the whole server is shown."""
+
+
+class Watcher:
+    """Used for one call of `sightings`."""
+
+    def __init__(
+        self,
+        rest: GerritRest,
+        server: Server,
+        engine: GitEngine,
+        looker: Looker,
+        wanted: GerritWatchList,
+        projects: Collection[str],
+        pace: GerritPace,
+        program: str = "ssh",
+    ) -> None:
+        """`projects`: canonical names.  `program`: that speaks ssh."""
+        self._rest, self._server, self._engine, self._looker = rest, server, engine, looker
+        self._wanted, self._projects, self._pace = wanted, frozenset(projects), pace
+        self._ear = Ear(server, wanted, self._projects, pace, program)
+        self._trouble = self._told_trouble = ""
+        self._asked_s = self._all_asked_s = self._refs_asked_s = float("-inf")
+        """When it was last asked what changed lately, for all, and for all refs."""
+        self._refs_troubles: dict[str, str] = {}
+
+    async def sightings(
+        self,
+        known: Mapping[str, ChangeState],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """See `ports.forge.Watch`."""
+        listening = [asyncio.ensure_future(self._ear.listen())] if self._server.stream_events else []
+        failures = 0
+        try:
+            while True:
+                for task in listening:
+                    if task.done():
+                        task.result()
+                taken = self._wanted.take()
+                wait_s = 0.0
+                try:
+                    async for sighting in self._round(taken, known, heads, refs):
+                        yield sighting
+                    self._trouble, failures = "", 0
+                except (GerritAway, GerritRefused) as error:
+                    self._wanted.put_back(taken)
+                    self._went(error)
+                    wait_s = max(self._pace.retry_s(failures), getattr(error, "wait_s", 0.0))
+                    failures += 1
+                if (trouble := self._trouble_told()) is not None:
+                    yield trouble
+                await self._pause(wait_s)
+        finally:
+            await end(*listening)
+
+    # --- one round
+
+    async def _round(
+        self,
+        taken: GerritWatchList,
+        known: Mapping[str, ChangeState],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """Look where it is wanted, and where it is time to.  Raise GerritAway, GerritRefused."""
+        now = dict(known)
+        quiet = {project for project in self._projects if heads.get(project) is None}
+        numbers = dict(taken.numbers)
+        found, everywhere = await self._asked(taken, now)
+        numbers |= {number: numbers.get(number, False) for number in found}
+        for some in _portions(sorted(numbers), AT_ONCE):
+            sighting = await self._look(some, numbers, known, quiet)
+            if sighting is not None:
+                yield sighting
+        for project in sorted(self._due_refs(taken, everywhere)):
+            async for sighting in self._look_at_refs(project, heads, refs):
+                yield sighting
+        if taken.answered:
+            yield Sighting(answered=tuple(taken.answered))
+
+    async def _asked(self, taken: GerritWatchList, now: Mapping[str, ChangeState]) -> tuple[set[int], bool]:
+        """Return the changes that differ from what is known, as far as it is time to ask, and whether all were."""
+        at_s = time.monotonic()
+        if taken.everywhere or at_s - self._all_asked_s >= self._pace.all_s:
+            there = [one for query in self._queries("status:open") for one in await self._rest.changes(query, ())]
+            listed = {one.number for one in there}
+            self._looker.learn(now.values())
+            whole = (await self._rest.info()).change.submit_whole_topic
+            turned = {one.number for one in there} if whole != self._looker.whole_topics else set()
+            self._looker.whole_topics = whole
+            ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
+            gone = {int(s.change.number) for s in ours if s.untold or s.open}
+            self._asked_s = self._all_asked_s = at_s
+            return self._differing(there, now) | (gone - listed) | turned, True
+        if at_s - self._asked_s < self._pace.lately_s:
+            return set(), False
+        since_s = at_s - self._asked_s + MARGIN_S
+        queries = self._queries(f"-age:{int(since_s) + 1}s")
+        differing = self._differing([one for q in queries for one in await self._rest.changes(q, ())], now)
+        self._asked_s = at_s
+        self._ear.found(differing - set(taken.numbers))
+        return differing, False
+
+    def _queries(self, what: str) -> Iterator[str]:
+        if len(self._projects) > TOLD_APART:
+            yield what
+            return
+        for some in _portions(sorted(self._projects), PROJECTS_AT_ONCE):
+            names = " OR ".join(f'project:"{self._server.path(project)}"' for project in some)
+            yield f"{what} ({names})"
+
+    def _differing(self, there: Iterable[ChangeInfo], now: Mapping[str, ChangeState]) -> set[int]:
+        marks = {}
+        for standing in now.values():
+            if standing.details is not None and standing.change.number and not standing.untold:
+                marks[int(standing.change.number)] = GerritMark.of(standing.details.mark).state
+        ours = (one for one in there if self._server.project(one.project) in self._projects)
+        return {one.number for one in ours if not one.mark or marks.get(one.number) != one.mark}
+
+    async def _look(
+        self,
+        numbers: Sequence[int],
+        afresh: Mapping[int, bool],
+        known: Mapping[str, ChangeState],
+        quiet: Collection[str],
+    ) -> Sighting | None:
+        by_number = {standing.change.number: standing for standing in dict(known).values()}
+        looks = [
+            self._looker.look(n, by_number.get(str(n)), self._projects, afresh=afresh.get(n, False)) for n in numbers
+        ]
+        found = await self._all(looks)
+        for one in found:
+            self._stir_above(one, by_number)
+        if not found:
+            return None
+        told = (event for one in found if one.standing.change.project not in quiet for event in one.events)
+        return Sighting(tuple(one.standing for one in found), tuple(told))
+
+    async def _all(self, looks: Sequence[Coroutine[Any, Any, GerritLookResult | None]]) -> list[GerritLookResult]:
+        """Return what they find.  Of a change that alone cannot be looked at nothing is found; it is tried again as
+        long as it differs.  Raise GerritAway, GerritRefused."""
+        tasks = [asyncio.ensure_future(look) for look in looks]
+        found, failed = list[GerritLookResult](), 0
+        try:
+            for task in tasks:
+                try:
+                    one = await task
+                except (GerritAway, GerritRefused) as error:
+                    failed += 1
+                    log.warning("a change of %s cannot be looked at: %s", self._server.baseurl, error)
+                else:
+                    found += [one] if one is not None else []
+        finally:
+            await end(*tasks)
+        if failed == len(tasks):
+            await self._rest.may()
+        return found
+
+    def _stir_above(self, found: GerritLookResult, by_number: Mapping[str, ChangeState]) -> None:
+        """What is built on a change that has another patch set, or none any more, is looked at again."""
+        change = found.standing.change
+        was = by_number.get(change.number)
+        if was is not None and (was.change.commit, was.open) != (change.commit, found.standing.open):
+            for standing in by_number.values():
+                if standing.open and change.key in standing.change.bases:
+                    self._wanted.add(int(standing.change.number), afresh=True)
+
+    def _due_refs(self, taken: GerritWatchList, everywhere: bool) -> set[str]:
+        at_s = time.monotonic()
+        every_s = self._pace.refs_told_s if self._ear.listens else self._pace.refs_s
+        if everywhere or at_s - self._refs_asked_s >= every_s:
+            self._refs_asked_s = at_s
+            return set(self._projects)
+        return taken.refs & self._projects
+
+    async def _look_at_refs(
+        self, project: str, heads: Mapping[str, Mapping[str, str]], refs: Mapping[str, Mapping[str, str]]
+    ) -> AsyncIterator[Sighting]:
+        try:
+            looked = await look_at_refs(self._engine, self._server.name, project, heads.get(project), refs.get(project))
+        except (GitError, OSError) as error:
+            if project not in self._refs_troubles:
+                log.error("%s cannot be read; it is waited for: %s", project, error)
+            self._refs_troubles[project] = text = f"it cannot be read: {error}"
+            yield Sighting(troubles={project: text})
+            return
+        if looked.again:
+            self._wanted.add(project=project)
+        if looked.sighting is not None:
+            yield looked.sighting
+        if self._refs_troubles.pop(project, ""):
+            yield Sighting(troubles={project: ""})
+
+    # --- trouble and time
+
+    def _went(self, error: Exception) -> None:
+        if not self._trouble:
+            log.error("%s cannot be asked; it is waited for: %s", self._server.baseurl, error)
+        self._trouble = f"{self._server.baseurl} cannot be asked: {error}"
+
+    def _trouble_told(self) -> Sighting | None:
+        text = self._trouble or self._ear.trouble
+        if text == self._told_trouble:
+            return None
+        self._told_trouble = text
+        return Sighting(troubles=dict.fromkeys(sorted(self._projects)[:TROUBLED_MAX], text))
+
+    async def _pause(self, least_s: float) -> None:
+        """Until there is something to look at, but so long at least."""
+        if least_s:
+            await asyncio.sleep(least_s)
+            return
+        wait_s = max(0.0, self._asked_s + self._pace.lately_s - time.monotonic())
+        doubt_s = self._ear.doubt_s()
+        try:
+            async with asyncio.timeout(wait_s if doubt_s is None else min(wait_s, doubt_s)):
+                await self._wanted.stirred.wait()
+        except TimeoutError:
+            pass  # it is time to ask
+
+
+def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

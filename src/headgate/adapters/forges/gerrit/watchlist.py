@@ -1,0 +1,88 @@
+"""Where to look at a Gerrit, and how often without being told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+from headgate.ports.forge import Hint
+
+LATELY_S = 30.0
+"""How often it is asked what changed lately, whether a stream tells or not."""
+ALL_S = 600.0
+"""How often all open changes are listed."""
+REFS_S, REFS_TOLD_S = 60.0, 600.0
+"""How often branches and tags are looked at: without a stream, and with one."""
+SILENT_S = 20.0
+"""A stream that has not told so long of what a look has found is dead."""
+RETRY_MIN_S, RETRY_MAX_S = 1.0, 15.0
+
+
+@dataclass(slots=True)
+class GerritWatchList:
+    """Where to look."""
+
+    numbers: dict[int, bool] = field(default_factory=dict)
+    """Change -> is what it is built on to be looked at, too?"""
+    refs: set[str] = field(default_factory=set)
+    """Projects whose branches and tags may have moved."""
+    everywhere: bool = False
+    answered: list[str] = field(default_factory=list)
+    """Ids of the hints that said so."""
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, number: int = 0, project: str = "", id: str = "", *, afresh: bool = False) -> None:
+        """A change, or the branches and tags of a project, or neither: everything."""
+        if number:
+            self.numbers[number] = self.numbers.get(number, False) or afresh
+        elif project:
+            self.refs.add(project)
+        else:
+            self.everywhere = True
+        if id:
+            self.answered.append(id)
+        self.stirred.set()
+
+    def take(self) -> GerritWatchList:
+        """Return all of it; nothing is left."""
+        taken = GerritWatchList(self.numbers, self.refs, self.everywhere, self.answered)
+        self.numbers, self.refs, self.everywhere, self.answered = {}, set(), False, []
+        self.stirred.clear()
+        return taken
+
+    def put_back(self, taken: GerritWatchList) -> None:
+        """What could not be looked at is wanted still."""
+        for number, afresh in taken.numbers.items():
+            self.numbers[number] = self.numbers.get(number, False) or afresh
+        self.refs |= taken.refs
+        self.everywhere = self.everywhere or taken.everywhere
+        self.answered = [*taken.answered, *self.answered]
+
+
+@dataclass(slots=True)
+class GerritPace:
+    """How often one looks without being told."""
+
+    lately_s: float = LATELY_S
+    all_s: float = ALL_S
+    refs_s: float = REFS_S
+    refs_told_s: float = REFS_TOLD_S
+    silent_s: float = SILENT_S
+    retry_min_s: float = RETRY_MIN_S
+
+    @classmethod
+    def every(cls, seconds: float) -> GerritPace:
+        """Return the pace of a connection whose operator says how often it is to be looked at; 0: nothing."""
+        return cls(lately_s=seconds, refs_s=seconds) if seconds else cls()
+
+    def retry_s(self, failures: int) -> float:
+        """Return how long to wait after so many failures in a row, by chance up to half of it less."""
+        longest: float = min(RETRY_MAX_S, self.retry_min_s * 2 ** min(failures, 20))
+        return longest * random.uniform(0.5, 1.0)
+
+
+def wanted_of(hint: Hint) -> tuple[int, str]:
+    """Return the change, or the project whose refs, to look at after a hint; neither: everything."""
+    number = int(hint.number) if hint.number.isascii() and hint.number.isdecimal() and len(hint.number) < 10 else 0
+    return number, "" if number else hint.project

@@ -1,0 +1,211 @@
+"""Reports on a pull request at GitHub: status, labels, review, check run, comment.
+
+A check run of ours is looked for before a new one is made, unless this process made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.hook import ABORT, Meant
+from headgate.adapters.forges.github.tokens import Tokens
+from headgate.adapters.forges.reporter import BODY_MAX, ChangeReporter, body, heading
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected
+from headgate.adapters.reporters.wordings import page
+from headgate.base.texts import line, visible
+from headgate.config.files.check import as_list
+from headgate.gate.change import Change
+from headgate.map.outbox import QueueReport
+
+MESSAGE_MAX_BYTES = 60_000
+ANNOTATIONS_MAX, ANNOTATIONS_ALL_MAX = 50, 1_000
+"""Of one request; of one check run."""
+CONCLUDED = frozenset({"success", "failure", "cancelled", "skipped", "neutral"})
+DESCRIPTION_MAX = 40
+"""Characters of what a button says of itself."""
+LEVELS = {"info": "notice", "warning": "warning", "error": "failure"}
+REVIEWS = {"approve": "APPROVE", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
+
+
+class GitHubTeller(ChangeReporter):
+    """Tells of changes at one GitHub."""
+
+    noun = "GitHub"
+
+    def __init__(self, client: GitHubClient, tokens: Tokens) -> None:
+        super().__init__(client, tokens)
+        self._client = client
+        self._changing: dict[str, asyncio.Lock] = {}
+
+    def short(self, project: str) -> str:
+        """See `ChangeReporter`."""
+        return self._client.account.short(project)
+
+    def advice(self, error: Exception) -> str:
+        """See `ChangeReporter`."""
+        return _advice(error)
+
+    async def all(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
+        """See `ChangeReporter`."""
+        name = f"{report.tenant}/{report.pipeline}"
+        if how.get("status"):
+            await self.status(key, repo, change, report, name, how)
+        if not change.is_change:
+            return
+        await self._labels(key, f"{repo}/issues/{change.number}/labels", how)
+        if how.get("review"):
+            await self._review(key, f"{repo}/pulls/{change.number}/reviews", change, report, how)
+        trouble = ""
+        if how.get("check"):
+            trouble = await self._check(key, repo, change, report, name, str(how["check"]))
+        if how.get("comment", True) or trouble:
+            await self.comment(key, repo, change, report, name, trouble)
+
+    async def _labels(self, key: ForgeKey, path: str, how: Mapping[str, Any]) -> None:
+        if labels := [str(one) for one in as_list(how.get("label"))]:
+            await self._client.write("POST", key, path, {"labels": labels})
+        for label in as_list(how.get("unlabel")):
+            with suppress(NotThere):  # it is off already
+                await self._client.write("DELETE", key, f"{path}/{quote(str(label), safe='')}")
+
+    async def _review(
+        self, key: ForgeKey, path: str, change: Change, report: QueueReport, how: Mapping[str, Any]
+    ) -> None:
+        text = str(how.get("review-body") or heading(report))
+        said = {"event": REVIEWS[str(how["review"])], "commit_id": change.commit, "body": text}
+        await self.review(key, path, report, said)
+
+    # --- the check run
+
+    async def _check(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
+        """Make or change the check run of this pipeline; return why it cannot be, for people."""
+        said = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if self._client.account.webhook_token:  # elsewhere nobody hears of a button that is used
+            said["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
+        batches = list(_batches(notes_of(report, change)))
+        output = {"title": said["output"]["title"], "summary": said["output"]["summary"]}
+        try:
+            async with self._changing.setdefault(f"{repo} {change.commit} {name}", asyncio.Lock()):
+                id = await self._own_run(key, repo, change.commit, name, ends=value in CONCLUDED)
+                first = {**said, "output": {**output, "annotations": batches[0]}} if batches else said
+                if id is None:
+                    made = await self._client.write("POST", key, f"{repo}/check-runs", first)
+                    id = int(made.said["id"])
+                else:
+                    first = {k: v for k, v in first.items() if k != "head_sha"}
+                    await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", first)
+                self.remember("run", f"{repo} {change.commit}", name, id)
+                if value in CONCLUDED:
+                    self._ended(id)
+                for batch in batches[1:]:
+                    more = {"output": {**output, "annotations": batch}}
+                    await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", more)
+        except (ForgeDenied, Rejected) as error:
+            return f"The check run {name} could not be written: {error}{_advice(error)}"
+        finally:
+            self._changing.pop(f"{repo} {change.commit} {name}", None)
+        return ""
+
+    async def _own_run(self, key: ForgeKey, repo: str, commit: str, name: str, *, ends: bool) -> int | None:
+        """Return the run to change: ours.  One that has ended stays as it is, unless its end is told again."""
+        known = self.known.get(("run", f"{repo} {commit}", name))
+        if known is not None:
+            return known if ends or ("ended", str(known), "") not in self.known else None
+        for one in await self._runs(key, repo, commit):
+            if one["name"] == name and (ends or one["status"] != "completed"):
+                return int(one["id"])
+        return None
+
+    def _ended(self, run: int) -> None:
+        self.remember("ended", str(run), "", run)
+
+    async def _runs(self, key: ForgeKey, repo: str, commit: str) -> Sequence[Mapping[str, Any]]:
+        """Return our check runs of a commit; they are asked for once, then this process knows them."""
+        if ("asked", f"{repo} {commit}", "") in self.known:
+            return ()
+        query: dict[str, str | int] = {"per_page": 100}
+        if self._client.account.app_id:
+            query["app_id"] = int(self._client.account.app_id)
+        found = (await self._client.get(key, f"{repo}/commits/{commit}/check-runs", query)).said["check_runs"]
+        self.remember("asked", f"{repo} {commit}", "", 0)
+        for one in reversed(found):
+            self.remember("run", f"{repo} {commit}", str(one["name"]), int(one["id"]))
+            if one["status"] == "completed":
+                self._ended(int(one["id"]))
+        return list(found)
+
+
+def check_run(report: QueueReport, name: str, change: Change, value: str, now: str) -> dict[str, Any]:
+    """Return a check run that says the value of the configuration."""
+    about = Meant(report.tenant, report.pipeline, change.number, report.event)
+    summary = body(report, "")[: BODY_MAX - 1].strip() or heading(report)
+    said: dict[str, Any] = {
+        "name": name,
+        "head_sha": change.commit,
+        "external_id": msgspec.json.encode(about).decode(),
+        "output": {"title": heading(report), "summary": summary},
+    }
+    if address := page(report):
+        said["details_url"] = address
+    if value in CONCLUDED:
+        return said | {"status": "completed", "conclusion": value, "completed_at": now}
+    return said | {"status": value}
+
+
+def button(pipeline: str) -> dict[str, str]:
+    """Return the button of a check run that takes its change out; see `hook`."""
+    description = line(f"Take it out of {pipeline}", DESCRIPTION_MAX)
+    return {"label": "Abort", "description": description, "identifier": ABORT}
+
+
+def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
+    """Return what jobs say of lines: each once, of files that the change has, those that weigh more first."""
+    files = None if change.files is None else frozenset(change.files)
+    found: dict[bytes, dict[str, Any]] = {}
+    for path, comments in report.comments.items():
+        for one in comments if files is None or path in files else ():
+            note = _annotation(path, one)
+            if note is not None:
+                found.setdefault(msgspec.json.encode(note), note)
+    order = list(LEVELS.values())
+    notes = sorted(found.values(), key=lambda note: -order.index(note["annotation_level"]))
+    return notes[:ANNOTATIONS_ALL_MAX]
+
+
+def _annotation(path: str, one: Any) -> dict[str, Any] | None:
+    start = one.range.start_line if one.range is not None else one.line
+    end = one.range.end_line if one.range is not None else one.line
+    if start < 1 or end < start:
+        return None
+    message = visible(one.message).encode()[:MESSAGE_MAX_BYTES].decode("utf-8", "ignore")
+    note = {
+        "path": path,
+        "start_line": start,
+        "end_line": end,
+        "annotation_level": LEVELS.get(one.level or "", "warning"),
+        "message": message or "(nothing is said)",
+    }
+    if one.range is not None and start == end:
+        note |= {"start_column": one.range.start_character + 1, "end_column": one.range.end_character + 1}
+    return note
+
+
+def _batches(notes: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    for start in range(0, len(notes), ANNOTATIONS_MAX):
+        yield notes[start : start + ANNOTATIONS_MAX]
+
+
+def _advice(error: Exception) -> str:
+    if "Resource not accessible" in str(error):
+        return " (the app lacks a permission: its owner grants it in the app's settings, and who installed it accepts)"
+    if "You must authenticate via a GitHub App" in str(error):
+        return " (check runs need an app: set app_id and app_key, or report a status instead)"
+    return ""

@@ -1,0 +1,56 @@
+"""Put together what the settings say of a GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from headgate.adapters.forges.github.account import GitHubAccount, account
+from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.forge import GitHubForge
+from headgate.adapters.forges.github.tokens import GitHubAppNotInstalled, Tokens
+from headgate.adapters.forges.registry import Connected, DriverOptions
+from headgate.adapters.forges.rest import ForgeDenied, Rejected, forge_http
+from headgate.adapters.git.command import RemoteError
+from headgate.adapters.git.connection import GitConnection
+from headgate.base.errors import UserError
+from headgate.ports.reporter import ReporterAway
+
+
+def connect(given: DriverOptions) -> Connected:
+    """Return the forge, which has talked with nobody yet.  Raise UserError."""
+    said = dict(given.said)
+    for option in ("app_key", "sshkey"):
+        if option in said:
+            said[option] = str((given.directory / said[option]).expanduser())
+    one = account(given.name, said, _key(said.get("app_key", "")))
+    client = GitHubClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
+    client.limits = given.limits
+    tokens = Tokens(client, lambda: given.now_ms() / 1000)
+    git = GitConnection(
+        one.name,
+        one.git,
+        one.canonical_hostname,
+        access=partial(_access, one, tokens),
+        forget=lambda project: tokens.forget(one.short(project)),
+    )
+    forge = GitHubForge(client, tokens, given.engine, lands=said.get("land", "merge"))
+    return Connected(git, forge, forge.close)
+
+
+def _key(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        with open(path) as file:
+            return file.read(1_000_000)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"app_key: {path} cannot be read: {error}") from error
+
+
+async def _access(one: GitHubAccount, tokens: Tokens, project: str) -> Mapping[str, str]:
+    """Return settings of git with which it may talk about a project.  Raise RemoteError."""
+    try:
+        return await tokens.git(one.short(project))
+    except (GitHubAppNotInstalled, ReporterAway, ForgeDenied, Rejected) as error:
+        raise RemoteError(("fetch",), 1, str(error)) from error

@@ -1,0 +1,200 @@
+"""Reports on a merge request: commit status, labels, approval, and one comment that is edited.
+
+Told twice is told once: GitLab refuses a status that is there already, an approval that was given and one that was
+taken back; a comment of ours is looked for before a new one is made, unless this process made it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from headgate.adapters.forges.gitlab.client import GitLabClient, GitLabUnauthorized
+from headgate.adapters.forges.gitlab.lander import TOKEN_AGAIN_S
+from headgate.adapters.forges.gitlab.people import People
+from headgate.adapters.forges.reporter import body, mark_of
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected, ResponseTooLarge
+from headgate.adapters.reporters.wordings import WORDS, page
+from headgate.config.files.check import as_list
+from headgate.gate.change import HEADS, TAGS, Change
+from headgate.map.outbox import OutboxMessage, QueueReport
+from headgate.ports.reporter import ReporterAway, ReportRefused
+
+DESCRIPTION_MAX, NAME_MAX = 250, 255
+"""Characters."""
+KNOWN_MAX = 5_000
+_MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
+_QUICK = re.compile(r"^(\s*)/", re.MULTILINE)
+"""At the beginning of a line GitLab takes it for an order of whoever writes it: `/merge`, `/approve`."""
+_SAID_ALREADY = "cannot transition status"
+
+
+class GitLabStatusPlace(NamedTuple):
+    """Where a status belongs: to the pipeline of the head, which is in the project that it comes from."""
+
+    project: str
+    """As calls have it: `/projects/1`."""
+    ref: str
+    pipeline: int = 0
+    fallback: str = ""
+    """Where we may write for sure, where that is another project."""
+
+
+class GitLabReporter:
+    """Tells of changes at one GitLab."""
+
+    def __init__(self, client: GitLabClient, people: People) -> None:
+        self._client, self._people = client, people
+        self._notes: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """Path of a merge request and mark -> the note that is ours; without a mark: ours are known."""
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Do what the reporter says.  Raise ReporterAway, ReportRefused."""
+        change, how = posting.change, posting.how
+        assert change is not None, "what is told at a forge is told of a change"
+        with _refused(change, "does not take the report"):
+            await self._all(change, posting.report, how)
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """Close what has landed by a push and is still open.  Raise ReporterAway, ReportRefused."""
+        with _refused(change, f"does not close what has landed as {commit[:12]}"):
+            place = f"/merge_requests/{change.number}"
+            await self._client.change("PUT", change.project, place, {"state_event": "close"})
+
+    async def _all(self, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
+        name = f"{report.tenant}/{report.pipeline}"
+        if how.get("status"):
+            await self._status(change, report, name, str(how["status"]))
+        if not change.is_change:
+            return
+        if how.get("comment", True):
+            await self._comment(change, report, name)
+        if how.get("approval") is not None:
+            await self._approval(change, bool(how["approval"]))
+        labels = {
+            f"{word}_labels": ",".join(str(one) for one in as_list(how.get(key)))
+            for word, key in (("add", "label"), ("remove", "unlabel"))
+        }
+        if any(labels.values()):
+            said = {key: value for key, value in labels.items() if value}
+            await self._client.change("PUT", change.project, f"/merge_requests/{change.number}", said)
+
+    # --- the status
+
+    async def _status(self, change: Change, report: QueueReport, name: str, state: str) -> None:
+        commit = change.commit if change.commit.strip("0") else change.old_commit
+        place = await self._place(change)
+        said: dict[str, Any] = {
+            "state": state,
+            "name": name[:NAME_MAX],
+            "ref": place.ref,
+            "description": f"{report.pipeline} {WORDS.get(report.report, report.report)}"[:DESCRIPTION_MAX],
+        }
+        if address := page(report):
+            said["target_url"] = address
+        try:
+            pipeline = {"pipeline_id": place.pipeline} if place.pipeline else {}
+            await self._say(f"{place.project}/statuses/{commit}", said | pipeline)
+        except (NotThere, ForgeDenied):
+            if not place.fallback:
+                raise
+            await self._say(f"{place.fallback}/statuses/{commit}", said)  # a fork lets nobody else write
+
+    async def _say(self, path: str, said: Mapping[str, Any]) -> None:
+        try:
+            await self._client.write("POST", self._client.key, path, said)
+        except Rejected as error:
+            if error.status != 400 or _SAID_ALREADY not in str(error).lower():
+                raise
+
+    async def _place(self, change: Change) -> GitLabStatusPlace:
+        own = self._client.account.path(change.project)
+        if not change.is_change:
+            return GitLabStatusPlace(own, change.ref.removeprefix(HEADS).removeprefix(TAGS))
+        said = (await self._client.get(self._client.key, f"{own}/merge_requests/{change.number}")).said
+        home, here = said.get("source_project_id"), f"/projects/{int(said['project_id'])}"
+        source = f"/projects/{int(home)}" if home else here
+        fallback = here if source != here else ""
+        pipeline = said.get("head_pipeline") or {}
+        if pipeline.get("sha") == change.commit and pipeline.get("id") and pipeline.get("ref"):
+            at = f"/projects/{int(pipeline.get('project_id') or said['project_id'])}"
+            return GitLabStatusPlace(at, str(pipeline["ref"]), int(pipeline["id"]), here if at != here else "")
+        return GitLabStatusPlace(source, str(said["source_branch"]), 0, fallback)
+
+    # --- the approval
+
+    async def _approval(self, change: Change, approves: bool) -> None:
+        """What is so already is refused, and that is no trouble; nor is it that another head has come since."""
+        path = f"/merge_requests/{change.number}"
+        if not approves:
+            with suppress(NotThere):
+                await self._client.change("POST", change.project, f"{path}/unapprove", {})
+            return
+        try:
+            await self._client.change("POST", change.project, f"{path}/approve", {"sha": change.commit})
+        except Rejected as error:
+            if error.status != 409:
+                raise
+        except GitLabUnauthorized:
+            # It is ours already, or we may not: nothing in the answer tells which.
+            place = f"{self._client.account.path(change.project)}{path}/approvals"
+            if not (await self._client.get(self._client.key, place)).said.get("user_has_approved"):
+                raise ReportRefused(f"{change.project}: our account may not approve {change.id}") from None
+
+    # --- the comment
+
+    async def _comment(self, change: Change, report: QueueReport, name: str) -> None:
+        """Say it in the one comment of this pipeline, which is edited."""
+        mark = mark_of(name)
+        said, path = {"body": note(report, mark)}, f"/merge_requests/{change.number}/notes"
+        place = f"{change.project}{path}"
+        if (place, "") not in self._notes:
+            await self._own_notes(change, path, place)
+        id = self._notes.get((place, mark))
+        if id is not None:
+            try:
+                await self._client.change("PUT", change.project, f"{path}/{id}", said)
+                return
+            except NotThere:
+                self._notes.pop((place, mark), None)  # somebody removed it
+        made = await self._client.change("POST", change.project, path, said)
+        self._remember(place, mark, int(made.said["id"]))
+
+    async def _own_notes(self, change: Change, path: str, place: str) -> None:
+        """Find those of all pipelines, once."""
+        us = await self._people.us()
+        where = self._client.account.path(change.project) + path
+        with suppress(ResponseTooLarge):  # ours are among the first, or it is said anew
+            async for notes in self._client.pages(self._client.key, where, {"sort": "asc"}):
+                for one in notes:
+                    found = _MARK.search(one.get("body") or "")
+                    if found is not None and (one.get("author") or {}).get("username") in us:
+                        self._remember(place, found[0], int(one["id"]))
+        self._remember(place, "", 0)
+
+    def _remember(self, place: str, mark: str, id: int) -> None:
+        self._notes[place, mark] = id
+        self._notes.move_to_end((place, mark))
+        while len(self._notes) > KNOWN_MAX:
+            self._notes.popitem(last=False)
+
+
+def note(report: QueueReport, mark: str) -> str:
+    """Return a comment that orders nothing of GitLab, whatever jobs and messages say."""
+    return _QUICK.sub(r"\1\\/", body(report, mark).replace("\r", "\n"))
+
+
+@contextmanager
+def _refused(change: Change, what: str) -> Iterator[None]:
+    """Raise ReportRefused for what GitLab does not do, ReporterAway where it does not let us in."""
+    try:
+        yield
+    except NotThere as error:
+        raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
+    except GitLabUnauthorized as error:
+        raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
+    except (ForgeDenied, Rejected) as error:
+        raise ReportRefused(f"{change.project}: GitLab {what}: {error}") from error

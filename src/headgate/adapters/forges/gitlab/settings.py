@@ -1,0 +1,40 @@
+"""Put together what the settings say of a GitLab."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from headgate.adapters.forges.gitlab.account import account
+from headgate.adapters.forges.gitlab.client import GitLabClient
+from headgate.adapters.forges.gitlab.forge import GitLabForge
+from headgate.adapters.forges.gitlab.people import People
+from headgate.adapters.forges.registry import Connected, DriverOptions
+from headgate.adapters.forges.rest import forge_http
+from headgate.adapters.git.connection import Access, GitConnection
+
+
+def connect(given: DriverOptions) -> Connected:
+    """Return the forge, which has talked with nobody yet.  Raise UserError."""
+    said = dict(given.said)
+    if "sshkey" in said:
+        said["sshkey"] = str((given.directory / said["sshkey"]).expanduser())
+    one = account(given.name, said)
+
+    def now_s() -> float:
+        return given.now_ms() / 1000
+
+    client = GitLabClient(one, partial(forge_http, one.verify_ssl), now_s)
+    client.limits = given.limits
+    people = People(client, now_s)
+    forge = GitLabForge(client, people, given.engine, now_s=now_s, lands=said.get("land", "merge"))
+    return Connected(
+        GitConnection(one.name, one.clone, one.canonical_hostname, access=_access(people)), forge, forge.close
+    )
+
+
+def _access(people: People) -> Access:
+    async def access(project: str) -> Mapping[str, str]:
+        return people.git()
+
+    return access

@@ -1,0 +1,179 @@
+"""What is known of a pull request at Pagure beside what all forges have: thumbs, flags, rules of its project."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace as changed
+from typing import Any, TypeVar
+
+import pygit2
+from msgspec.structs import replace
+
+from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, STATUSES_MAX, ChangeStateReader
+from headgate.adapters.forges.happenings import ReportMark, Spoken, marked
+from headgate.adapters.forges.pagure.client import PagureClient
+from headgate.adapters.forges.pagure.pull import PagurePull
+from headgate.adapters.forges.pagure.rules import SIGNED, rule_book
+from headgate.adapters.forges.poll import Found
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.config.forges.facts import Details, Vote
+from headgate.gate.change import ChangeState
+
+VOTERS_MAX = 50
+"""Of whom it is asked what they may do, the last to have spoken."""
+GROUPS_MAX = 20
+"""Of a project, whose members are asked for."""
+COMMITS_MAX = 200
+"""Of a change, that are looked at for who signed them off."""
+HEAD_CHARS = 12
+"""Of a commit, in the text of a flag of ours: Pagure does not say of which commit a flag is."""
+LEVELS = {"owner": "admin", "admin": "admin", "commit": "write", "collaborator": "read", "ticket": "read"}
+"""How Pagure calls who may do something in a project -> the word of all forges; collaborators have some branches."""
+_RANK = ("", "none", "read", "write", "admin")
+SPOKEN = Spoken(
+    "pg_pull_request", "pg_pull_request_review", merged="merged", reopened="opened", edited="changed",
+    labeled="tagged", unlabeled="", submitted="", flags=True,
+)  # fmt: skip
+T = TypeVar("T")
+
+
+class PagureStands(ChangeStateReader[PagurePull]):
+    """Makes standings of one Pagure."""
+
+    spoken = SPOKEN
+
+    def __init__(self, client: PagureClient, engine: Callable[[], GitEngine]) -> None:
+        super().__init__(client, client.account.name, engine, client.now_s)
+        self._client = client
+        self._options: OrderedDict[str, tuple[float, Mapping[str, Any]]] = OrderedDict()
+        """Project -> until when, and what."""
+        self._people: OrderedDict[str, tuple[float, Mapping[str, str] | None]] = OrderedDict()
+        """Project -> until when, and login -> what they may do; None: nobody says."""
+
+    async def of(
+        self,
+        key: ForgeKey,
+        project: str,
+        pull: PagurePull,
+        was: ChangeState | None,
+        us: Collection[str],
+        heads: Mapping[str, str],
+        *,
+        first: bool,
+    ) -> Found:
+        """See `ChangeStateReader`.  What people and programs said before other commits were seen is not said of
+        these, whether or
+        not Pagure says that there are others."""
+        mark = ReportMark.of(was.details.mark if was is not None and was.details is not None else "")
+        moved = was is not None and was.change.commit != pull.head
+        floor = max(pull.floor, mark.floor, mark.remark if moved else 0, mark.review if moved else 0)
+        reports = tuple(one for one in pull.reports if _is_of(one, pull, us))
+        return await super().of(key, project, changed(pull, floor=floor, reports=reports), was, us, heads, first=first)
+
+    async def details(
+        self, key: ForgeKey, pull: PagurePull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
+    ) -> Details:
+        """See `ChangeStateReader`."""
+        rules = None
+        if pull.state == "OPEN":
+            options = await self._kept(self._options, pull.project, self._ask_options, {})
+            signed = await self._signed(pull) if options.get(SIGNED) else None
+            rules = rule_book(pull, options, us, signed)
+        return Details(
+            us=tuple(us),
+            state=pull.state,
+            votes=await self._votes(key, pull),
+            approved=pull.reached,
+            score=pull.score,
+            statuses=tuple(one.status for one in pull.reports[:STATUSES_MAX]),
+            labels=pull.labels,
+            mergeable=pull.mergeable,
+            rules=rules,
+            mark=changed(marked(pull, mark), floor=pull.floor).text,
+        )
+
+    async def _votes(self, key: ForgeKey, pull: PagurePull) -> tuple[Vote, ...]:
+        votes = sorted(pull.votes, key=lambda vote: -vote.since_ms)[:VOTERS_MAX]
+        may = [await self.permission(key, pull.project, vote.who.name) for vote in votes]
+        return tuple(replace(v, who=replace(v.who, permission=m)) for v, m in zip(votes, may, strict=True))
+
+    async def _signed(self, pull: PagurePull) -> bool | None:
+        """Say whether all commits are signed off; None: that cannot be told."""
+        mirror = self._engine().mirror(self._client.account.canonical(pull.project), self._connection)
+        at = pull.head
+        try:
+            if await mirror.missing((at,)):
+                return None
+            for _ in range(COMMITS_MAX):
+                commit = mirror.repository[at]
+                if not isinstance(commit, pygit2.Commit):
+                    return None
+                if b"signed-off-by" not in commit.raw_message.lower():
+                    return False
+                if at == pull.begins:
+                    return True
+                if not commit.parent_ids:
+                    return None
+                at = str(commit.parent_ids[0])
+        except (GitError, OSError, KeyError, ValueError, pygit2.GitError):
+            return None
+        return None
+
+    # --- what a project says of itself
+
+    async def permission(self, key: ForgeKey, project: str, login: str) -> str:
+        """See `ChangeStateReader`: Pagure says it of all at once."""
+        known = await self._kept(self._people, project, self._ask_people, None)
+        return known.get(login, "read") if known is not None and login else ""
+
+    async def _kept(
+        self,
+        kept: OrderedDict[str, tuple[float, T]],
+        project: str,
+        ask: Callable[[str], Awaitable[T]],
+        hidden: T,
+    ) -> T:
+        """Return what a project says, as it was lately; `hidden`: we may not see it."""
+        until_s, known = kept.get(project, (0.0, hidden))
+        if until_s <= self._now_s():
+            try:
+                known = await ask(project)
+            except (NotThere, ForgeDenied, Rejected):
+                known = hidden
+            kept[project] = (self._now_s() + FRESH_S, known)
+            while len(kept) > KNOWN_MAX:
+                kept.popitem(last=False)
+        return known
+
+    async def _ask_options(self, project: str) -> Mapping[str, Any]:
+        said = (await self._client.get(self._client.key, f"{self._client.project(project)}/options")).said
+        found: Mapping[str, Any] = said["settings"]
+        return found
+
+    async def _ask_people(self, project: str) -> Mapping[str, str]:
+        said = (await self._client.get(self._client.key, self._client.project(project))).said
+        found: dict[str, str] = {}
+        groups = [(word, name) for word, names in (said.get("access_groups") or {}).items() for name in names]
+        people = [(word, names) for word, names in (said.get("access_users") or {}).items()]
+        for word, name in groups[:GROUPS_MAX]:
+            members = (await self._client.get(self._client.key, f"/group/{name}")).said
+            people.append((word, members.get("members") or ()))
+        for word, names in people:
+            for one in names:
+                found[one] = max(found.get(one, ""), LEVELS.get(word, "read"), key=_RANK.index)
+        return found
+
+    def forget_rules(self) -> None:
+        """See `ChangeStateReader`."""
+        self._options.clear()
+        self._people.clear()
+
+
+def _is_of(one: Any, pull: PagurePull, us: Collection[str]) -> bool:
+    """Say whether a flag is of the commits that it has now: ours say so, others came after these, in a later second."""
+    if one.status.who in us:
+        return f"({pull.head[:HEAD_CHARS]})" in one.text
+    return bool(one.at_ms > pull.renewed_ms)

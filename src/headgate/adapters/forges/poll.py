@@ -1,0 +1,277 @@
+"""One look at a project: its branches and tags, and those of its changes that may have moved.
+
+For forges whose changes have numbers, and that say of an open one whether anything about it moved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from headgate.adapters.forges.rest import AGAIN_S, ForgeDenied, NotThere, Rejected
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.poll.look import Look
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.adapters.git.poll.names import HEADS, Names
+from headgate.base.ids import derived
+from headgate.base.texts import line
+from headgate.config.forges.facts import ForgeEvent
+from headgate.gate.change import TAGS, ChangeState, EventKind, TriggerEvent, numbered
+from headgate.ports.forge import ButtonOrder, Hint, Protection, Sighting, of_project
+from headgate.ports.reporter import ReporterAway
+
+log = logging.getLogger("headgate.forges")
+
+ODD_MAX = 3
+"""Changes in a row that the forge does not tell of now; with more, it is not they that are odd."""
+IN_TURN_MAX = 10
+"""Of what has not moved, how many are looked at with all of a project, in turn, where something moves nothing that the
+list shows: a status, a protection, a permission."""
+BATCH_MAX = 10
+"""Changes of one sighting: what is seen is stored before more is asked for."""
+
+
+@dataclass(slots=True)
+class KnownChanges:
+    """What is known of a connection; it is kept up to date while it is looked at."""
+
+    standings: Mapping[str, ChangeState]
+    heads: Mapping[str, Mapping[str, str]]
+    refs: Mapping[str, Mapping[str, str]]
+
+
+class Words(NamedTuple):
+    """How a forge calls what all have."""
+
+    noun: str
+    """Of a change, for people."""
+    landed: ForgeEvent
+    pushed: ForgeEvent
+    settles: bool = False
+    """Whether it works out by itself, a while after it was asked, if a change can be merged: it is asked again soon."""
+
+
+Guarded = tuple[Protection | None, str]
+"""What a forge says of branches, and what it does not say, for people: of that holds what it said before."""
+Found = tuple[ChangeState, list[TriggerEvent]]
+"""What a change is now, and what happened to it since it was known."""
+
+
+class ProjectPoll(Protocol):
+    """What a driver asks about one project, in one look."""
+
+    @property
+    def words(self) -> Words: ...
+
+    async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
+        """Return the numbers of what is open there, and whether it has moved since it was known."""
+        ...
+
+    async def one(
+        self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
+    ) -> Found | None:
+        """Return what a change is now; None: it is of no concern, being closed and unknown.  `heads`: ref -> commit of
+        the branches; `first`: nobody ever looked at the project.  Raise NotThere, ForgeDenied, Rejected,
+        ReporterAway."""
+        ...
+
+    def forget_rules(self) -> None:
+        """Ask anew about rules: somebody changed them."""
+        ...
+
+
+@dataclass(slots=True)
+class ProjectLook:
+    """Used once.  `more`: there is more than in one look."""
+
+    asking: ProjectPoll
+    connection: str
+    engine: Callable[[], GitEngine]
+    names: Names
+    project: str
+    """Canonical name."""
+    known: KnownChanges
+    hints: Sequence[Hint]
+    whole: bool
+    """All of it is looked at, not only what is hinted at."""
+    again: frozenset[int] = frozenset()
+    """Changes that could not be looked at before: they come last, and are no more than odd."""
+    resting: frozenset[int] = frozenset()
+    """Changes that could not be looked at before and are not due again, unless they are hinted at."""
+    more: bool = False
+    asked: set[int] = field(default_factory=set)
+    """Changes that it was tried to look at."""
+    odd: dict[int, str] = field(default_factory=dict)
+    """Changes that cannot be looked at -> why; the others are all the same."""
+    unsettled: set[int] = field(default_factory=set)
+    """Changes of which the forge works out whether they can be merged."""
+    misfits: str | None = None
+    """What is wrong with the refs, where they were looked at."""
+    protection: Callable[[], Awaitable[Guarded]] | None = None
+    """Asks for its protected and locked branches; None: nobody wants to know, or the forge does not say."""
+    unseen: str | None = None
+    """What the forge does not say of its branches, where it was asked."""
+    hidden: str = ""
+    """What is not shown to us of the project, for people."""
+    may_write: Callable[[str], Awaitable[bool]] | None = None
+    """Says of somebody, as the forge names them, whether they may write to the project; None: nothing can be ordered
+    at this forge.  Raise ReporterAway."""
+    _heads: dict[str, str] = field(default_factory=dict)
+
+    async def sightings(self) -> AsyncIterator[Sighting]:
+        """Yield what is new, and at last which hints that answers.  Raise what client and git do."""
+        if any(hint.order for hint in self.hints):
+            yield await self._orders()
+            self.hints = [hint for hint in self.hints if hint.order is None]
+        old = self.known.heads.get(self.project)
+        self._heads = dict(old or {})
+        seen = await self._refs(old) if self.whole or any(hint.ref for hint in self.hints) else None
+        if self.protection is not None and (
+            self.whole or self._rules_moved or self._heads.keys() != (old or {}).keys()
+        ):
+            said, self.unseen = await self.protection()
+            seen = replace(seen or Sighting(), protections={self.project: said} if said is not None else {})
+        if seen is not None:
+            yield seen
+        standings: list[ChangeState] = []
+        told: list[TriggerEvent] = []
+        async for standing, events in self._changes(first=old is None):
+            standings.append(standing)
+            told += events
+            if len(standings) >= BATCH_MAX:
+                yield Sighting(tuple(standings), tuple(told))
+                standings, told = [], []
+        answered = tuple(hint.id for hint in self.hints)
+        if standings or told or answered:
+            yield Sighting(tuple(standings), tuple(told), answered=answered)
+
+    async def _orders(self) -> Sighting:
+        """Take what those want who may write, which the forge is asked; who wants it, and what, its hints say."""
+        found, answered = list[tuple[str, ButtonOrder]](), list[str]()
+        for hint in self.hints:
+            if hint.order is None:
+                continue
+            answered.append(hint.id)
+            if self.may_write is not None and await self.may_write(hint.order.who):
+                found.append((numbered(self.project, hint.number), hint.order))
+            else:
+                log.info("%s: %s may not take anything out there", self.project, line(hint.order.who, 100))
+        return Sighting(orders=tuple(found), answered=tuple(answered))
+
+    @property
+    def _rules_moved(self) -> bool:
+        """Return whether a hint names no change, commit or ref, so that the rules, or anything, may have moved."""
+        return any(not (hint.number or hint.commit or hint.ref) for hint in self.hints)
+
+    async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
+        """Compare branches and tags, as plain git has them."""
+        mirror = self.engine().mirror(self.project, self.connection)
+        listing = await mirror.remote.listing(HEADS, TAGS)
+        misfits = Misfits()
+        for ref, why in listing.unreadable.items():
+            misfits.add(ref, why)
+        seen = self.known.refs.get(self.project)
+        self._heads = {ref: commit for ref, commit in listing.refs.items() if ref.startswith(HEADS)}
+        one = Look(self.connection, self.project, mirror, self.names, dict(listing.refs), {}, misfits)
+        found = await one.compare(old, seen, set(), {})
+        self.more = one.more or one.late
+        self.misfits = misfits.told
+        if found is None:
+            return None
+        return replace(found, lingering={}, events=tuple(self._in_words(event) for event in found.events))
+
+    async def _changes(self, *, first: bool) -> AsyncIterator[Found]:
+        own = of_project(self.known.standings, self.project)
+        for standing in own.values():
+            if standing.untold:
+                yield self._told(standing)
+        failed, before = 0, self.again | self.resting
+        for number in await self._due(own):
+            was = self.known.standings.get(numbered(self.project, str(number)))
+            if was is not None and (was.untold or (was.landed and not self.whole)):
+                continue
+            self.asked.add(number)
+            try:
+                found = await self._one(number, was, first)
+            except (ForgeDenied, Rejected, ReporterAway) as error:
+                self.odd[number] = str(error)
+                failed += not isinstance(error, Rejected) and number not in before
+                if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
+                    raise
+                continue
+            failed = 0
+            if found is not None and self.asking.words.settles and _unsettled(found[0]):
+                self.unsettled.add(number)
+            if found is not None and (found[0] != was or found[1]):
+                yield found
+
+    async def _one(self, number: int, was: ChangeState | None, first: bool) -> Found | None:
+        try:
+            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.whole)
+        except NotThere:
+            return None  # it was transferred, or never there
+
+    async def _due(self, own: Mapping[str, ChangeState]) -> list[int]:
+        """Return the numbers of what may have moved."""
+        found = {int(hint.number) for hint in self.hints if hint.number.isdecimal() and len(hint.number) < 10}
+        found |= self.again
+        commits = {hint.commit for hint in self.hints if hint.commit and not hint.number}
+        found |= {int(s.change.number) for s in own.values() if s.open and s.change.commit in commits}
+        if self._rules_moved:
+            self.asking.forget_rules()
+            found |= {int(s.change.number) for s in own.values() if s.open}
+        if self.whole:
+            found |= await self._moved(own) - self.resting
+        return sorted(found, key=lambda number: (number in self.again | self.resting, number))
+
+    async def _moved(self, own: Mapping[str, ChangeState]) -> set[int]:
+        """Return those that are open there and are not as known, and those that are known to be open and are not."""
+        known = {int(s.change.number): s for s in own.values() if s.change.number.isdecimal()}
+        there = await self.asking.opened(known)
+        moved = {number for number, one in there.items() if one}
+        return moved | {number for number, s in known.items() if s.open and number not in there}
+
+    def _told(self, standing: ChangeState) -> Found:
+        """Return a change as it is once the gate has landed it, and the event of that, without asking the forge."""
+        change = standing.change
+        id = derived(change.key, "landed", change.commit)
+        details = replace(standing.details, state="MERGED") if standing.details is not None else None
+        told = TriggerEvent(EventKind.MERGED, change, id, happening=self.asking.words.landed)
+        return replace(standing, untold=False, details=details), [told]
+
+    def _in_words(self, event: TriggerEvent) -> TriggerEvent:
+        return replace(event, happening=self.asking.words.pushed) if event.kind is EventKind.REF_UPDATED else event
+
+
+def listed(
+    page: Iterable[Any],
+    number: str,
+    known: Mapping[int, ChangeState],
+    differs: Callable[[Any, ChangeState | None], bool],
+) -> dict[int, bool]:
+    """Return the numbers that a page of a list shows, and whether each has moved; one of another form is asked for by
+    itself, where it is known."""
+    found: dict[int, bool] = {}
+    for one in page:
+        with suppress(LookupError, TypeError, ValueError):
+            found[int(one[number])] = True
+            found[int(one[number])] = differs(one, known.get(int(one[number])))
+    return found
+
+
+def in_turn(found: dict[int, bool], turns: dict[str, int], project: str) -> dict[int, bool]:
+    """Return them with some more that are looked at, in turn, of those that have not moved.  `turns`: project -> the
+    last one so far."""
+    last = turns.get(project, 0)
+    rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
+    for number in rest[:IN_TURN_MAX]:
+        found[number], turns[project] = True, number
+    return found
+
+
+def _unsettled(standing: ChangeState) -> bool:
+    return standing.open and standing.details is not None and standing.details.mergeable is None

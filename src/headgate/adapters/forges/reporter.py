@@ -1,0 +1,179 @@
+"""Reports on a pull request: a status, a review, and one comment of each pipeline, which is edited.
+
+Told twice is told once: a status replaces itself; a comment and a review of ours are looked for before a new one is
+made, unless this process made it.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
+from headgate.adapters.reporters.wordings import WORDS, page
+from headgate.base.texts import line, visible
+from headgate.gate.change import Change
+from headgate.map.outbox import OutboxMessage, QueueReport
+from headgate.ports.reporter import ReportRefused
+
+BODY_MAX, TITLE_MAX, DESCRIPTION_MAX = 65_000, 200, 139
+"""Characters; GitHub takes 65,536 in a body and 140 in a description."""
+KNOWN_MAX = 5_000
+_MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+
+
+class ForgeIdentity(Protocol):
+    """Who Headgate is at a project."""
+
+    async def of(self, project: str) -> ForgeKey:
+        """Return who asks about a project (owner/name).  Raise NotLetIn, ReporterAway."""
+        ...
+
+    async def us(self) -> tuple[str, ...]:
+        """Return the accounts that Headgate writes as.  Raise ReporterAway."""
+        ...
+
+
+class ChangeReporter(ABC):
+    """Tells of changes at one forge."""
+
+    noun = "the forge"
+    """Its name, for people."""
+
+    def __init__(self, rest: Rest, who: ForgeIdentity) -> None:
+        self._rest, self._who = rest, who
+        self.known: OrderedDict[tuple[str, str, str], int] = OrderedDict()
+        """Kind, place and name of what we made -> its id."""
+
+    @abstractmethod
+    def short(self, project: str) -> str:
+        """Return `owner/name` of a canonical name."""
+
+    def place(self, project: str) -> str:
+        """Return where the API has a project (owner/name)."""
+        return f"/repos/{project}"
+
+    @abstractmethod
+    async def all(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
+        """Do what the reporter says.  `repo`: the path of the project."""
+
+    def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
+        """Yield the comments on a change, page by page."""
+        return self._rest.pages(key, path)
+
+    def advice(self, error: Exception) -> str:
+        """Return what to do about a refusal, for people."""
+        return ""
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Do what the reporter says.  Raise ReporterAway, ReportRefused."""
+        change, how = posting.change, posting.how
+        assert change is not None, "what is told at a forge is told of a change"
+        project = self.short(change.project)
+        with self._refused(change, "does not take the report"):
+            key = await self._who.of(project)
+            await self.all(key, self.place(project), change, posting.report, how)
+
+    async def conclude(self, change: Change, commit: str) -> None:
+        """End what has landed by a push and is still open.  Raise ReporterAway, ReportRefused."""
+        project = self.short(change.project)
+        with self._refused(change, f"does not close what has landed as {commit[:12]}"):
+            await self.end(await self._who.of(project), f"{self.place(project)}/pulls/{change.number}", commit)
+
+    async def end(self, key: ForgeKey, path: str, commit: str) -> None:
+        """Mark it as merged by this commit where that can be said, else close it."""
+        await self._rest.write("PATCH", key, path, {"state": "closed"})
+
+    @contextmanager
+    def _refused(self, change: Change, what: str) -> Iterator[None]:
+        """Raise ReportRefused for what the forge does not do."""
+        try:
+            yield
+        except NotThere as error:
+            raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
+        except (ForgeDenied, Rejected) as error:
+            why = f"{self.noun} {what}: {error}{self.advice(error)}"
+            raise ReportRefused(f"{change.project}: {why}") from error
+
+    async def status(
+        self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, how: Mapping[str, Any]
+    ) -> None:
+        """Give the commit a status."""
+        state = str(how["status"])
+        description = f"{report.pipeline} status: {state}"
+        url = str(how.get("status-url") or page(report))
+        said = {"state": state, "context": name, "description": description[:DESCRIPTION_MAX]}
+        commit = change.commit if change.commit.strip("0") else change.old_commit
+        await self._rest.write("POST", key, f"{repo}/statuses/{commit}", said | ({"target_url": url} if url else {}))
+
+    async def review(self, key: ForgeKey, path: str, report: QueueReport, said: Mapping[str, Any]) -> None:
+        """Review it, once for each report: a mark in its `body` says which."""
+        mark = f"<!-- headgate {report.id} -->"
+        us = await self._who.us()
+        async for reviews in self._rest.pages(key, path):
+            if any(mark in (one.get("body") or "") and (one.get("user") or {}).get("login") in us for one in reviews):
+                return
+        await self._rest.write("POST", key, path, {**said, "body": f"{said['body']}\n\n{mark}"})
+
+    async def comment(
+        self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, trouble: str
+    ) -> None:
+        """Say it in the one comment of this pipeline, which is edited."""
+        mark = mark_of(name)
+        said = {"body": body(report, mark, trouble)}
+        place = f"{repo}/issues/{change.number}"
+        if ("asked", place, "") not in self.known:
+            await self._own_comments(key, place)
+        id = self.known.get(("comment", place, mark))
+        if id is not None:
+            try:
+                await self._rest.write("PATCH", key, f"{repo}/issues/comments/{id}", said)
+                return
+            except NotThere:
+                self.known.pop(("comment", place, mark), None)  # somebody removed it
+        made = await self._rest.write("POST", key, f"{place}/comments", said)
+        self.remember("comment", place, mark, int(made.said["id"]))
+
+    async def _own_comments(self, key: ForgeKey, place: str) -> None:
+        """Find those of all pipelines, once."""
+        us = await self._who.us()
+        async for comments in self.comments(key, f"{place}/comments"):
+            for one in comments:
+                found = _MARK.search(one.get("body") or "")
+                if found is not None and (one.get("user") or {}).get("login") in us:
+                    self.remember("comment", place, found[0], int(one["id"]))
+        self.remember("asked", place, "", 0)
+
+    def remember(self, kind: str, place: str, name: str, id: int) -> None:
+        """Keep the id of what we made, of very much the newest."""
+        self.known[kind, place, name] = id
+        self.known.move_to_end((kind, place, name))
+        while len(self.known) > KNOWN_MAX:
+            self.known.popitem(last=False)
+
+
+def heading(report: QueueReport) -> str:
+    """Return what became of it, in one line."""
+    return line(f"{report.pipeline}: {WORDS.get(report.report, report.report)}", TITLE_MAX)
+
+
+def body(report: QueueReport, mark: str, trouble: str = "") -> str:
+    """Return a comment: it fits, and calls nobody by name whom a job or a message names."""
+    said = _MENTION.sub("@\u200b", visible(report.message).replace("<!--", "&lt;!--"))
+    address = page(report)
+    parts = [f"**{heading(report)}**", said, trouble, address if address and address not in said else ""]
+    text = "\n\n".join(part for part in parts if part.strip())
+    room = BODY_MAX - len(mark)
+    if len(text) > room:
+        text = f"{text[: room - 100]}…\n\nThe rest is left out; the page has it."
+    return f"{text}\n\n{mark}"
+
+
+def mark_of(name: str) -> str:
+    """Return what the comment of a pipeline ends in, which nobody sees."""
+    return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"

@@ -1,0 +1,324 @@
+"""Looking at one forge: what is known is compared with what is there, at the start, where hints say, and now and then.
+
+Each project has a look of its own: one that must wait, or cannot be looked at, holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pygit2
+
+from headgate.adapters.forges.poll import KnownChanges, ProjectLook
+from headgate.adapters.forges.rest import ForgeDenied, NotLetIn, NotThere, Rejected
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.poll.names import Names
+from headgate.base.tasks import end
+from headgate.base.texts import line
+from headgate.config.tenants import TenantProject
+from headgate.gate.change import ChangeState, numbered
+from headgate.ports.forge import Hint, Sighting
+from headgate.ports.reporter import ReporterAway
+
+log = logging.getLogger("headgate.forges")
+
+EVERY_S = 300.0
+"""How often everything is looked at, whatever is hinted."""
+AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 900.0
+"""Between looks at a project that cannot be looked at, growing."""
+LOOKS_MAX = 6
+"""Looks at a time."""
+HINTS_MAX = 1_000
+"""Of one project that wait; of more, all of it is looked at."""
+PATIENCE_S = 5.0
+"""What Headgate merged, and the gate says so within this time, is not asked for."""
+ODD_S, ODD_MAX_S = 30.0, 3600.0
+"""When a change is looked at again that could not be; it doubles each time, and what is hinted at is looked at now."""
+ODD_AT_ONCE_MAX = 10
+"""Of those, in one look: the ones that are due longest."""
+SETTLES_S = 2.0
+"""When a change is looked at again of which the forge works something out; it doubles each time."""
+TOLD_MAX = 5
+"""Of those, in what is told of the project."""
+
+_Came = tuple[Hint, float]
+
+
+@dataclass(slots=True)
+class _Odd:
+    """A change that could not be looked at."""
+
+    why: str
+    times: int
+    """One after the other."""
+    due_s: float
+    """When it is looked at again, in monotonic seconds."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One project, and how looking at it goes."""
+
+    project: str
+    """Canonical name."""
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
+    hints: list[_Came] = field(default_factory=list)
+    """With when they came, in monotonic seconds."""
+    whole_s: float = 0.0
+    """When all of it is due, in monotonic seconds."""
+    failures: int = 0
+    odd: dict[int, _Odd] = field(default_factory=dict)
+    """Changes that could not be looked at."""
+    unsettled: frozenset[int] = frozenset()
+    """Changes of which the forge works out whether they can be merged."""
+    settling: int = 0
+    """Looks one after the other that found such changes."""
+    misfits: str = ""
+    """What is wrong with its refs."""
+    unseen: str = ""
+    """What is not said of its branches."""
+    trouble: str = ""
+    """As last told."""
+
+    def hint(self, hint: Hint) -> None:
+        self.hints.append((hint, time.monotonic()))
+        if len(self.hints) > HINTS_MAX:
+            self.whole_s = 0.0
+        self.stirred.set()
+
+    def due(self, now_s: float) -> frozenset[int]:
+        """Return the odd changes that are looked at again now."""
+        found = sorted((one.due_s, number) for number, one in self.odd.items() if one.due_s <= now_s)
+        return frozenset(number for _, number in found[:ODD_AT_ONCE_MAX])
+
+    def learn(self, look: ProjectLook, now_s: float, *, whole: bool = True) -> bool:
+        """Note which changes are odd, and which are no longer; say whether one is that was not.  Where the look did not
+        come to its end (`whole`), it may not be they that are odd: they come last in the next one."""
+        fresh = look.odd.keys() - self.odd.keys()
+        for number in look.asked - look.odd.keys():
+            self.odd.pop(number, None)
+        for number, why in look.odd.items():
+            times = (self.odd[number].times if number in self.odd else 0) + whole
+            pause_s = min(ODD_S * 2 ** min(times - 1, 10), ODD_MAX_S) if whole else 0.0
+            self.odd[number] = _Odd(why, times, now_s + pause_s * random.uniform(0.75, 1.0))
+        return bool(fresh)
+
+    def pause_s(self) -> float:
+        """Return how long to wait after one more failure."""
+        self.failures = min(self.failures + 1, 12)
+        longest: float = min(AGAIN_MAX_S, AGAIN_MIN_S * 2 ** (self.failures - 1))
+        return longest * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    sighting: Sighting
+    stored: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class PollSource(Protocol):
+    """How a driver looks at its forge."""
+
+    async def look(
+        self,
+        project: str,
+        names: Names,
+        known: KnownChanges,
+        hints: Sequence[Hint],
+        *,
+        whole: bool,
+        again: frozenset[int],
+    ) -> ProjectLook:
+        """Return a look at a project, not begun yet.  Raise NotLetIn, ReporterAway, ForgeDenied."""
+        ...
+
+    def refused(self, project: str) -> None:
+        """Find out anew who Headgate is at a project: what was known is refused."""
+        ...
+
+
+class Watching:
+    """See `ports.forge.Watch`."""
+
+    def __init__(
+        self,
+        source: PollSource,
+        every_s: float = EVERY_S,
+        beside: Callable[[Watching], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """`beside`: what else is done for as long as it is looked."""
+        self._source, self._every_s, self._beside = source, every_s, beside
+        self._projects: dict[str, TenantProject] | None = None
+        self._followed: dict[str, _Followed] = {}
+        self._places = asyncio.Semaphore(LOOKS_MAX)
+        self._seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
+        self._elsewhere: list[Hint] = []
+        """Hints at what is not looked at, to be answered."""
+        self._elsewhere_stirred = asyncio.Event()
+
+    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
+        """See `ports.forge.Watch`."""
+        self._projects = dict(projects)
+        for project in self._followed.keys() - projects.keys():
+            self._elsewhere += [hint for hint, _ in self._followed.pop(project).hints]
+            self._elsewhere_stirred.set()
+        self._followed = {project: self._followed.get(project) or _Followed(project) for project in projects}
+
+    def looks_at(self, project: str) -> bool:
+        """Say whether a project is looked at; in a process that looks at none, nobody knows, and it may be."""
+        return self._projects is None or project in self._projects
+
+    def stir(self, hint: Hint) -> None:
+        """See `ports.forge.Forge`."""
+        one = self._followed.get(hint.project)
+        if one is not None:
+            one.hint(hint)
+            return
+        if not hint.project:
+            for each in self._followed.values():
+                each.whole_s = 0.0
+                each.stirred.set()
+        self._elsewhere.append(hint)
+        self._elsewhere_stirred.set()
+
+    async def sightings(
+        self,
+        known: Mapping[str, ChangeState],
+        heads: Mapping[str, Mapping[str, str]],
+        refs: Mapping[str, Mapping[str, str]],
+    ) -> AsyncIterator[Sighting]:
+        """See `ports.forge.Watch`."""
+        for one in self._followed.values():
+            one.whole_s = 0.0
+        names, all_known = Names((self._projects or {}).values()), KnownChanges(known, heads, refs)
+        works = [self._follow(one, all_known, names) for one in self._followed.values()]
+        works.append(self._answer_elsewhere())
+        if self._beside is not None:
+            works.append(self._beside(self))
+        tasks = [asyncio.ensure_future(work) for work in works]
+        try:
+            while True:
+                seen = await self._next(tasks)
+                yield seen.sighting
+                seen.stored.set()
+        finally:
+            await end(*tasks)
+
+    async def _next(self, tasks: list[asyncio.Task[None]]) -> _Seen:
+        """Return what is seen next.  Raise what one of the tasks failed with."""
+        getting = asyncio.ensure_future(self._seen.get())
+        try:
+            await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    await task
+            return await getting
+        finally:
+            getting.cancel()
+
+    async def _tell(self, sighting: Sighting) -> None:
+        seen = _Seen(sighting)
+        await self._seen.put(seen)
+        await seen.stored.wait()
+
+    async def _answer_elsewhere(self) -> None:
+        while True:
+            await self._elsewhere_stirred.wait()
+            self._elsewhere_stirred.clear()
+            hints, self._elsewhere = self._elsewhere, []
+            if hints:
+                await self._tell(Sighting(answered=tuple(hint.id for hint in hints)))
+
+    # --- one project
+
+    async def _follow(self, one: _Followed, known: KnownChanges, names: Names) -> None:
+        """Look at one project again and again."""
+        while True:
+            one.stirred.clear()
+            hints, one.hints = self._due(one, known)
+            try:
+                wait_s, trouble = await self._look(one, known, names, [hint for hint, _ in hints])
+                wait_s = min(wait_s, PATIENCE_S / 5) if one.hints else wait_s
+                one.failures = 0
+            except ReporterAway as away:
+                wait_s, trouble = max(away.wait_s, one.pause_s()), f"it cannot be asked: {away}"
+            except (NotLetIn, NotThere, ForgeDenied, Rejected, GitError, OSError, pygit2.GitError) as error:
+                self._source.refused(one.project)
+                wait_s, trouble = one.pause_s(), f"it cannot be looked at: {error}"
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                log.exception("%s: what it is told has another form", one.project)
+                wait_s, trouble = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
+            if one.failures:
+                one.hints = [*hints, *one.hints]  # they are looked at then
+            if trouble != one.trouble:
+                log.warning("%s: %s", one.project, trouble or "it can be looked at again")
+                one.trouble = trouble
+                await self._tell(Sighting(troubles={one.project: trouble}))
+            await self._rest(one, wait_s)
+
+    def _due(self, one: _Followed, known: KnownChanges) -> tuple[list[_Came], list[_Came]]:
+        """Return what is looked at now, and what the gate is given some time for, to say that it has landed."""
+        soon = time.monotonic() - PATIENCE_S
+        later = []
+        for hint, came_s in one.hints:
+            was = known.standings.get(numbered(one.project, hint.number)) if hint.number and hint.commit else None
+            if was is not None and was.open and came_s > soon:
+                later.append((hint, came_s))
+        return [came for came in one.hints if came not in later], later
+
+    async def _look(self, one: _Followed, known: KnownChanges, names: Names, hints: list[Hint]) -> tuple[float, str]:
+        """Look once; return how long to wait at most for the next time, and what is wrong with the repository."""
+        async with self._places:
+            now_s = time.monotonic()
+            whole = one.whole_s <= now_s
+            again = one.due(now_s) | one.unsettled
+            look = await self._source.look(one.project, names, known, hints, whole=whole, again=again)
+            look.resting = frozenset(one.odd) - again
+            source = (self._projects or {}).get(one.project)
+            if source is None or not source.is_selective:
+                look.protection = None
+            if whole:  # who hints at all of it from now on wants one more
+                one.whole_s = now_s + self._every_s * random.uniform(0.8, 1.0)
+            try:
+                async for sighting in look.sightings():
+                    await self._tell(sighting)
+            except BaseException:
+                one.whole_s = 0.0 if whole else one.whole_s
+                one.learn(look, time.monotonic(), whole=False)
+                raise
+            one.misfits = one.misfits if look.misfits is None else look.misfits
+            one.unseen = one.unseen if look.unseen is None else look.unseen
+            if one.learn(look, time.monotonic()):  # we may be let in no longer
+                self._source.refused(one.project)
+            told = _told(look.asking.words.noun, one.odd)
+            trouble = "; ".join(filter(None, (one.misfits, one.unseen, look.hidden, *told)))
+            one.unsettled = frozenset(look.unsettled)
+            one.settling = min(one.settling + 1, 10) if one.unsettled else 0
+            if look.more:
+                one.whole_s = 0.0
+                return 1.0, trouble
+            now_s = time.monotonic()
+            wait_s = min([one.whole_s, *(odd.due_s for odd in one.odd.values())]) - now_s
+            wait_s = min(max(0.0, wait_s), self._every_s)
+            return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, trouble
+
+    async def _rest(self, one: _Followed, wait_s: float) -> None:
+        """Wait for a hint; after a failure, for the time whatever is hinted."""
+        try:
+            async with asyncio.timeout(wait_s):
+                if one.failures:
+                    await asyncio.Event().wait()
+                await one.stirred.wait()
+        except TimeoutError:
+            pass  # looked at again all the same
+
+
+def _told(noun: str, odd: Mapping[int, _Odd]) -> list[str]:
+    found = sorted(odd.items())[:TOLD_MAX]
+    return [f"{noun} {number} cannot be looked at: {line(one.why, 300)}" for number, one in found]

@@ -1,0 +1,169 @@
+"""Merging in memory, in each of the modes.  Nothing of a change is lost, whatever its shape:
+
+- `merge`: a merge commit of the branch and the change.
+- `squash-merge`: one commit with everything the change changes.
+- `cherry-pick`, `rebase`: the commits of the change on top of the branch, along their first parents.  A merge commit
+  among them becomes one commit with all it brought to its first parent, what was made in the merge included (as
+  `git cherry-pick -m 1`).  Commits that were empty from the start stay; those that become empty go.  `rebase` leaves a
+  change that is on top of the branch already as it is; `cherry-pick` makes its commits anew.
+
+Of a change that is built on another one, only what it adds to that is merged, as whatever commit that has landed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Protocol
+
+import pygit2
+
+from headgate.adapters.git.command import (
+    EMPTY_TREE,
+    GitError,
+    GitImpossible,
+    GitLimits,
+    GitTimeout,
+    git,
+    is_damage,
+    is_of_this_machine,
+    is_want_of_memory,
+)
+from headgate.adapters.git.objects.commits import Original, Parts, retold
+from headgate.adapters.git.objects.conflicts import conflicts
+from headgate.adapters.git.objects.soundness import check
+from headgate.gate.work import MergeItem
+
+_OBJECT_ID_LENGTHS = (40, 64)
+MERGE_MAX_S = 120.0
+"""Of one merge; one that takes longer was made for that, or is not for a gate."""
+MERGE_SAYS_MAX_BYTES = 64 * 2**20
+PICKED_MAX = 1_000
+"""Commits of one change that are picked one by one."""
+
+
+class MergeConflict(Exception):
+    """The change does not merge; the text names the files."""
+
+
+class MergeObjects(Protocol):
+    """The repository merged in."""
+
+    path: Path
+
+    @property
+    def repository(self) -> pygit2.Repository: ...
+    def parts(self, commit: str) -> Parts: ...
+    def parents(self, commit: str) -> tuple[str, ...]: ...
+    def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str: ...
+    def write_empty_tree(self) -> str: ...
+    async def near(self, head: str, commit: str) -> bool | None: ...
+    async def contains(self, head: str, commit: str) -> bool: ...
+
+
+async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
+    """Return the commit after `item` was merged onto `head`; `head` when it has all of it.  Raises MergeConflict,
+    GitError."""
+    await check(objects, head, item.commit)
+    if item.mode in ("cherry-pick", "rebase"):
+        return await _pick(objects, head, item)
+    onto, change = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(item.commit)))
+    near = await objects.near(head, item.commit)
+    if near:
+        return head
+    ours = head if near is False else await _grown(objects, head, onto.tree, item)
+    tree = change.tree if near is False else await _merge_tree(objects.path, ours, item.commit)
+    message = item.message.strip().replace("\0", "") or item.commit
+    if item.mode == "squash-merge":
+        if tree == onto.tree:
+            return head
+        told = retold(change.original, f"{message}\n")
+        return await asyncio.to_thread(objects.write, tree, (head,), item.at_s, told)
+    if tree == onto.tree and await objects.contains(head, item.commit):
+        return head
+    topic = item.ref.removeprefix(f"refs/for/{item.branch}/")
+    text = f"Merge {topic!r} into {item.branch}\n\n{message}\n".encode(errors="replace")
+    return await asyncio.to_thread(objects.write, tree, (head, item.commit), item.at_s, text)
+
+
+async def _pick(objects: MergeObjects, head: str, item: MergeItem) -> str:
+    objects.parts(item.commit)
+    if item.mode == "rebase" and await objects.contains(item.commit, head):
+        return item.commit
+    beneath = [f"^{base}" for base in await _bases(objects, head, item)]
+    args = ("rev-list", "--reverse", "--first-parent", f"{head}..{item.commit}", *beneath, "--")
+    _, out = await git(*args, at=objects.path)
+    names = out.split()
+    if len(names) > PICKED_MAX:
+        raise GitImpossible(args, 1, f"it has {len(names)} commits; {PICKED_MAX} can be picked one by one")
+    for name in names:
+        head = await _pick_one(objects, head, name, item.at_s)
+    return head
+
+
+async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]:
+    """Commits the change is built on that `head` has as others."""
+    found = list[str]()
+    for base in item.bases:
+        try:
+            objects.parts(base)
+        except GitImpossible:  # then it is not built on it
+            continue
+        if await objects.contains(item.commit, base) and not await objects.contains(head, base):
+            found.append(base)
+    return found
+
+
+async def _grown(objects: MergeObjects, head: str, tree: str, item: MergeItem) -> str:
+    """`head`, or a stand-in for it with the same files that also grew from what the change is built on: what that
+    changed is not merged a second time."""
+    bases = await _bases(objects, head, item) if item.bases else []
+    return await asyncio.to_thread(objects.write, tree, (head, *bases), 0, b"") if bases else head
+
+
+async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int) -> str:
+    onto, picked = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(name)))
+    before = (await asyncio.to_thread(objects.parts, picked.parents[0])).tree if picked.parents else EMPTY_TREE
+    if before == picked.tree:
+        if len(picked.parents) > 1:
+            return head
+        return await asyncio.to_thread(objects.write, onto.tree, (head,), at_s, picked.original)
+    tree = picked.tree
+    if before != onto.tree:
+        ours, theirs = await asyncio.to_thread(_sides, objects, onto.tree, name, picked)
+        tree = await _merge_tree(objects.path, ours, theirs)
+    if tree == onto.tree:
+        return head
+    return await asyncio.to_thread(objects.write, tree, (head,), at_s, picked.original)
+
+
+def _sides(objects: MergeObjects, tree: str, name: str, picked: Parts) -> tuple[str, str]:
+    """Two commits whose merge applies just `picked` to `tree`: a stand-in for the head that grew from the parent of
+    `picked`, and `picked` itself.  One without a parent is given one without files."""
+    if picked.parents:
+        return objects.write(tree, picked.parents[:1], 0, b""), name
+    root = objects.write(objects.write_empty_tree(), (), 0, b"")
+    return objects.write(tree, (root,), 0, b""), objects.write(picked.tree, (root,), 0, b"")
+
+
+async def _merge_tree(path: Path, ours: str, theirs: str) -> str:
+    args = ("merge-tree", "--write-tree", "-z", "--name-only", ours, theirs)
+    try:
+        code, out = await git(*args, at=path, ok=(0, 1), limits=GitLimits(MERGE_MAX_S, MERGE_SAYS_MAX_BYTES))
+        tree, *fields = out.split("\0")
+        if len(tree) not in _OBJECT_ID_LENGTHS:  # 1 is also the status of a git that failed
+            raise GitError(args, code, out)
+    except GitTimeout as error:
+        raise GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
+    except GitError as error:
+        if is_want_of_memory(error):
+            raise GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
+        if is_of_this_machine(error):
+            raise
+        unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
+        if unrelated or is_damage(error):
+            raise GitImpossible(args, error.code, error.said) from error
+        raise
+    if code == 1:
+        raise MergeConflict(await asyncio.to_thread(conflicts, fields, (ours, theirs)))
+    return tree

@@ -1,0 +1,74 @@
+"""Listings that may not be all there is: a ref that cannot be read has not gone, and very many that have gone at once
+may be a server that fails without saying so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.adapters.git.poll.names import APPROVALS, APPROVED, FOR, HEADS, VETOES
+from headgate.adapters.git.remote.reffiles import Listing
+from headgate.adapters.git.remote.refs import Remote
+from headgate.gate.change import TAGS, ChangeState
+
+DOUBTED_S = 5.0
+"""Until it is looked again."""
+LOST_MIN = 20
+"""Refs that may go at once without a doubt."""
+_WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
+
+
+def as_before(
+    listing: Listing, old: Mapping[str, str], known: Mapping[str, ChangeState]
+) -> tuple[dict[str, str], Misfits]:
+    """Return the refs; one that cannot be read is as it was, and told.  `old`: branches, and all else that is looked
+    at."""
+    refs, misfits = dict(listing.refs), Misfits()
+    unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_WATCHED) or ref in old}
+    for ref, why in unreadable.items():
+        misfits.add(ref, f"it cannot be read: {why}; remove it")
+        if ref in old:
+            refs[ref] = old[ref]
+    for standing in known.values() if unreadable else ():
+        change = standing.change
+        if standing.open and change.ref in unreadable:
+            refs[change.ref] = change.commit
+        approved = APPROVED + change.ref.removeprefix(FOR)
+        if standing.approved and approved in unreadable:
+            refs[approved] = standing.approved
+        refs |= {word.ref: word.commit for word in (*standing.approvals, *standing.vetoes) if word.ref in unreadable}
+    return refs, misfits
+
+
+def _is_branch(ref: str) -> bool:
+    return ref.startswith(HEADS)
+
+
+class Doubt:
+    """Of one repository.  What seems to have gone has when, some time later, git itself says so, too."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._in_doubt, self._since_s = False, 0.0
+        self.trouble = ""
+
+    async def of(
+        self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
+    ) -> bool:
+        """Is it to be looked again before this is believed?  `old` as above.  Raises RemoteError."""
+        here = set(old) | {standing.change.ref for standing in known.values() if standing.open}
+        lost = here - refs.keys()
+        no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))
+        if not no_branches and len(lost) < max(LOST_MIN, len(here) / 2):
+            self._in_doubt, self.trouble = False, ""
+            return False
+        now_s = self._now_s()
+        if not self._in_doubt:
+            self._in_doubt, self._since_s = True, now_s
+        elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.told()).refs.keys():
+            self._in_doubt, self.trouble = False, ""
+            return False
+        what = "no branch any more" if no_branches else f"{len(lost)} of {len(here)} refs no more"
+        self.trouble = f"it shows {what}; it is looked at again before that is believed"
+        return True

@@ -1,0 +1,364 @@
+"""One comparison of a repository with what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Set
+
+from msgspec.structs import replace
+
+from headgate.adapters.git.command import GitImpossible
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.notes import NOTES, landed_as, read
+from headgate.adapters.git.objects.commits import Original, text
+from headgate.adapters.git.objects.series import contained, few, files
+from headgate.adapters.git.poll.heads import as_it_was, moved_heads
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.adapters.git.poll.names import APPROVED, FOR, HEADS, RECHECK, Names
+from headgate.adapters.git.poll.orphans import orphans
+from headgate.adapters.git.poll.others import moved as moved_refs
+from headgate.adapters.git.poll.others import watched
+from headgate.adapters.git.poll.stacks import Stacked, stacked
+from headgate.adapters.git.poll.statements import RefStatements, gained
+from headgate.base.ids import derived
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.ports.forge import Sighting
+
+log = logging.getLogger("headgate.git")
+
+MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
+"""Of a longer message the middle is left out."""
+OWNER_MAX_CHARS = 200
+RECHECKS_MAX = 100
+"""Changes tested again for one look; the next one begins at once."""
+FRESH_MAX = 5_000
+"""Proposals taken in one look; the next one begins at once."""
+
+
+class Look:
+    """Used once."""
+
+    def __init__(
+        self,
+        connection: str,
+        project: str,
+        mirror: MirrorRepository,
+        names: Names,
+        refs: Mapping[str, str],
+        known: Mapping[str, ChangeState],
+        misfits: Misfits,
+    ) -> None:
+        """`known`: of this project."""
+        self._connection, self._project, self._mirror, self._names = connection, project, mirror, names
+        self._refs, self._known, self.misfits = refs, known, misfits
+        self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
+        self._proposed: dict[str, tuple[str, str]] = {}
+        """ref below refs/for -> branch and topic, of those that propose a change."""
+        self._standings: list[ChangeState] = []
+        self._events: list[TriggerEvent] = []
+        self.doubts: set[tuple[str, str]] = set()
+        """Key and commit of changes that landed, it is said, but are still proposed: to be seen once more."""
+        self._stacked: dict[str, Stacked] = {}
+        """Key of what is proposed for a branch that was looked through -> what it is built on."""
+        self._said = RefStatements(refs, int(time.time() * 1000))
+        self.answered: dict[str, str] = {}
+        """Refs that asked for something to be tested again, which was told -> their commits."""
+        self.orphans: dict[str, str] = {}
+        """Refs that approve what nobody has proposed -> their commits."""
+        self.late = False
+        """Something moved meanwhile, or could not be had: look again."""
+        self.more = False
+        """There is more to be taken up than in one look: look again at once."""
+
+    async def compare(
+        self,
+        old_heads: Mapping[str, str] | None,
+        seen: Mapping[str, str] | None,
+        doubted: set[tuple[str, str]],
+        answered: Mapping[str, str],
+    ) -> Sighting | None:
+        """Return what is new; None when nothing is.  `seen`: what refs that are no branches named; `answered`: as of
+        earlier looks.  Raises GitError, OSError."""
+        fresh = await asyncio.to_thread(self._name)
+        old = old_heads or {}
+        moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
+        gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
+        self._not_had(gone, old)
+        fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]
+        fresh = await self._not_landed(fresh, doubted)
+        await self._closed()
+        await self._graph(fresh, moved_heads)
+        described = await self._describe(fresh)
+        await asyncio.to_thread(self._changes, described)
+        self._again(answered)
+        self._said.lost(self._proposed, self.misfits)
+        now = (*self._known.values(), *self._standings)
+        self.orphans = orphans(self._refs, self._project, self._names, now, self.misfits)
+        moved = old_heads is None or dict(old_heads) != self._heads
+        if old_heads is not None and moved:
+            await self._branches(old_heads)
+        others = await asyncio.to_thread(self._others, seen)
+        if not (self._standings or self._events or moved or others is not None):
+            return None
+        heads = {self._project: self._heads} if moved else {}
+        refs = {self._project: others} if others is not None else {}
+        return Sighting(tuple(self._standings), tuple(self._events), heads, refs, {self._project: self._lingering()})
+
+    def _others(self, seen: Mapping[str, str] | None) -> dict[str, str] | None:
+        """The tags and other refs that moved; None: none did."""
+        found = moved_refs(self._connection, self._project, seen, watched(self._refs, self.misfits))
+        if found is None:
+            return None
+        self.more = self.more or found.more
+        for change in found.updates:
+            self._tell(EventKind.REF_UPDATED, change, change.old_commit)
+        return found.now
+
+    def _not_had(self, gone: Set[str], old: Mapping[str, str]) -> None:
+        """What could not be had; a branch of which that is so stays as it was."""
+        self.late = self.late or bool(gone)
+        for ref in [ref for ref, commit in self._heads.items() if commit in gone]:
+            as_it_was(old, ref, self._heads)
+        for ref, commit in self._refs.items() if gone else ():
+            if commit in gone and (why := self._mirror.refusals.why(commit)):
+                self.misfits.add(ref, f"what it names cannot be had: {why}")
+
+    def _lingering(self) -> frozenset[str]:
+        known = ((key, self._known.get(key)) for key in map(self._key, self._proposed))
+        return frozenset(key for key, standing in known if standing is not None and not standing.open)
+
+    # --- what is proposed
+
+    def _name(self) -> list[str]:
+        """Those that are new, as many as are looked at in one go."""
+        for ref in self._refs:
+            if not ref.startswith(FOR):
+                continue
+            name = ref.removeprefix(FOR)
+            if why := self._names.misfit(self._project, name):
+                self.misfits.add(ref, why)
+            else:
+                self._proposed[name] = self._names.split(self._project, name)
+        fresh = [name for name in self._proposed if not self._is_known(name)]
+        if len(fresh) > FRESH_MAX:
+            self.more = True
+            for name in fresh[FRESH_MAX:]:
+                if self._known.get(self._key(name)) is None:
+                    del self._proposed[name]
+        return fresh[:FRESH_MAX]
+
+    def _head(self, name: str) -> str:
+        return self._heads[HEADS + self._proposed[name][0]]
+
+    def _has_head(self, name: str) -> bool:
+        return HEADS + self._proposed[name][0] in self._heads
+
+    def _key(self, name: str) -> str:
+        branch, topic = self._proposed[name]
+        return f"{self._project}/{branch}/{topic}"
+
+    def _is_known(self, name: str) -> bool:
+        was = self._known.get(self._key(name))
+        if was is None or not was.open or was.change.branch != self._proposed[name][0]:
+            return False
+        return was.change.commit == self._refs[FOR + name]
+
+    async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
+        """Without what has landed and only waits for its refs to go: there the refs are older than what is known, or
+        the remote does not let them go.  What still is proposed when looked at again is proposed anew."""
+        found = []
+        for name in fresh:
+            key, commit = self._key(name), self._refs[FOR + name]
+            was = self._known.get(key)
+            if was is None or not was.landed or was.change.commit != commit:
+                found.append(name)
+            elif await self._landed_in([was.change], self._head(name)):
+                continue
+            elif (key, commit) in doubted:
+                found.append(name)
+            else:
+                self.doubts.add((key, commit))
+                self.late = True
+        return found
+
+    async def _graph(self, fresh: Collection[str], moved_heads: Collection[str]) -> None:
+        """How what is proposed for a branch hangs together, where that may have changed.  Raises GitError."""
+        open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
+        stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
+        stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
+        known = {**self._known, **{s.change.key: s for s in self._standings}}
+        for branch in stirred:
+            names = [name for name in open_ if self._proposed[name][0] == branch]
+            absent = await self._mirror.missing(self._refs[FOR + name] for name in names)
+            tips = {self._key(name): self._refs[FOR + name] for name in names if self._refs[FOR + name] not in absent}
+            if tips:
+                here = {key: one for key, one in known.items() if one.change.branch == branch}
+                self._stacked |= await stacked(self._mirror, self._heads[HEADS + branch], tips, here, self._refs)
+
+    async def _describe(self, fresh: list[str]) -> dict[str, Change]:
+        paths: dict[tuple[str, str], tuple[str, ...] | None] = {}
+        for head in {self._head(name) for name in fresh}:
+            commits = {self._refs[FOR + name] for name in fresh if self._head(name) == head}
+            found = await files(self._mirror, head, commits)
+            paths |= {(head, commit): changed for commit, changed in found.items()}
+
+        def all_of_them() -> dict[str, Change]:
+            return {name: self._described(name, paths[self._head(name), self._refs[FOR + name]]) for name in fresh}
+
+        return await asyncio.to_thread(all_of_them)
+
+    def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
+        """What can be told of it; of something that is no commit, or a damaged one, its name: that it cannot be merged
+        is said to whoever proposes it."""
+        commit = self._refs[FOR + name]
+        branch, topic = self._proposed[name]
+        try:
+            kept = self._mirror.parts(commit).original
+        except GitImpossible:
+            kept = Original(b"", b"", b"")
+        message = _cut(text(kept, kept.message).replace("\0", "\ufffd"))
+        needs, unresolved = self._names.needs(message)
+        bases = self._stacked.get(self._key(name), Stacked()).bases
+        return Change(
+            connection=self._connection,
+            project=self._project,
+            branch=branch,
+            topic=topic,
+            commit=commit,
+            ref=FOR + name,
+            message=message,
+            owner=_owner(text(kept, kept.author)),
+            files=few(paths),
+            needs=tuple(dict.fromkeys((*bases, *needs))),
+            bases=bases,
+            unresolved=unresolved,
+        )
+
+    def _changes(self, described: Mapping[str, Change]) -> None:
+        for name in self._proposed:
+            self._change(name, described.get(name))
+
+    def _change(self, name: str, described: Change | None) -> None:
+        was, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
+        there = self._stacked.get(self._key(name), Stacked()).arrived
+        said = self._said.of(name, self._refs[FOR + name], was)
+        if described is None:
+            if was is None or not self._is_known(name):
+                return
+            described = self._with_needs(name, was.change)
+            same_words = (was.approvals, was.vetoes, was.proposers) == said
+            if (was.change, was.approved) == (described, approved) and same_words and not there:
+                return
+            same = was
+        else:
+            same = None
+            before, fresh = was.change.commit if was else "", was is None or not was.open
+            self._tell(EventKind.PROPOSED, described, before, fresh=fresh)
+        now = ChangeState(described, not there, approved, there, "", *said)
+        self._standings.append(now)
+        if there and was is not None and was.open:
+            self._tell(EventKind.MERGED, described, described.commit)
+        approved_before = same is not None and same.is_approved
+        if (now.is_approved and not approved_before) or gained(now, same):
+            self._tell(EventKind.APPROVED, described, "")
+
+    def _again(self, answered: Mapping[str, str]) -> None:
+        """What somebody wants to be tested once more is told as if it were new: pipelines take it up as they did."""
+        now = {s.change.key: s for s in (*self._known.values(), *self._standings)}
+        told = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
+        for ref, commit in self._refs.items():
+            name = ref.removeprefix(RECHECK)
+            if name == ref or answered.get(ref) == commit:
+                continue
+            standing = now.get(self._key(name)) if name in self._proposed else None
+            if standing is None or not standing.open:
+                self.misfits.add(ref, f"there is no such change to be tested again; propose it: push to {FOR}{name}")
+                continue
+            if len(self.answered) >= RECHECKS_MAX:
+                self.more = True
+                return
+            self.answered[ref] = commit
+            if standing.change.key not in told:
+                self._tell(EventKind.PROPOSED, standing.change, ref)
+                if standing.is_approved:
+                    self._tell(EventKind.APPROVED, standing.change, ref)
+
+    def _with_needs(self, name: str, change: Change) -> Change:
+        """What it is built on, and what its footers mean by the branches of now."""
+        bases, stale, _ = self._stacked.get(change.key, Stacked(change.bases, change.stale))
+        if not change.needs and not change.unresolved and not bases:
+            return change
+        needs, unresolved = self._names.needs(change.message)
+        needs = tuple(dict.fromkeys((*bases, *needs)))
+        return replace(change, needs=needs, bases=bases, stale=stale, unresolved=unresolved)
+
+    # --- what is gone
+
+    async def _closed(self) -> None:
+        """Changes whose ref is no more: landed if their branch has them, abandoned if not.  Changes whose branch is
+        no more, too: should it be there again, they are proposed anew."""
+        refs = {FOR + name for name in self._proposed}
+        gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
+        landed: set[str] = set()
+        for ref, head in self._heads.items():
+            here = [change for change in gone if HEADS + change.branch == ref]
+            landed |= await self._landed_in(here, head)
+        for change in gone:
+            if change.ref in self._refs and change.key not in landed:
+                reason = f"the branch {change.branch} of {change.project} was deleted"
+                self._standings.append(ChangeState(change, open=False, reason=reason))
+                continue
+            self._standings.append(ChangeState(change, open=False, landed=change.key in landed))
+            kind = EventKind.MERGED if change.key in landed else EventKind.ABANDONED
+            self._tell(kind, change, change.commit)
+        for standing in self._known.values():
+            if standing.untold:
+                self._standings.append(replace(standing, untold=False))
+                self._tell(EventKind.MERGED, standing.change, standing.change.commit)
+
+    async def _landed_in(self, candidates: Iterable[Change], head: str) -> set[str]:
+        """Keys of those that `head` has, be it as another commit."""
+        candidates = list(candidates)
+        if not candidates:
+            return set()
+        gone = await self._mirror.missing([head, *(change.commit for change in candidates)])
+        if head in gone:
+            return set()
+        here = [change.commit for change in candidates if change.commit not in gone]
+        has = await contained(self._mirror, head, here)
+        found = {change.key for change in candidates if change.commit in has}
+        rest = [change for change in candidates if change.key not in found]
+        if rest and NOTES in self._refs:
+            notes = await read(self._mirror, self._refs[NOTES], [change.commit for change in rest])
+            as_commits = {c.key: landed_as(notes.get(c.commit, ""), c.branch) for c in rest}
+            landed = set(as_commits.values()) - {""}
+            has = await contained(self._mirror, head, landed - await self._mirror.missing(landed))
+            found |= {key for key, commit in as_commits.items() if commit in has}
+        return found
+
+    async def _branches(self, old: Mapping[str, str]) -> None:
+        found = await moved_heads(self._connection, self._project, self._mirror, old, self._heads)
+        self._heads, self.more = found.now, self.more or found.more
+        for change in found.updates:
+            self._tell(EventKind.REF_UPDATED, change, change.old_commit)
+
+    def _tell(self, kind: EventKind, change: Change, before: str, *, fresh: bool = False) -> None:
+        at_ms = int(time.time() * 1000)
+        id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
+        self._events.append(TriggerEvent(kind, change, id, at_ms, fresh))
+
+
+def _owner(author: str) -> str:
+    """Name and address, as can be shown."""
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in author)
+    name, end, _ = shown.rpartition(">")
+    return (name + end)[-OWNER_MAX_CHARS:]
+
+
+def _cut(message: str) -> str:
+    """What is told of a change is stored many times over; its footers are at the end."""
+    if len(message) <= MESSAGE_MAX_CHARS:
+        return message
+    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

@@ -1,0 +1,31 @@
+"""Approvals of what nobody has proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.adapters.git.poll.names import APPROVED, FOR, Names
+from headgate.gate.change import ChangeState
+
+APPROVES_NOTHING = "it approves what nobody has proposed"
+
+
+def orphans(
+    refs: Mapping[str, str], project: str, names: Names, now: Iterable[ChangeState], misfits: Misfits
+) -> dict[str, str]:
+    """Return the refs that approve nothing, with their commits, but for those of changes that landed; `misfits` is told
+    of them.  `now`: what is known of changes, the latest last."""
+    found: dict[str, str] = {}
+    known = {standing.change.key: standing for standing in now}
+    for ref, commit in refs.items():
+        name = ref.removeprefix(APPROVED)
+        if name == ref or FOR + name in refs or names.misfit(project, name):
+            continue
+        branch, topic = names.split(project, name)
+        was = known.get(f"{project}/{branch}/{topic}")
+        if was is not None and was.landed and was.change.commit == commit:
+            continue
+        found[ref] = commit
+        misfits.add(ref, f"{APPROVES_NOTHING}; push it to {FOR}{name}, or remove this ref")
+    return found

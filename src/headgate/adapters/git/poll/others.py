@@ -1,0 +1,58 @@
+"""Tags and other refs: which of them moved since they were last seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.config.kinds.triggers import OURS
+from headgate.gate.change import HEADS, TAGS, ZEROS, Change
+from headgate.gate.refs import NAME_MAX_BYTES, update
+
+MOVED_MAX = 500
+"""Refs told of in one look; the next one begins at once."""
+SEEN_MAX = 200_000
+"""Refs of one repository that are looked at, tags first."""
+
+
+class Moved(NamedTuple):
+    """How the refs of a project differ from what was seen."""
+
+    now: dict[str, str]
+    """Those that differ -> what they name; empty: gone."""
+    updates: tuple[Change, ...]
+    more: bool
+    """Did more move?"""
+
+
+def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
+    """Return the refs that are no branches and not Headgate's own; what starts nothing is told."""
+    found = dict[str, str]()
+    for ref, object in refs.items():
+        if ref.startswith((HEADS, *OURS)):
+            continue
+        if not ref.isprintable():
+            misfits.add(ref, "there is in its name what cannot be shown; it starts nothing")
+        elif len(ref.encode()) > NAME_MAX_BYTES:
+            misfits.add(ref, f"its name has more than {NAME_MAX_BYTES} bytes; it starts nothing")
+        else:
+            found[ref] = object
+    if len(found) <= SEEN_MAX:
+        return found
+    kept = sorted(found, key=lambda ref: (not ref.startswith(TAGS), ref))
+    for ref in kept[SEEN_MAX:]:
+        misfits.add(ref, f"there are more than {SEEN_MAX:,} refs besides branches; it starts nothing")
+    return {ref: found[ref] for ref in kept[:SEEN_MAX]}
+
+
+def moved(connection: str, project: str, seen: Mapping[str, str] | None, now: Mapping[str, str]) -> Moved | None:
+    """Return what to tell; None: nothing moved.  Of a project that nobody has seen yet (`seen` is None) nothing is."""
+    if seen is None:
+        return Moved(dict(now), (), False)
+    differ = sorted(ref for ref in {*seen, *now} if seen.get(ref) != now.get(ref))
+    if not differ:
+        return None
+    told = differ[:MOVED_MAX]
+    updates = (update(connection, project, ref, seen.get(ref, ZEROS), now.get(ref, ZEROS)) for ref in told)
+    return Moved({ref: now.get(ref, "") for ref in told}, tuple(updates), len(differ) > MOVED_MAX)

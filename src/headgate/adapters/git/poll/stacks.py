@@ -1,0 +1,62 @@
+"""What changes are built on: commits that were proposed for the same branch, and lie below them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.objects.series import nearest, outside
+from headgate.gate.change import ChangeState
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Stacked(NamedTuple):
+    """What one change is built on; `bases` and `stale` as `gate.change.Change` has them."""
+
+    bases: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    arrived: bool = False
+    """Its branch has it, whoever pushed it there."""
+
+
+async def stacked(
+    mirror: MirrorRepository,
+    head: str,
+    tips: Mapping[str, str],
+    known: Mapping[str, ChangeState],
+    refs: Mapping[str, str],
+) -> dict[str, Stacked]:
+    """Return what each of `tips` (key -> commit) is built on.  All are proposed for one branch, whose head is `head`,
+    and whose changes are `known`; their refs are among `refs`.  Raise GitError."""
+    found = await outside(mirror, head, set(tips.values()))
+    named: dict[str, set[str]] = {}
+    landed = {key: was.change.commit for key, was in known.items() if was.landed}
+    for key, commit in (*tips.items(), *landed.items()):
+        named.setdefault(commit, set()).add(key)
+    near = nearest(found, {commit: frozenset(keys) for commit, keys in named.items() if commit in found})
+    built = {}
+    for key, tip in tips.items():
+        bases, stale = set(near.get(tip, _NONE)), set[str]()
+        was = known.get(key)
+        if was is not None and was.open and was.change.commit == tip:
+            for base in set(was.change.bases) - bases:
+                kept, is_stale = await _earlier(mirror, tip, known.get(base), refs)
+                bases |= {base} if kept else _NONE
+                stale |= {base} if is_stale else _NONE
+        built[key] = Stacked(tuple(sorted(bases)), tuple(sorted(stale)), tip not in found)
+    return built
+
+
+async def _earlier(
+    mirror: MirrorRepository, tip: str, base: ChangeState | None, refs: Mapping[str, str]
+) -> tuple[bool, bool]:
+    """Return whether `tip` is still built on what it was built on when it was proposed, and whether on an earlier
+    patchset of it: who approved the tip has not approved what lies below, whatever became of that since."""
+    if base is None:
+        return False, False
+    commit = refs.get(base.change.ref, base.change.commit)
+    below = not await mirror.missing([commit]) and await mirror.contains(tip, commit)
+    gone = not base.landed and base.change.ref not in refs
+    return not below or gone, not below

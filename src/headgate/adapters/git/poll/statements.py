@@ -1,0 +1,56 @@
+"""What people say of changes, each in a ref with their name: approvals and vetoes, and who proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from headgate.adapters.git.poll.misfits import Misfits
+from headgate.adapters.git.poll.names import APPROVALS, FOR, PROPOSERS, VETOES, said_of
+from headgate.config.forges.facts import Word
+from headgate.gate.change import ChangeState
+
+PEOPLE_MAX = 100
+"""Who say something of one change; of more nobody knows."""
+
+
+class RefStatements:
+    """Of all changes of a repository, as the refs are now."""
+
+    def __init__(self, refs: Mapping[str, str], now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._words: dict[str, dict[str, list[Word]]] = {kind: {} for kind in (APPROVALS, VETOES, PROPOSERS)}
+        """Kind -> name of what is proposed -> what is said."""
+        for kind, found in self._words.items():
+            for ref, commit in refs.items():
+                if (said := said_of(ref, kind)) is not None:
+                    found.setdefault(said[1], []).append(Word(said[0], commit, ref, now_ms))
+
+    def of(
+        self, name: str, commit: str, was: ChangeState | None
+    ) -> tuple[tuple[Word, ...], tuple[Word, ...], tuple[str, ...]]:
+        """Return approvals, vetoes, and who proposed this commit.  What was known before was first seen then."""
+        approvals = self._since(APPROVALS, name, was.approvals if was is not None else ())
+        vetoes = self._since(VETOES, name, was.vetoes if was is not None else ())
+        proposers = sorted({word.who for word in self._words[PROPOSERS].get(name, ()) if word.commit == commit})
+        return approvals, vetoes, tuple(proposers[:PEOPLE_MAX])
+
+    def _since(self, kind: str, name: str, known: Collection[Word]) -> tuple[Word, ...]:
+        first = {(word.ref, word.commit): word for word in known}
+        words = sorted(self._words[kind].get(name, ()), key=lambda word: word.ref)[:PEOPLE_MAX]
+        return tuple(first.get((word.ref, word.commit), word) for word in words)
+
+    def lost(self, proposed: Collection[str], misfits: Misfits) -> None:
+        """Name what is said of nothing that is proposed."""
+        for kind in (APPROVALS, VETOES):
+            for name, words in self._words[kind].items():
+                for word in words if name not in proposed else ():
+                    misfits.add(word.ref, f"there is no such change; propose it (push to {FOR}{name}), or remove this")
+
+
+def gained(now: ChangeState, before: ChangeState | None) -> bool:
+    """Does somebody approve this patchset who did not before, or object no more to what is approved?"""
+    relieved = before is not None and bool(before.vetoes) and not now.vetoes
+    if now.open and relieved and (now.approvals or now.is_approved):
+        return True
+    had = {word.who for word in before.approvals if word.commit == now.change.commit} if before is not None else set()
+    return now.open and any(w.commit == now.change.commit and w.who not in had for w in now.approvals)

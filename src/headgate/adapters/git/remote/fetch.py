@@ -1,0 +1,131 @@
+"""Bringing commits here.
+
+A few branches are asked for by name, whose cost does not grow with the number of refs there are; many, or such as went
+meanwhile, by fetching all of them.  What is proposed has no name here, as a name that is nothing there may be something
+here.  When that fails it is found out for which refs: what one of them names may be damaged, or endless, and the others
+are had without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from headgate.adapters.git.command import GitError, GitLimits, OverTime, RemoteError, is_of_this_machine
+from headgate.adapters.git.remote.refs import HEADS, Remote
+
+ATTEMPTS_MAX = 5
+FEW = 50
+"""Branches asked for by name."""
+FIRST_MAX_S, LATER_MAX_S = 3600.0, 600.0
+"""The first fetch brings a whole repository."""
+APART_MAX_S = 120.0
+PACK_MAX_BYTES = 32 * 2**30
+"""Of what is fetched at a time."""
+APART_MAX = 60
+"""Fetches of which each brings a part of what could not be had at once."""
+OVERDUE_MAX = 3
+"""Fetches that took too long before it is believed that nothing can be had."""
+STALE_S = 60.0
+"""A lock file of git this old, found by whoever has the mirror for himself, was left by a git that was killed; so was
+one from the future, which is older than the clock's last leap."""
+_ALL_HEADS = "+refs/heads/*:refs/heads/*"
+_CUT = re.compile(r"invalid index-pack output|signal 25|[Ff]ile too large")
+_LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
+
+
+async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, first: bool) -> dict[str, str]:
+    """Fetch what these refs of the remote have, and maybe more; that one has gone is no failure.  Return the refs that
+    are there and could not be had -> why.  For whoever has the mirror for himself.  Raises GitError, OSError."""
+    limit_s = FIRST_MAX_S if first else LATER_MAX_S
+    heads = [ref for ref in wanted if ref.startswith(HEADS)]
+    if len(heads) <= FEW:
+        try:
+            # Branches are kept by name, so that the next fetch can say what is here.
+            named = [f"+{ref}:{ref}" if ref in heads else ref for ref in wanted]
+            await _fetch(mirror, remote, named, limit_s)
+            return {}
+        except RemoteError as error:
+            _raise_if_ours(error)
+    there = (await remote.told(*wanted) if len(wanted) <= FEW else await remote.told()).refs
+    rest = [ref for ref in wanted if ref in there]
+    if not rest:
+        return {}
+    try:
+        all_heads = [_ALL_HEADS] if heads else []
+        await _fetch(mirror, remote, [*all_heads, *(ref for ref in rest if ref not in heads)], limit_s, "--prune")
+        return {}
+    except RemoteError as error:
+        _raise_if_ours(error)
+    return await _apart(mirror, remote, rest)
+
+
+async def _apart(mirror: Path, remote: Remote, refs: Collection[str]) -> dict[str, str]:
+    """In halves, and halves of those that fail."""
+    refused: dict[str, str] = {}
+    waiting, given, overdue = [list(refs)], False, 0
+    for _ in range(APART_MAX):
+        if not waiting:
+            break
+        some = waiting.pop()
+        try:
+            await _fetch(mirror, remote, some, APART_MAX_S)
+            given = True
+        except RemoteError as error:
+            _raise_if_ours(error)
+            overdue += isinstance(error, OverTime)
+            if len(some) > 1:
+                waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+            else:
+                refused[some[0]] = str(error)
+            if not given and overdue >= OVERDUE_MAX:
+                raise
+    return refused | {ref: "others could not be had, it is tried later" for some in waiting for ref in some}
+
+
+def _raise_if_ours(error: RemoteError) -> None:
+    if is_of_this_machine(error):
+        raise error
+
+
+async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: float, *options: str) -> None:
+    always = ("-q", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin")
+    lines = "".join(f"{ref}\n" for ref in refs)
+    most = min(PACK_MAX_BYTES, await asyncio.to_thread(lambda: shutil.disk_usage(mirror).free) // 2)
+    limits = GitLimits(timeout_s=limit_s, file_max_bytes=most)
+    for attempt in range(ATTEMPTS_MAX):
+        try:
+            await remote.talk("fetch", *always, *options, "--", remote.url, at=mirror, stdin=lines, limits=limits)
+            return
+        except GitError as error:
+            await asyncio.to_thread(_tidy, mirror)
+            if _CUT.search(error.said):
+                text = f"it sends more than the {most} bytes that may come at a time, or what is no pack"
+                raise RemoteError(("fetch",), error.code, text) from error
+            if attempt == ATTEMPTS_MAX - 1 or not _unlocked(error):
+                raise
+
+
+def _tidy(mirror: Path) -> None:
+    """Removes what a fetch that failed has left."""
+    for file in (mirror / "objects/pack").glob("tmp_*"):
+        file.unlink(missing_ok=True)
+
+
+def _unlocked(error: GitError) -> bool:
+    """Was it a lock file somebody left behind?  Then it is gone now."""
+    found = _LOCKED.search(error.said)
+    if found is None:
+        return False
+    file = Path(found[1])
+    try:
+        stale = abs(time.time() - file.stat().st_mtime) > STALE_S
+        if stale:
+            file.unlink()
+    except FileNotFoundError:
+        return True
+    return stale

@@ -1,0 +1,225 @@
+"""Judges proposals in a process of their own, so that none of them can hold up anybody else.
+
+The process is begun when it is first needed.  It is told of a layout what it does not know yet, then asked; a few
+questions are judged at a time, one of each project, those first whose project waited longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import sys
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.adapters.judge import process as court
+from headgate.base.tasks import end
+from headgate.config.budgets import sized
+from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts, refusal
+
+log = logging.getLogger("headgate.judging")
+
+PLACES_MAX = 2
+"""Questions judged at a time."""
+TRIES_MAX = 3
+"""Times a question is asked when the process ends meanwhile."""
+END_MAX_S = 5.0
+"""The process may take to end by itself."""
+SAID = "this takes more than {most} to read and to link ([scheduler] {option}); split it up, or take repetitions out"
+
+
+_MAIN = f"from {court.__name__} import main; main()"
+
+
+class JudgeLimits(NamedTuple):
+    """Of one question."""
+
+    time_max_s: int = 20
+    """Of a processor."""
+    memory_max_bytes: int = 1_000_000_000
+    """Beyond what the layout itself takes."""
+
+
+class _Ended(Exception):
+    """The process is no more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """The process, and what it knows."""
+
+    process: asyncio.subprocess.Process
+    listening: asyncio.Future[None] | None = None
+    waiting: dict[int, asyncio.Future[tuple[str, bytes]]] = field(default_factory=dict)
+    known: dict[str, TenantLayouts] = field(default_factory=dict)
+    """Tenant -> what it was told of last."""
+
+
+class ApartJudge:
+    """A `ports.judge.Judge`; `close` it."""
+
+    def __init__(self, limits: JudgeLimits | None = None) -> None:
+        self._limits = limits or JudgeLimits()
+        self._running: _Running | None = None
+        self._starting = asyncio.Lock()
+        self._numbers = count(1)
+        self._busy: dict[str, int] = {}
+        """Project that is being judged -> when it began, counted in questions."""
+        self._served: dict[str, int] = {}
+        self._line: list[tuple[str, asyncio.Future[None]]] = []
+
+    async def close(self) -> None:
+        running, self._running = self._running, None
+        if running is None:
+            return
+        if running.process.stdin is not None:
+            running.process.stdin.close()
+        try:
+            async with asyncio.timeout(END_MAX_S):
+                await running.process.wait()
+        except TimeoutError:
+            running.process.kill()
+            await running.process.wait()
+        if running.listening is not None:
+            await end(running.listening)
+
+    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
+        """See `ports.judge`."""
+        await self._enter(asked.project)
+        try:
+            for _ in range(TRIES_MAX):
+                try:
+                    return self._judgement(asked, *await self._ask(layouts, asked))
+                except _Ended:
+                    log.warning("the process that judges proposals has ended; it is begun anew")
+            return refusal(asked, f"the process that reads this configuration has ended {TRIES_MAX} times over it")
+        finally:
+            self._leave(asked.project)
+
+    def _judgement(self, asked: LayoutRequest, how: str, body: bytes) -> Judgement:
+        limits = self._limits
+        if how == court.OK:
+            return msgspec.json.decode(body, type=Judgement)
+        if how == court.TIME:
+            return refusal(asked, SAID.format(most=f"{limits.time_max_s} s", option="config_reading_max_s"))
+        if how == court.MEMORY:
+            return refusal(asked, SAID.format(most=sized(limits.memory_max_bytes), option="config_reading_max_bytes"))
+        return refusal(asked, "this configuration cannot be judged; the log of the scheduler says why")
+
+    # --- turns
+
+    async def _enter(self, project: str) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((project, waiter))
+        self._next()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._leave(project)
+            else:
+                self._line.remove((project, waiter))
+            raise
+
+    def _next(self) -> None:
+        while len(self._busy) < PLACES_MAX:
+            free = [one for one in self._line if one[0] not in self._busy and not one[1].done()]
+            if not free:
+                return
+            chosen = min(free, key=lambda one: self._served.get(one[0], 0))
+            self._line.remove(chosen)
+            self._busy[chosen[0]] = self._served[chosen[0]] = next(self._numbers)
+            chosen[1].set_result(None)
+
+    def _leave(self, project: str) -> None:
+        del self._busy[project]
+        self._next()
+
+    # --- the process
+
+    async def _ask(self, layouts: TenantLayouts, asked: LayoutRequest) -> tuple[str, bytes]:
+        """Raises _Ended."""
+        running = await self._started()
+        number, limits = next(self._numbers), self._limits
+        tenant = layouts.tenant
+        said = _news(running.known.get(tenant.name), layouts)
+        said.append(court.Ask(number, tenant.name, msgspec.json.encode(asked), *limits))
+        running.known[tenant.name] = layouts
+        answer: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
+        running.waiting[number] = answer
+        assert running.process.stdin is not None, "it has pipes"
+        try:
+            running.process.stdin.write(b"".join(court.frame(pickle.dumps(one)) for one in said))
+            await running.process.stdin.drain()
+            return await answer
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _Ended from error
+        finally:
+            running.waiting.pop(number, None)
+
+    async def _started(self) -> _Running:
+        async with self._starting:
+            running = self._running
+            if running is None or running.process.returncode is not None or running.listening is None:
+                if running is not None and running.listening is not None:
+                    await end(running.listening)
+                pipe = asyncio.subprocess.PIPE
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-P", "-c", _MAIN, stdin=pipe, stdout=pipe, start_new_session=True
+                )
+                running = self._running = _Running(process)
+                running.listening = asyncio.ensure_future(self._listen(running))
+            return running
+
+    async def _listen(self, running: _Running) -> None:
+        stream = running.process.stdout
+        assert stream is not None, "it has pipes"
+        try:
+            while True:
+                told = msgspec.json.decode(await _frame(stream), type=court.JudgePreface)
+                body = await _frame(stream)
+                waiter = running.waiting.get(told.number)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result((told.how, body))
+        except asyncio.IncompleteReadError:
+            await running.process.wait()
+        finally:
+            for waiter in running.waiting.values():
+                if not waiter.done():
+                    waiter.set_exception(_Ended())
+
+
+async def _frame(stream: asyncio.StreamReader) -> bytes:
+    (size_bytes,) = court.HEAD.unpack(await stream.readexactly(court.HEAD.size))
+    return await stream.readexactly(size_bytes)
+
+
+def _news(known: TenantLayouts | None, layouts: TenantLayouts) -> list[court.Begin | court.Follow | court.Ask]:
+    """What is to be told so that the process knows the layouts."""
+    said: list[court.Begin | court.Follow | court.Ask] = []
+    if known is layouts:
+        return said
+    if known is None or known.tenant is not layouts.tenant:
+        said.append(court.Begin(layouts.tenant, layouts.cache.budgets))
+        known = None
+    old = known.branches if known is not None else {}
+    other = {
+        project: {branch: dict(one.files) for branch, one in found.items()}
+        for project, found in layouts.branches.items()
+        if not _same(old.get(project), found)
+    }
+    if other:
+        said.append(court.Follow(layouts.tenant.name, other))
+    return said
+
+
+def _same(old: object, new: object) -> bool:
+    if old is new:
+        return True
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return False
+    return list(old) == list(new) and all(old[branch] is new[branch] for branch in new)

@@ -1,0 +1,176 @@
+"""What is kept of old builds is removed: by age, and the oldest first where there is too much."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.adapters.logs.manifest import Manifest, build_of, manifest_key, parsed, written
+from headgate.ports.logstore import LogStore, NotStored
+
+DAY_MS = 86_400_000
+OURS = ("job-output.", "zuul-manifest.json", "zuul-info/")
+"""How paths of logs begin that are no artifacts."""
+DELETED_AT_ONCE = 1_000
+Drop = Callable[[str], Awaitable[None]]
+YOUNG_MS = 3_600_000
+"""Of what was put there since, more may be on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What is kept; 0: without a limit."""
+
+    days: float = 0
+    artifacts_days: float = 0
+    """Of the files that jobs leave beside their logs."""
+    size_max_bytes: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.days or self.artifacts_days or self.size_max_bytes)
+
+    @property
+    def least_ms(self) -> int:
+        """Return the age to which all of a build is kept; 0: whatever its age."""
+        return int(min(filter(None, (self.days, self.artifacts_days)), default=0) * DAY_MS)
+
+
+@dataclass(slots=True)
+class StoredBuild:
+    """What a store has of one build."""
+
+    put_ms: int = 0
+    """When the last of its files was put there."""
+    told_ms: int = 0
+    """When its record was."""
+    keys: list[str] = field(default_factory=list)
+    artifacts: list[str] = field(default_factory=list)
+    """Those of its keys."""
+    size_bytes: int = 0
+    artifacts_bytes: int = 0
+    recorded: bool = False
+    """Whether there is a record of it, or a part."""
+
+    @property
+    def at_ms(self) -> int:
+        return self.put_ms or self.told_ms
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What was, or would be, removed."""
+
+    builds: list[str] = field(default_factory=list)
+    """Oldest first."""
+    files: int = 0
+    """Artifacts of builds whose logs stay."""
+    size_bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"the logs of {len(self.builds)} builds and {self.files} artifacts of others, {self.size_bytes:,} bytes"
+
+
+def chosen(
+    held: Mapping[str, StoredBuild], keeping: RetentionPolicy, now_ms: int, running: Callable[[str], bool]
+) -> tuple[list[str], list[str]]:
+    """Return the builds to remove, oldest first, and those that lose their artifacts alone."""
+    old = ((one.at_ms, build) for build, one in held.items() if now_ms - max(one.at_ms, one.told_ms) > YOUNG_MS)
+    ended = sorted((at_ms, build) for at_ms, build in old if not running(build))
+    total = sum(one.size_bytes for one in held.values())
+    gone, lesser = list[str](), list[str]()
+    for at_ms, build in ended:
+        one, age_days = held[build], (now_ms - at_ms) / DAY_MS
+        if (keeping.days and age_days > keeping.days) or (keeping.size_max_bytes and total > keeping.size_max_bytes):
+            gone.append(build)
+            total -= one.size_bytes
+        elif one.artifacts and keeping.artifacts_days and age_days > keeping.artifacts_days:
+            lesser.append(build)
+            total -= one.artifacts_bytes
+    return gone, lesser
+
+
+async def held_in(store: LogStore, *, recorded: bool = True) -> dict[str, StoredBuild]:
+    """Return what there is of builds.  `recorded`: they have records or parts, and what has none is somebody else's.
+    Raise LogStoreError."""
+    found = dict[str, StoredBuild]()
+    async for one in store.keys():
+        build, path = build_of(one.key)
+        if not build:
+            continue
+        known = found.setdefault(build, StoredBuild())
+        known.keys.append(one.key)
+        known.recorded |= not path
+        known.size_bytes += one.size_bytes
+        if one.key == manifest_key(build):  # it is written anew when artifacts go
+            known.told_ms = one.changed_ms
+        else:
+            known.put_ms = max(known.put_ms, one.changed_ms)
+        if path and not path.startswith(OURS):
+            known.artifacts.append(one.key)
+            known.artifacts_bytes += one.size_bytes
+    return {build: one for build, one in found.items() if one.recorded or not recorded}
+
+
+async def prune(
+    store: LogStore,
+    keeping: RetentionPolicy,
+    now_ms: int,
+    running: Callable[[str], bool],
+    *,
+    dry: bool = False,
+    drop: Drop | None = None,
+) -> Pruned:
+    """Remove what is not to be kept; `dry`: only say it.  `drop` removes all of a build in its own way.  What is
+    interrupted goes on with the next time.  Raise LogStoreError."""
+    held, done = await held_in(store, recorded=drop is None), Pruned()
+    gone, lesser = chosen(held, keeping, now_ms, running)
+    for build in gone:
+        if not dry and drop is not None:
+            await drop(build)
+        elif not dry:
+            await _remove(store, build, held[build].keys)
+        done.builds.append(build)
+        done.size_bytes += held[build].size_bytes
+    for build in lesser:
+        one = held[build]
+        if not dry:
+            await _tell(store, build, one.artifacts, keeping.artifacts_days)
+            await _delete(store, one.artifacts)
+        done.files += len(one.artifacts)
+        done.size_bytes += one.artifacts_bytes
+    return done
+
+
+async def _remove(store: LogStore, build: str, keys: Sequence[str]) -> None:
+    """Remove all of a build: its record goes last, and says meanwhile that nothing is whole."""
+    record = manifest_key(build)
+    await _put(store, Manifest(build, 0))
+    await _delete(store, [key for key in keys if key != record])
+    await store.delete([record])
+
+
+async def _delete(store: LogStore, keys: Sequence[str]) -> None:
+    for at in range(0, len(keys), DELETED_AT_ONCE):
+        await store.delete(keys[at : at + DELETED_AT_ONCE])
+
+
+async def _tell(store: LogStore, build: str, artifacts: Iterable[str], days: float) -> None:
+    """Have the record of a build name no file that is about to go."""
+    try:
+        found = parsed(b"".join([piece async for piece in store.read(manifest_key(build))]))
+    except (NotStored, ValueError):
+        return
+    paths = {build_of(key)[1] for key in artifacts}
+    files = tuple(file for file in found.files if file.path not in paths)
+    said = f"{len(found.files) - len(files)} artifacts were removed after {days:g} days"
+    if len(files) < len(found.files):
+        await _put(store, replace(found, files=files, lost=(*found.lost, said)))
+
+
+async def _put(store: LogStore, manifest: Manifest) -> None:
+    async def content() -> AsyncGenerator[bytes, None]:
+        yield written(manifest)
+
+    await store.put(manifest_key(manifest.build), content(), kind="application/json")

@@ -1,0 +1,311 @@
+"""From an executor's disk to the log store: in parts while a build runs, whole once it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import logging
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import nsmallest
+
+from headgate.adapters.logs.kinds import TEXT, shrinks
+from headgate.adapters.logs.local import LocalLogs, UnreadableFile
+from headgate.adapters.logs.manifest import (
+    KeptFile,
+    Manifest,
+    OutputPart,
+    file_key,
+    manifest_key,
+    parsed,
+    part_key,
+    parts_of,
+    written,
+)
+from headgate.base.tasks import end, run_until
+from headgate.ports.logstore import LogStore, LogStoreError, NotStored
+
+log = logging.getLogger("headgate.logs")
+
+UPLOADS_MAX = 4
+"""Builds at a time."""
+FILES_AT_ONCE = 4
+"""Of one build."""
+PART_SIZE_MAX_BYTES = 8_000_000
+PARTS_PER_PACE = 100
+"""After so many parts of a build, twice the time passes from one to the next."""
+PARTS_MAX = 1_000
+RETRY_FIRST_S = 1.0
+RETRY_MAX_S = 300.0
+LOOK_AGAIN_S = 30.0
+"""How long what was cut off waits to be looked at again while somebody else runs it."""
+LOCAL_KEPT_S = 600.0
+"""How long what is in the store stays on the disk, too: who reads it there is not interrupted."""
+DRAIN_MAX_S = 60.0
+"""How long an executor that ends goes on uploading."""
+LEVEL = 6
+
+
+@dataclass(slots=True)
+class _Due:
+    """A build that has ended."""
+
+    at_s: float
+    """Of the loop's clock."""
+    ran: bool
+    """Whether this process ran it to its end; what was cut off may be run again, elsewhere, and is not the whole."""
+    tries: int = 0
+    stored: bool = False
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Of a build under way."""
+
+    offset: int = 0
+    parts: list[OutputPart] = field(default_factory=list)
+
+
+class Uploads:
+    """See `ports.logstore.Following`; `run` does the work, `close` the rest of it."""
+
+    def __init__(
+        self,
+        local: LocalLogs,
+        store: LogStore,
+        now_ms: Callable[[], int],
+        *,
+        host: str,
+        interval_s: float,
+        running: Callable[[str], bool] = lambda build: False,
+    ) -> None:
+        """`interval_s`: how much time passes, at least, from one part of a build's output to the next.  `running`:
+        whether somebody runs a build, or is going to."""
+        self._local, self._store, self._now_ms = local, store, now_ms
+        self._host, self._interval_s, self._running = host, interval_s, running
+        self._due = dict[str, _Due]()
+        self._busy = dict[str, asyncio.Task[None]]()
+        self._following = set[str]()
+        self._stir = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many builds that ended are not in the store yet."""
+        return sum(due.ran and not due.stored for due in self._due.values())
+
+    @asynccontextmanager
+    async def following(self, build: str) -> AsyncIterator[None]:
+        """See the port."""
+        self._following.add(build)
+        self._due.pop(build, None)
+        self._local.hold(build, new=True)
+        parts, ran = asyncio.ensure_future(self._parts(build)), False
+        try:
+            yield
+            ran = True
+        finally:
+            await end(parts)
+            self._following.discard(build)
+            self._due[build] = _Due(asyncio.get_running_loop().time(), ran)
+            self._stir.set()
+
+    async def run(self) -> None:
+        """Until cancelled.  What an executor left that died is taken up first."""
+        loop = asyncio.get_running_loop()
+        for build in await asyncio.to_thread(self._local.builds):
+            if build not in self._following:
+                self._due.setdefault(build, _Due(loop.time(), ran=False))
+        try:
+            while True:
+                self._stir.clear()
+                self._begin(loop.time())
+                await self._moved(loop)
+        finally:
+            await end(*self._busy.values())
+
+    async def close(self, drain_max_s: float = DRAIN_MAX_S) -> None:
+        """Once no build runs any more and `run` has ended: try once more what is not in the store."""
+        left = [build for build, due in self._due.items() if due.ran and not due.stored]
+        if not left:
+            return
+        try:
+            async with asyncio.timeout(drain_max_s):
+                await run_until(asyncio.Event(), *(self._last(build) for build in left))
+        except TimeoutError:
+            pass
+        if self.waiting:
+            log.error("the logs of %s builds are on this disk alone; an executor started here keeps them", self.waiting)
+
+    async def _last(self, build: str) -> None:
+        try:
+            await self._whole(build, ran=True)
+            self._due[build].stored = True
+        except LogStoreError as error:
+            log.error("build %s: its logs cannot be kept: %s", build, error)
+
+    # --- what has ended
+
+    def _begin(self, now_s: float) -> None:
+        free = UPLOADS_MAX - len(self._busy)
+        due = ((one.at_s, build) for build, one in self._due.items() if one.at_s <= now_s and build not in self._busy)
+        for _, build in nsmallest(free, due):
+            self._busy[build] = task = asyncio.ensure_future(self._next(build))
+            task.add_done_callback(partial(self._done, build))
+
+    def _done(self, build: str, task: asyncio.Task[None]) -> None:
+        del self._busy[build]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("build %s: its logs: %s: %s", build, type(error).__name__, error)
+        self._stir.set()
+
+    async def _moved(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Return when there may be something to begin."""
+        at_s = min((one.at_s for build, one in self._due.items() if build not in self._busy), default=None)
+        if len(self._busy) >= UPLOADS_MAX:
+            at_s = None
+        try:
+            async with asyncio.timeout_at(at_s):
+                await self._stir.wait()
+        except TimeoutError:
+            pass
+
+    async def _next(self, build: str) -> None:
+        """Put a build into the store; later, take it from the disk."""
+        due, loop = self._due[build], asyncio.get_running_loop()
+        if due.stored:
+            del self._due[build]
+            await asyncio.to_thread(self._local.remove, build)
+            return
+        if not due.ran and self._running(build):
+            due.at_s = loop.time() + LOOK_AGAIN_S
+            return
+        if not self._local.hold(build):  # somebody else has it, or had
+            del self._due[build]
+            return
+        try:
+            await self._whole(build, ran=due.ran)
+        except Exception as error:
+            due.tries += 1
+            wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)
+            said = error if isinstance(error, LogStoreError) else f"{type(error).__name__}: {error}"
+            log.error("build %s: its logs are on this disk alone, trying again in %.0f s: %s", build, wait_s, said)
+            due.at_s = loop.time() + wait_s
+        else:
+            due.stored, due.at_s = True, loop.time() + LOCAL_KEPT_S
+            self._local.release(build)
+
+    async def _whole(self, build: str, *, ran: bool) -> None:
+        """Put everything there, the record last.  What was cut off replaces nothing that is whole.  Raise
+        LogStoreError."""
+        known = await self._known(build)
+        if known is not None and known.complete and not ran:
+            await self._without_parts(build)
+            return
+        if known is None or known.complete:  # whoever removes what is old finds by it what is not whole
+            await self._record(Manifest(build, self._now_ms(), self._host))
+        paths, lost = await asyncio.to_thread(self._local.files, build)
+        found, left = list[KeptFile](), iter(paths)
+
+        async def some() -> None:
+            for path in left:
+                try:
+                    found.append(await self._file(build, path))
+                except UnreadableFile as error:
+                    lost.append(f"{path} is not kept: it cannot be read ({error})")
+
+        await run_until(asyncio.Event(), *(some() for _ in range(FILES_AT_ONCE)))
+        files = tuple(sorted(found, key=lambda file: file.path))
+        whole = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
+        await self._record(whole)
+        if known is not None:
+            await self._without_parts(build)
+
+    async def _without_parts(self, build: str) -> None:
+        """Raise LogStoreError."""
+        await self._store.delete([part.key async for part in self._store.keys(parts_of(build))])
+
+    async def _known(self, build: str) -> Manifest | None:
+        """Raise LogStoreError."""
+        try:
+            return parsed(b"".join([piece async for piece in self._store.read(manifest_key(build))]))
+        except (NotStored, ValueError):
+            return None
+
+    async def _file(self, build: str, path: str) -> KeptFile:
+        """Raise LogStoreError, UnreadableFile."""
+        size, kind = await asyncio.to_thread(self._local.kind, build, path)
+        encodes = self._store.encodes and shrinks(kind) and size > 0
+        digest, members, sizes = hashlib.sha256(), list[int](), list[int]()
+
+        packing = Packing()
+
+        async def content() -> AsyncGenerator[bytes, None]:
+            async for piece in self._local.pieces(build, path):
+                digest.update(piece)
+                sizes.append(len(piece))
+                stored = await asyncio.to_thread(packing.piece, piece) if encodes else piece
+                members.append(len(stored))
+                yield stored
+            if encodes:
+                stored = packing.end()
+                members[-1:] = [sum(members[-1:]) + len(stored)]
+                yield stored
+
+        encoding = "gzip" if encodes else ""
+        await self._store.put(file_key(build, path), content(), kind=kind, encoding=encoding)
+        return KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
+
+    # --- what runs
+
+    async def _parts(self, build: str) -> None:
+        """Until cancelled: what is written is in the store a while later."""
+        so_far = _Parts()
+        while len(so_far.parts) < PARTS_MAX:
+            await asyncio.sleep(self._interval_s * 2 ** (len(so_far.parts) // PARTS_PER_PACE))
+            try:
+                await self._part(build, so_far)
+            except LogStoreError as error:
+                log.warning("build %s: what it writes is on this disk alone for now: %s", build, error)
+
+    async def _part(self, build: str, so_far: _Parts) -> None:
+        """Raise LogStoreError."""
+        found = await asyncio.to_thread(self._local.output, build, so_far.offset, PART_SIZE_MAX_BYTES)
+        if not found:
+            return
+        packed = await asyncio.to_thread(_packed, found)
+        key = part_key(build, len(so_far.parts))
+        await self._store.put(key, _once(packed), kind=TEXT, encoding="gzip" if self._store.encodes else "")
+        parts = (*so_far.parts, OutputPart(len(found), len(packed)))
+        await self._record(Manifest(build, self._now_ms(), self._host, parts=parts))
+        so_far.parts.append(parts[-1])
+        so_far.offset += len(found)
+
+    async def _record(self, manifest: Manifest) -> None:
+        await self._store.put(manifest_key(manifest.build), _once(written(manifest)), kind="application/json")
+
+
+class Packing:
+    """One stream of gzip for whoever reads all of it, in pieces that can each be read without those before."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
+
+    def piece(self, content: bytes) -> bytes:
+        return self._stream.compress(content) + self._stream.flush(zlib.Z_FULL_FLUSH)
+
+    def end(self) -> bytes:
+        """Return what belongs to the last piece."""
+        return self._stream.flush()
+
+
+def _packed(content: bytes) -> bytes:
+    """The same each time."""
+    return gzip.compress(content, LEVEL, mtime=0)
+
+
+async def _once(content: bytes) -> AsyncGenerator[bytes, None]:
+    yield content

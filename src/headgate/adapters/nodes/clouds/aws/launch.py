@@ -1,0 +1,182 @@
+"""What an instance is made of: the arguments of the calls that make one, by what its label, flavor and image say."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.adapters.nodes.clouds.aws.query import Arguments
+from headgate.adapters.nodes.clouds.description import key, number, texts
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec, State
+
+TAGS_MAX = 45
+"""AWS takes 50, and may add some of its own."""
+ROOT = "/dev/sda1"
+OWNERS = ("self", "amazon")
+"""Of images that are found by filters which name no owner: anybody may give a public image any name."""
+
+
+def types(wanted: MachineSpec) -> list[str]:
+    """Return the instance types that will do, in order.  Raise LaunchFailed where none is said."""
+    fleet = wanted.flavor.get("fleet")
+    named = wanted.flavor.get("instance-type")
+    several = fleet.get("instance-types") or () if isinstance(fleet, Mapping) else named or ()
+    found = [several] if isinstance(several, str) else list(several)
+    if not found or not all(isinstance(one, str) for one in found):
+        raise LaunchFailed(
+            f"flavor {wanted.flavor.get('name', '')}: instance-type, or fleet with instance-types, is missing"
+        )
+    if wanted.flavor.get("dedicated-host"):
+        raise LaunchFailed(
+            f"flavor {wanted.flavor.get('name', '')}: dedicated hosts are not made here; leave out dedicated-host"
+        )
+    return found
+
+
+def spot(wanted: MachineSpec) -> bool:
+    """Return whether AWS may take it away again."""
+    return bool(wanted.flavor.get("market-type") == "spot")
+
+
+def image_query(image: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of DescribeImages.  Raise LaunchFailed where the image says nothing that could be asked
+    for."""
+    filters = image.get("image-filters")
+    if image.get("image-id"):
+        return {"ImageId": [str(image["image-id"])]}
+    filters = [filters] if isinstance(filters, Mapping) else filters
+    if not isinstance(filters, list) or not filters:
+        raise LaunchFailed(f"image {image.get('name', '')}: image-id or image-filters is missing")
+    asked = []
+    for one in filters:
+        if not isinstance(one, Mapping) or not one.get("name") or not one.get("values"):
+            raise LaunchFailed(f"image {image.get('name', '')}: each of image-filters has a name and a list of values")
+        values = one["values"] if isinstance(one["values"], list) else [one["values"]]
+        asked.append({"Name": str(one["name"]), "Value": [str(value) for value in values]})
+    asked.append({"Name": "state", "Value": ["available"]})
+    owned = any(one["Name"] in ("owner-id", "owner-alias", "image-id") for one in asked)
+    return {"Filter": asked} | ({} if owned else {"Owner": list(OWNERS)})
+
+
+def token(node: str) -> str:
+    """Return what makes a call that is repeated the same call: 64 characters at most."""
+    return node if len(node) <= 64 and node.isascii() else hashlib.sha256(node.encode()).hexdigest()
+
+
+def subnet(wanted: MachineSpec) -> str:
+    """Return one of the subnets, always the same for a node; empty: none is said."""
+    found = texts(wanted, "subnet-ids")
+    return found[zlib.crc32(wanted.node.encode()) % len(found)] if found else ""
+
+
+def tags(wanted: MachineSpec, *kinds: str) -> list[Arguments]:
+    """Return the tags of what a call makes, for kinds of resources."""
+    every = {name: wanted.tags[name] for name in (SYSTEM_TAG, NODE_TAG) if name in wanted.tags} | dict(wanted.tags)
+    pairs = [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
+    if not any(pair["Key"] == "Name" for pair in pairs):
+        pairs.append({"Key": "Name", "Value": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:256]})
+    return [{"ResourceType": kind, "Tag": pairs} for kind in kinds]
+
+
+def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
+    """Return what RunInstances and a launch template say alike."""
+    interface: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "AssociatePublicIpAddress": bool(wanted.flavor.get("public-ipv4")),
+        "SubnetId": state.get("subnet") or None,
+        "SecurityGroupId": texts(wanted, "security-group-ids"),
+        "Ipv6AddressCount": 1 if wanted.flavor.get("public-ipv6") else None,
+    }
+    profile, userdata = key(wanted, "iam-instance-profile"), key(wanted, "userdata")
+    said: dict[str, Any] = {
+        "ImageId": state["image"],
+        "NetworkInterface": [interface],
+        "KeyName": key(wanted, "key-name"),
+        "UserData": base64.b64encode(userdata.encode()).decode() if isinstance(userdata, str) else None,
+        "BlockDeviceMapping": _disk(wanted, state.get("device") or ROOT),
+        "EbsOptimized": True if wanted.flavor.get("ebs-optimized") else None,
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": wanted.image.get("imds-http-tokens")},
+        "Placement": {"AvailabilityZone": key(wanted, "az")},
+    }
+    if isinstance(profile, Mapping):
+        said["IamInstanceProfile"] = {"Arn": profile["arn"]} if profile.get("arn") else {"Name": profile.get("name")}
+    return said
+
+
+def instance(wanted: MachineSpec, state: State) -> Arguments:
+    """Return the arguments of RunInstances: the same ones whenever it is asked for the same node."""
+    market = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}} if spot(wanted) else None
+    return {
+        **description(wanted, state),
+        "InstanceType": types(wanted)[0],
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": token(wanted.node),
+        "InstanceMarketOptions": market,
+        "TagSpecification": tags(wanted, "instance", "volume", "network-interface"),
+    }
+
+
+def template(wanted: MachineSpec, state: State) -> Arguments:
+    """Return the arguments of CreateLaunchTemplate: a fleet takes what its instances are from there alone."""
+    return {
+        "LaunchTemplateName": template_name(wanted.node),
+        "ClientToken": token(wanted.node),
+        "LaunchTemplateData": {
+            **description(wanted, state),
+            "TagSpecification": tags(wanted, "instance", "volume", "network-interface"),
+        },
+        "TagSpecification": tags(wanted, "launch-template"),
+    }
+
+
+def template_name(node: str) -> str:
+    """Return how the launch template of a node is called."""
+    return f"headgate-{token(node)}"
+
+
+def fleet(wanted: MachineSpec, state: State) -> Arguments:
+    """Return the arguments of CreateFleet, of one instance, at once."""
+    strategy = wanted.flavor["fleet"].get("allocation-strategy")
+    kind = "spot" if spot(wanted) else "on-demand"
+    options = "SpotOptions" if spot(wanted) else "OnDemandOptions"
+    return {
+        "Type": "instant",
+        "ClientToken": token(wanted.node),
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {"LaunchTemplateId": state["template"], "Version": "1"},
+                "Overrides": [{"InstanceType": one} for one in types(wanted)],
+            }
+        ],
+        "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": kind},
+        options: {"AllocationStrategy": strategy},
+        "TagSpecification": tags(wanted, "fleet", "instance"),
+    }
+
+
+def _disk(wanted: MachineSpec, device: str) -> list[Arguments] | None:
+    ebs = {
+        "VolumeSize": number(wanted, "volume-size"),
+        "VolumeType": key(wanted, "volume-type"),
+        "Iops": number(wanted, "iops"),
+        "Throughput": number(wanted, "throughput"),
+        "KmsKeyId": key(wanted, "kms-key-id"),
+        "Encrypted": True if key(wanted, "kms-key-id") else None,
+    }
+    if all(value is None for value in ebs.values()):
+        return None
+    return [
+        {
+            "DeviceName": device,
+            "Ebs": {
+                "VolumeType": "gp3",
+                **{n: v for n, v in ebs.items() if v is not None},
+                "DeleteOnTermination": True,
+            },
+        }
+    ]

@@ -1,0 +1,157 @@
+"""Requests to a cloud over HTTP: bounded in time and size, and in the port's words when there is no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
+from functools import cache, wraps
+from time import time
+from typing import Generic, NamedTuple, ParamSpec, TypeVar
+
+import httpx
+
+from headgate.ports.cloud import CloudUnavailable
+
+ANSWER_MAX_S = 60.0
+"""For a whole answer, however it comes."""
+ANSWER_MAX_BYTES = 64 * 2**20
+PATIENCE_S = 5.0
+"""Where a cloud asks for patience and does not say for how long."""
+PATIENCE_MAX_S = 300.0
+TEXT_MAX = 1000
+"""Of what a cloud says: characters that are passed on."""
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class CloudResponse(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Http:
+    """Talks with nobody but whom it is told to: no proxies, no `.netrc`, no redirections."""
+
+    def __init__(self, verify: str | bool = True) -> None:
+        """Set up; `verify`: whether certificates are checked, or the file with the authorities that sign them."""
+        self._verify = verify
+        self._client: httpx.AsyncClient | None = None
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | AsyncIterable[bytes] = b"",
+        max_s: float = ANSWER_MAX_S,
+        silence_max_s: float = ANSWER_MAX_S,
+    ) -> CloudResponse:
+        """Return what it answers, whatever that is.  Raise CloudUnavailable where it does not, or asks for patience.
+
+        `silence_max_s`: how long an answer may take to begin, or to go on.
+        """
+        patience = httpx.Timeout(ANSWER_MAX_S, read=silence_max_s)
+        if self._client is None:
+            self._client = self.made()
+        host = httpx.URL(url).host
+        try:
+            async with (
+                asyncio.timeout(max_s),
+                self._client.stream(method, url, headers=headers, content=body, timeout=patience) as told,
+            ):
+                read = bytearray()
+                async for piece in told.aiter_bytes():
+                    read += piece
+                    if len(read) > ANSWER_MAX_BYTES:
+                        raise CloudUnavailable(f"{host} answers more than {ANSWER_MAX_BYTES >> 20} MB")
+        except TimeoutError as error:
+            raise CloudUnavailable(f"{host} has not answered within {max_s:.0f} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            raise CloudUnavailable(f"{host} does not answer: {said(str(error) or type(error).__name__)}") from error
+        return CloudResponse(
+            told.status_code, bytes(read), {name.lower(): value for name, value in told.headers.items()}
+        )
+
+    def made(self) -> httpx.AsyncClient:
+        """Return what requests are made with."""
+        return client(self._verify)
+
+    async def close(self) -> None:
+        """Talk with nobody any more."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+
+def client(verify: str | bool) -> httpx.AsyncClient:
+    """Return what requests are made with."""
+    limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
+    return httpx.AsyncClient(
+        timeout=ANSWER_MAX_S, follow_redirects=False, trust_env=False, verify=_trust(verify), limits=limits
+    )
+
+
+@cache
+def _trust(verify: str | bool) -> ssl.SSLContext | bool:
+    """Return whose certificates are believed; reading them takes a while, so all connections share it."""
+    return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None) if verify else False
+
+
+def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:
+    """Return for how long a cloud is to be left alone, by its header `Retry-After`."""
+    told = headers.get("retry-after", "")
+    try:
+        after_s = float(told) if told else PATIENCE_S
+    except ValueError:
+        try:
+            after_s = parsedate_to_datetime(told).timestamp() - now_s()
+        except ValueError:
+            after_s = PATIENCE_S
+    return min(max(after_s, 0.0), PATIENCE_MAX_S) if after_s == after_s else PATIENCE_S
+
+
+def said(text: str) -> str:
+    """Return what a cloud says as one line that is not too long."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= TEXT_MAX else line[: TEXT_MAX - 1] + "…"
+
+
+def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Return a driver's method that raises Away where a cloud answers in a form that it does not have."""
+
+    @wraps(method)
+    async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(*args, **kwargs)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            told = said(f"{type(error).__name__}: {error}")
+            raise CloudUnavailable(f"the cloud answers in a form that is not understood ({told})") from error
+
+    return asked
+
+
+class Shared(Generic[T]):
+    """A question that many ask at once: everybody gets an answer to one that was asked after they came."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._turn = asyncio.Lock()
+        self._asked = 0
+        self._answer: tuple[int, T] | None = None
+        """Which question it answers, and what."""
+
+    async def __call__(self) -> T:
+        """Raise what asking raises."""
+        came = self._asked
+        async with self._turn:
+            if self._answer is not None and self._answer[0] > came:
+                return self._answer[1]
+            self._asked += 1
+            number = self._asked
+            found = await self._ask()
+            self._answer = number, found
+            return found

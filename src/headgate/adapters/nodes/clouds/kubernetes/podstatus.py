@@ -1,0 +1,101 @@
+"""What the status of a pod says: it is up, it is coming, or it never will be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.adapters.nodes.clouds.http import said
+
+HOPELESS = {
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError",
+}  # fmt: skip
+"""Why a container waits that no waiting helps: a cluster tries these for ever."""
+STAYS = "the command of a machine is one that does not end, as `sleep infinity`"
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    container: str
+    address: str
+    host: str
+    """The node of the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """The cluster may grow, or something may end; nobody says when."""
+
+    why: str
+    lacking: bool
+    """It is resources that lack; else no node would ever take it as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesPodEnded:
+    why: str
+
+
+def standing(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnded:
+    """Return how far a pod is, in the cluster's own words."""
+    status = pod.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    if pod.get("metadata", {}).get("deletionTimestamp"):
+        return KubernetesPodEnded("the pod is being deleted by somebody else")
+    if wrong := next(_wrong(status), ""):
+        return KubernetesPodEnded(wrong)
+    if phase in ("Failed", "Succeeded"):
+        return KubernetesPodEnded(_whole(f"the pod has ended ({phase})", status) + _hint(phase, status))
+    if phase != "Running":
+        return _unscheduled(status) or Coming(_whole(f"the pod is {phase}", status))
+    first = str(pod["spec"]["containers"][0]["name"])
+    state: Mapping[str, Any] = next((s for name, s in _containers(status) if name == first), {})
+    if "terminated" in state:
+        return KubernetesPodEnded(f"container {first} {_ended(state['terminated'])}; {STAYS}")
+    if "running" not in state:
+        return Coming(f"container {first} is not running yet")
+    return Up(first, str(status.get("podIP") or ""), str(pod["spec"].get("nodeName") or ""))
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(key) or ():
+            yield str(one.get("name")), one.get("state") or {}
+
+
+def _wrong(status: Mapping[str, Any]) -> Iterator[str]:
+    for name, state in _containers(status):
+        waiting = state.get("waiting") or {}
+        if waiting.get("reason") in HOPELESS:
+            yield f"container {name}: {_whole(str(waiting['reason']), waiting)}"
+
+
+def _hint(phase: str, status: Mapping[str, Any]) -> str:
+    """Return which containers ended, and how."""
+    ended = [f"{name} {_ended(state['terminated'])}" for name, state in _containers(status) if "terminated" in state]
+    return (f"; {', '.join(ended)}" if ended else "") + (f"; {STAYS}" if phase == "Succeeded" else "")
+
+
+def _ended(terminated: Mapping[str, Any]) -> str:
+    return _whole(f"ended with {terminated.get('exitCode')} ({terminated.get('reason') or 'no reason'})", terminated)
+
+
+def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
+    for one in status.get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("status") == "False" and one.get("reason") == "Unschedulable":
+            message = str(one.get("message") or "")
+            return NoRoom(_whole("no node of the cluster takes it (Unschedulable)", one), "nsufficient" in message)
+    return None
+
+
+def _whole(what: str, of: Mapping[str, Any]) -> str:
+    """Add what the cluster says about it."""
+    more = said(str(of.get("message") or of.get("reason") or ""))
+    return f"{what}: {more}" if more and more not in what else what

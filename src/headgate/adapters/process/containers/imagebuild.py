@@ -1,0 +1,237 @@
+"""Images that are built of a file of the proposed tree, and kept by what they were made of.
+
+Each step is a command like those of the job itself, in the same network, limits and container: a file decides no more
+than its job could do.  What the steps wrote is one layer above the image they began from.  Its key is the image, the
+file and, if the file copies any, the files beside it: nobody names it, so nobody can put another in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from headgate.adapters.process.bounds.budget import Exceeded
+from headgate.adapters.process.bounds.disk import measured
+from headgate.adapters.process.confinement.cell import Cell, Command
+from headgate.adapters.process.containers.box import Container
+from headgate.adapters.process.containers.containerfile import SIZE_MAX_BYTES, BadFile, Recipe, Step, read
+from headgate.adapters.process.containers.store import Image
+from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.workspace import BadPlaybook, Workspace
+from headgate.adapters.work.directory import Directory, Strange, remove
+from headgate.base.ids import fresh
+from headgate.base.tasks import whole
+
+FILES_MAX = 100_000
+"""Beside a file that copies some."""
+_RUN = 'mkdir -p "$1" && cd "$1" && shift && exec "$@"'
+_COPY = """
+cd "$1" && target=$2 && shift 2 || exit 1
+case $#$target in 1*/|[!1]*) into=yes;; esac
+for one; do
+    if [ -d "$one" ]; then
+        mkdir -p "$target" && cp -R "$one/." "$target/" || exit 1
+        [ "$one" != . ] || rm -rf "$target/.git"
+    elif [ "$into" ] || [ -d "$target" ]; then
+        mkdir -p "$target" && cp "$one" "$target/" || exit 1
+    else
+        mkdir -p "${target%/*}/" && cp "$one" "$target" || exit 1
+    fi
+done
+"""
+
+
+class NotBuilt(Exception):
+    """A step failed; `result` is that of the build."""
+
+    def __init__(self, result: str, why: str) -> None:
+        super().__init__(why)
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecipe:
+    """What an image is built of."""
+
+    name: str
+    recipe: Recipe
+    content: bytes
+    beside: Path
+    """The directory of the file."""
+
+    @staticmethod
+    def of(workspace: Workspace, name: str) -> ImageRecipe:
+        """Return what the proposed tree says.  Raises BadPlaybook, OSError."""
+        job, project = workspace.spec.job.name, workspace.spec.change.project
+        *above, last = Path(name).parts
+        home = workspace.home()
+        try:
+            with Directory.at(home) as tree, tree.below(*above) as there:
+                content = there.read(last, SIZE_MAX_BYTES)
+            if content is None:
+                raise FileNotFoundError(name)
+            return ImageRecipe(name, read(content), content, home.joinpath(*above))
+        except FileNotFoundError as error:
+            raise BadPlaybook(f"{project} has no file {name}, which the image of job {job} is built of") from error
+        except (BadFile, Strange) as bad:
+            raise BadPlaybook(f"{name}, which the image of job {job} is built of, cannot be used: {bad}") from bad
+
+    def key(self, base: Image) -> str:
+        """Return what names the layer that comes of it, before anything of the build has run.  Raises BadPlaybook,
+        OSError."""
+        found = hashlib.sha256()
+        _told(found, "image", base.id.encode())
+        _told(found, "file", self.content)
+        if self.recipe.copies:
+            self._check()
+            for path, kind, said in self._files():
+                _told(found, f"{kind} {path}", said)
+        return found.hexdigest()
+
+    def _check(self) -> None:
+        """What git keeps there is different in each build: nothing that is kept is made of it.  Raises BadPlaybook."""
+        there = self.beside.resolve()
+        for source in (source for step in self.recipe.steps for source in step.sources if source != "."):
+            found = (there / source).resolve()
+            if found == there or found.is_relative_to(there / ".git"):
+                raise BadPlaybook(
+                    f"{self.name} copies {source}, which has what git keeps, and is no file of the project"
+                )
+
+    def _files(self) -> Iterator[tuple[str, str, bytes]]:
+        """Path, kind and content of each, in an order that does not change."""
+        count = 0
+        for at, directories, files in os.walk(self.beside):
+            directories[:] = sorted(one for one in directories if one != ".git" or at != str(self.beside))
+            for name in sorted((*directories, *files)):
+                place, count = Path(at, name), count + 1
+                if count > FILES_MAX:
+                    raise BadPlaybook(f"there are more than {FILES_MAX} files beside {self.name}")
+                path = str(place.relative_to(self.beside))
+                if place.is_symlink():
+                    yield path, "link", os.fsencode(os.readlink(place))
+                elif place.is_file():
+                    with open(place, "rb") as file:
+                        digest = hashlib.file_digest(file, "sha256").digest()
+                    yield path, "program" if os.access(place, os.X_OK) else "file", digest
+                else:
+                    yield path, "directory", b""
+
+
+def _told(found: hashlib._Hash, name: str, content: bytes) -> None:
+    for part in (os.fsencode(name), content):
+        found.update(len(part).to_bytes(8, "big") + part)
+
+
+@dataclass(slots=True)
+class Layers:
+    """Those that were built here, below `place`."""
+
+    place: Path
+    size_max_bytes: int
+    _used: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of what is used: who removes some does it in a thread."""
+
+    def begin(self) -> None:
+        """Remove what was being built.  Raises OSError."""
+        remove(self.place / "building")
+        for name in ("building", "built"):
+            (self.place / name).mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def held(self, key: str) -> Iterator[None]:
+        """Whatever it is, it stays."""
+        with self._lock:
+            self._used[key] = self._used.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._used[key] -= 1
+
+    def has(self, key: str) -> bool:
+        found = self.place / "built" / key
+        if found.is_dir():
+            os.utime(found)
+            return True
+        return False
+
+    def keep(self, key: str, made: Path) -> None:
+        """Take what was made.  Raises OSError."""
+        try:
+            made.rename(self.place / "built" / key)
+        except OSError:
+            if not self.has(key):  # which somebody else built meanwhile
+                raise
+        for one in sorted((self.place / "built").iterdir(), key=_changed_s):
+            if measured(self.place / "built", ()).size_bytes <= self.size_max_bytes:
+                return
+            gone = self.place / "building" / f"gone-{fresh()}"
+            with self._lock, suppress(FileNotFoundError):  # whole or not at all, whatever interrupts the removing
+                if not self._used.get(one.name):
+                    one.rename(gone)
+            remove(gone)
+
+    def on(self, base: Image, key: str, variables: Mapping[str, str]) -> Image:
+        """Return the image that has the layer, too."""
+        above = os.path.relpath(self.place / "built" / key, base.store)
+        return replace(base, layers=(above, *base.layers), environment={**base.environment, **variables})
+
+
+def _changed_s(place: Path) -> float:
+    """Somebody else may have removed it."""
+    return place.stat().st_mtime if place.exists() else 0.0
+
+
+async def build(
+    wanted: ImageRecipe, base: Container, made: Path, cell: Cell, workspace: Workspace, log: JobLog,
+    cancel: asyncio.Event, limit_s: float,
+) -> None:  # fmt: skip
+    """Have the steps write into `made`.  Raises NotBuilt, OSError."""
+    place = made.parent
+    end_s = time.monotonic() + limit_s
+    container = Container(base.image, place)
+    container.prepare()
+    try:
+        for step in wanted.recipe.steps:
+            log.say(f"IMAGE {wanted.name}:{step.line}: {step.said}")
+            image = replace(base.image, environment={**base.image.environment, **step.environment})
+            asked = _command(wanted, step, workspace, replace(container, image=image))
+            try:
+                status = await cell.run(asked, log, cancel, max(0.0, end_s - time.monotonic()))
+            except Exceeded as reached:
+                raise NotBuilt("FAILURE", f"{wanted.name}:{step.line}: {reached}") from reached
+            if status:
+                result = {"cancel": "CANCELED", "timeout": "TIMED_OUT"}.get(str(status), "FAILURE")
+                why = {"cancel": "cancelled", "timeout": "its time was up"}.get(str(status), f"exit status {status}")
+                raise NotBuilt(result, f"the image was not built: {wanted.name}:{step.line}: {step.said}: {why}")
+    except BaseException:
+        await whole(asyncio.to_thread(remove, place))
+        raise
+
+
+def _command(wanted: ImageRecipe, step: Step, workspace: Workspace, container: Container) -> Command:
+    if step.sources:
+        words = ["/bin/sh", "-c", _COPY, "copy", str(wanted.beside), step.target, *step.sources]
+    else:
+        words = ["/bin/sh", "-c", _RUN, "run", step.directory, *step.command]
+    spec = workspace.spec
+    return Command(
+        words,
+        {"HOME": "/root", "LANG": "C.UTF-8", "HEADGATE_IMAGE": f"{workspace.root}/image"},
+        Path("/"),
+        container.place,
+        f"{spec.tenant} {spec.change.project}",
+        trusted=False,
+        writable=(),
+        readable=(wanted.beside,) if step.sources else (),
+        container=container,
+    )

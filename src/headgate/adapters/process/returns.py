@@ -1,0 +1,156 @@
+"""Data a job returns: `headgate-return` for executables, the same file for Ansible's `zuul_return`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headgate.adapters.work.directory import Directory, Strange
+from headgate.base.texts import line
+from headgate.gate.returns import secrets
+from headgate.gate.returns.shape import checked
+from headgate.gate.returns.values import DEPTH_MAX, SIZE_MAX_BYTES, Unfit, bounded, parsed
+
+_WHOLE_MAX_BYTES = SIZE_MAX_BYTES + secrets.SIZE_MAX_BYTES
+RESULT_VARIABLE = "HEADGATE_RESULT"
+_JOINED = ("artifacts", "warnings", "redactions")
+"""Lists under `zuul` that grow instead of being replaced; so do those of each file under `zuul.file_comments`."""
+USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values are JSON where they can be read as it)
+       headgate-return --json FILE      (- is standard input)
+       headgate-return --secret --json FILE
+Returns data from a job: zuul.log_url, zuul.artifacts, zuul.child_jobs, zuul.warnings, zuul.file_comments … are read by
+Headgate, everything else is given to the jobs that depend on this one; with --secret nobody else sees it."""
+
+
+def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """New over old, mappings through and through."""
+    merged = dict(old)
+    for key, value in new.items():
+        was = merged.get(key)
+        if isinstance(was, dict) and isinstance(value, dict):
+            merged[key] = merge(was, value, (*path, key))
+        elif isinstance(was, list) and isinstance(value, list) and _grows(path, key):
+            merged[key] = was + value
+        else:
+            merged[key] = value
+    return merged
+
+
+def _grows(path: tuple[str, ...], key: str) -> bool:
+    return path == ("zuul", "file_comments") or (path == ("zuul",) and key in _JOINED)
+
+
+class ReturnError(Exception):
+    """What a job returned cannot be used."""
+
+
+class ReturnedResults(NamedTuple):
+    """What a job returned.  JSON."""
+
+    data: dict[str, Any]
+    secret: dict[str, Any]
+    """No word of it is in an error."""
+
+
+def read(path: Path) -> ReturnedResults:
+    """Return what was returned; nothing when nothing was.  Raises ReturnError."""
+    try:
+        with Directory.at(path.parent) as work:
+            text = work.read(path.name, _WHOLE_MAX_BYTES)
+    except (Strange, OSError) as error:
+        raise ReturnError(f"{path.name} cannot be read: {error}") from error
+    if text is None:
+        return ReturnedResults({}, {})
+    try:
+        found = parsed(text, _WHOLE_MAX_BYTES)
+        if not isinstance(found, dict) or not isinstance(data := found.get("data"), dict):
+            raise Unfit("it is not an object with `data`")
+        checked(data)
+        return ReturnedResults(data, _secret(found.get("secret_data", {})))
+    except Unfit as unfit:
+        raise ReturnError(f"{path.name}: {unfit}") from unfit
+
+
+def _secret(found: object) -> dict[str, Any]:
+    """Raises Unfit, which says nothing of what is in it."""
+    try:
+        bounded(found)
+        fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= secrets.SIZE_MAX_BYTES
+    except Unfit:
+        fits = False
+    if not fits or not isinstance(found, dict):
+        size = f"{secrets.SIZE_MAX_BYTES // 1000} kB"
+        raise Unfit(f"the secret data is no object of JSON, of at most {size} and {DEPTH_MAX} levels")
+    return found
+
+
+def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) -> None:
+    """Replace the file in one step: a reader finds it whole.  One writer at a time.  Raises ReturnError, for what
+    Headgate would not take, too; OSError."""
+    with Directory.at(path.parent) as work:
+        fcntl.flock(work.fd, fcntl.LOCK_EX)
+        try:
+            bounded(data)
+            before, more = read(path), _secret(secret or {})
+            merged, hidden = merge(before.data, data), _secret(merge(before.secret, more))
+            checked(merged)
+        except Unfit as unfit:
+            raise ReturnError(str(unfit)) from unfit
+        text = {"data": merged, "secret_data": hidden} if hidden else {"data": merged}
+        work.write(path.name, msgspec.json.encode(text), 0o600 if hidden else 0o644)
+
+
+def parse(arguments: list[str]) -> dict[str, Any]:
+    """Raises ValueError."""
+    if len(arguments) == 2 and arguments[0] == "--json":
+        with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
+            found = parsed(file.read(SIZE_MAX_BYTES + 1))
+        if not isinstance(found, dict):
+            raise ValueError("the JSON must be an object")
+        return found
+    data: dict[str, Any] = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ValueError(f"{argument!r} is not KEY=VALUE")
+        inner: Any = _value(value)
+        for part in reversed(key.split(".")):
+            inner = {part: inner}
+        data = merge(data, inner)
+    return data
+
+
+def _from_file(arguments: list[str]) -> dict[str, Any]:
+    """Raises ValueError: nothing secret is on a command line."""
+    if len(arguments) != 2 or arguments[0] != "--json":
+        raise ValueError("secret data is given as --secret --json FILE: other users may see what a command line says")
+    return parse(arguments)
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):  # text, of which half characters are refused later
+        return text
+
+
+def main() -> None:
+    result = os.environ.get(RESULT_VARIABLE)
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(USAGE)
+        sys.exit(0 if len(sys.argv) > 1 else 2)
+    if not result:
+        sys.exit(f"headgate-return: {RESULT_VARIABLE} is not set; this works inside a job only")
+    try:
+        if sys.argv[1] == "--secret":
+            add(Path(result), {}, _from_file(sys.argv[2:]))
+        else:
+            add(Path(result), parse(sys.argv[1:]))
+    except (OSError, ValueError, RecursionError, ReturnError) as error:
+        print(f"headgate-return: {line(str(error))}", file=sys.stderr)
+        sys.exit(2)

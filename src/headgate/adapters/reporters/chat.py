@@ -1,0 +1,87 @@
+"""Reports as messages in chats, through the library apprise: Slack, Matrix, Teams, and whatever else it knows."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.adapters.reporters.wordings import summary, title
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.reporter import ReportPutOff
+
+MISSING = "it needs the library apprise: pip install 'headgate[chat]'"
+SAID_MAX = 500
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_HARMLESS_AT = "@\u200b"
+"""A name behind it calls nobody."""
+_LIBRARY_LOG = "apprise"
+
+
+class ChatUnusable(Exception):
+    """The library is missing, or does not know an address; the text says which, without what is secret in it."""
+
+
+class ChatReporter:
+    """See `ports.reporter.Reporter`.  A chat cannot tell a report that it has from another: after an answer that was
+    lost it may be there twice."""
+
+    def __init__(self, urls: str) -> None:
+        """`urls`: addresses as apprise has them, with blanks between.  Raises ChatUnusable."""
+        try:
+            import apprise
+        except ImportError as error:
+            raise ChatUnusable(MISSING) from error
+        storage = apprise.PersistentStoreMode.MEMORY  # nothing of ours is written to the disk by it
+        asset = apprise.AppriseAsset(app_id="Headgate", app_desc="Headgate", async_mode=False, storage_mode=storage)
+        self._chats = apprise.Apprise(asset=asset)
+        self._capture: Any = apprise.LogCapture  # it has no types
+        for url in urls.split():
+            if not self._chats.add(url):
+                raise ChatUnusable(f"apprise does not know what {url.partition('://')[0]}://… stands for")
+        if not len(self._chats):
+            raise ChatUnusable("it needs a url: an address as apprise has it, such as slack://…")
+
+    @classmethod
+    def of(cls, said: Mapping[str, str]) -> ChatReporter:
+        """As a section of the settings has it.  Raises ChatUnusable."""
+        return cls(said.get("url", ""))
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReportPutOff."""
+        why = await asyncio.to_thread(self._tell, *self.message(posting))
+        if why is not None:
+            raise ReportPutOff(why)
+
+    @staticmethod
+    def message(posting: OutboxMessage) -> tuple[str, str, str]:
+        """Title, text, and whether it is good: as apprise wants them."""
+        report = posting.report
+        kind = {"success": "success", "start": "info", "enqueue": "info", "dequeue": "warning"}.get(
+            report.report, "failure"
+        )
+        heading = title(report, posting.options.get("title", ""))
+        return _calling_nobody(heading), _calling_nobody(summary(report) or heading), kind
+
+    def _tell(self, heading: str, text: str, kind: str) -> str | None:
+        """Why not; None: it was taken."""
+        with self._captured() as said:
+            if self._chats.notify(body=text, title=heading, notify_type=kind, body_format="text"):
+                return None
+            return _said(said.getvalue()) or "the chat did not take it, and apprise does not say why"
+
+    def _captured(self) -> Any:  # apprise's own context manager
+        return self._capture(level=logging.WARNING, name=_LIBRARY_LOG, fmt="%(message)s")
+
+
+def _calling_nobody(text: str) -> str:
+    """What others wrote calls nobody by name, nor a whole channel."""
+    return text.replace("@", _HARMLESS_AT)
+
+
+def _said(text: str | io.StringIO) -> str:
+    """Without addresses: there are tokens in them."""
+    return " ".join(_URL.sub("…", str(text)).split())[:SAID_MAX]

@@ -1,0 +1,215 @@
+"""Reports as documents of Elasticsearch or OpenSearch: one of the buildset, one of each of its builds.
+
+They go in one bulk request, whose ids come of the report: told again, each document is written again in its place.
+Names that pipelines and jobs choose stand in the body alone, never in an address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from headgate.adapters.reporters.webhook import TIMEOUT_S, WHOLE_MAX_S, beginning, judged
+from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
+from headgate.ports.reporter import ReporterAway, ReportRefused
+
+INDEX = "zuul.{tenant}-%Y.%m.%d"
+"""Where a pipeline names none."""
+INDEX_MAX_BYTES = 255
+ANSWER_MAX_BYTES = 1_000_000
+_BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
+_PARTS = re.compile(r"%([YmdHGVUy%])")
+_NOT_TAKEN = re.compile(r"[^a-z0-9._-]")
+BUSY = frozenset({429, 500, 502, 503, 504})
+"""Of a document: another try may change it."""
+
+
+class ElasticUnusable(ValueError):
+    """The section of the settings cannot be used; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The servers, and how they are spoken to."""
+
+    servers: tuple[str, ...]
+    """Without slashes at the end; who logs in may stand before the host."""
+    tls: ssl.SSLContext
+
+    @classmethod
+    def of(cls, said: Mapping[str, str], directory: Path, tls: ssl.SSLContext | None = None) -> Elastic:
+        """As a section of the settings has it; `tls`: what clients here believe.  Raise ElasticUnusable."""
+        yes = ("true", "yes", "on", "1")
+        scheme = "https" if said.get("use_ssl", "true").lower() in yes else "http"
+        named = (one.strip() for one in said["uri"].split(","))
+        servers = tuple(one if "://" in one else f"{scheme}://{one}" for one in named if one)
+        for one in servers:
+            try:
+                parts = urlsplit(one)
+                usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            except ValueError:
+                usable = False
+            if not usable:  # they may hold passwords, and are not repeated
+                raise ElasticUnusable("uri: each server is https://HOST:PORT or HOST:PORT, with commas between")
+        context = tls or ssl.create_default_context()
+        try:
+            if said.get("ca_certs"):
+                context = ssl.create_default_context(cafile=str(_place(directory, said["ca_certs"])))
+            if said.get("client_cert"):
+                key = _place(directory, said["client_key"]) if said.get("client_key") else None
+                context.load_cert_chain(_place(directory, said["client_cert"]), key)
+        except OSError as error:  # also what is no certificate
+            raise ElasticUnusable(f"ca_certs, client_cert or client_key cannot be read: {error}") from error
+        if said.get("verify_certs", "true").lower() not in yes:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return cls(tuple(one.rstrip("/") for one in servers), context)
+
+
+def _place(directory: Path, path: str) -> Path:
+    return directory / Path(path).expanduser()
+
+
+def elastic_client(elastic: Elastic) -> httpx.AsyncClient:
+    """Ask nobody but the servers that are named."""
+    return httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=elastic.tls)
+
+
+class ElasticReporter:
+    """See `ports.reporter.Reporter`."""
+
+    def __init__(self, client: httpx.AsyncClient, elastic: Elastic) -> None:
+        """`client`: as `elastic_client` makes it."""
+        self._client, self._servers = client, elastic.servers
+        self._first = 0
+        """The server that answered last."""
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReporterAway, ReportRefused."""
+        index = index_of(posting.options.get("index") or INDEX, posting.report)
+        body = b"".join(_lines(posting, index))
+        for number in range(len(self._servers)):
+            at = (self._first + number) % len(self._servers)
+            try:
+                async with asyncio.timeout(WHOLE_MAX_S):
+                    await self._told(self._servers[at] + _BULK, body)
+            except (httpx.HTTPError, TimeoutError, ReporterAway) as error:
+                if number + 1 == len(self._servers):
+                    if isinstance(error, ReporterAway):
+                        raise
+                    raise ReporterAway(str(error) or type(error).__name__) from error
+            else:
+                self._first = at
+                return
+
+    async def _told(self, url: str, body: bytes) -> None:
+        headers = {"Content-Type": "application/x-ndjson"}
+        async with self._client.stream("POST", url, content=body, headers=headers) as answer:
+            if not answer.is_success:
+                judged(answer, await beginning(answer))
+            said = b""
+            async for chunk in answer.aiter_bytes():
+                said += chunk
+                if len(said) > ANSWER_MAX_BYTES:
+                    raise ReporterAway(f"it answered more than {ANSWER_MAX_BYTES} bytes")
+        _took(said)
+
+
+class _Trouble(msgspec.Struct):
+    type: str = ""
+    reason: str = ""
+
+
+class _Done(msgspec.Struct):
+    status: int = 0
+    error: _Trouble = msgspec.field(default_factory=_Trouble)
+
+
+class _Bulk(msgspec.Struct):
+    errors: bool
+    items: list[dict[str, _Done]] = []
+
+
+def _took(said: bytes) -> None:
+    try:
+        bulk = msgspec.json.decode(said, type=_Bulk)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReportRefused("what answers there is no Elasticsearch: name its address as uri") from error
+    wrong = [done for item in bulk.items for done in item.values() if not 200 <= done.status < 300]
+    if bulk.errors or wrong:
+        told = "; ".join(dict.fromkeys(f"{one.status} {one.error.type}: {one.error.reason}"[:300] for one in wrong[:3]))
+        why = f"it did not take {len(wrong)} of {len(bulk.items)} documents: {told}"
+        raise ReporterAway(why) if any(one.status in BUSY for one in wrong) else ReportRefused(why)
+
+
+def index_of(pattern: str, report: QueueReport) -> str:
+    """Return the index of a report: the parts of its own time, and names that the server takes.  A report that is told
+    again has the same."""
+    at = datetime.fromtimestamp(report.at_ms / 1000, UTC)
+    named = _PARTS.sub(lambda found: at.strftime(found[0]), pattern).replace("{tenant}", report.tenant)
+    return _NOT_TAKEN.sub("_", named.lower()).lstrip("._-+")[:INDEX_MAX_BYTES] or "zuul"
+
+
+def _lines(posting: OutboxMessage, index: str) -> Iterator[bytes]:
+    report, key = posting.report, posting.key or posting.report.id
+    whole = {
+        "build_type": "buildset",
+        "uuid": report.buildset,
+        "message": report.message,
+        **_about(report),
+    }
+    for id, document in (
+        (key, whole),
+        *((f"{key}.{one.build or one.job}", _build(report, one)) for one in report.builds),
+    ):
+        yield msgspec.json.encode({"index": {"_index": index, "_id": id[:500]}}) + b"\n"
+        yield msgspec.json.encode({name: value for name, value in document.items() if value not in ("", None)}) + b"\n"
+
+
+def _about(report: QueueReport) -> dict[str, Any]:
+    return {
+        "@timestamp": _time(report.at_ms),
+        "tenant": report.tenant,
+        "pipeline": report.pipeline,
+        "project": report.project,
+        "branch": report.branch,
+        "change": report.change,
+        "newrev": report.commit,
+        "ref": report.ref,
+        "ref_url": report.url,
+        "report": report.report,
+        "result": report.result,
+        "event_timestamp": _time(report.enqueued_ms),
+    }
+
+
+def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
+    ended = bool(build.start_ms and build.end_ms)
+    return {
+        **_about(report),
+        "build_type": "build",
+        "buildset_uuid": report.buildset,
+        "uuid": build.build,
+        "job_name": build.job,
+        "result": build.result,
+        "voting": build.voting,
+        "attempt": build.attempt,
+        "start_time": _time(build.start_ms),
+        "end_time": _time(build.end_ms),
+        "duration": (build.end_ms - build.start_ms) / 1000 if ended else None,
+        "log_url": build.log_url,
+        "error_detail": build.error,
+    }
+
+
+def _time(at_ms: int) -> str | None:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds") if at_ms else None

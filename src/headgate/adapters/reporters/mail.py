@@ -1,0 +1,180 @@
+"""Reports as mail."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import smtplib
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from pathlib import Path
+
+from headgate.adapters.reporters.wordings import page, title
+from headgate.map.outbox import OutboxMessage, QueueReport
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+
+TIMEOUT_S = 30.0
+RECIPIENTS_MAX = 50
+_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+"""What is sent to: no quoting, no comments, nothing that a mail server could read as more than one address."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """Who takes mail, and for whom."""
+
+    host: str
+    port: int
+    sender: str
+    recipients: tuple[str, ...] = ()
+    """Of reports whose pipeline names nobody."""
+    security: str = "none"
+    """none | starttls | tls"""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    allowed: tuple[str, ...] = ()
+    """Addresses, and domains as `@example.org`, that pipelines may name; none: any."""
+    authorities: str = ""
+    """File with certificates of the authorities that are believed; empty: the system's."""
+    helo: str = ""
+    """Name of this machine; empty: as it calls itself."""
+
+    @classmethod
+    def of(cls, said: Mapping[str, str], beside: Path) -> MailServer:
+        """As a section of the settings has it; a relative path is `beside` the settings file."""
+        security = said.get("security") or ("starttls" if said.get("use_starttls", "").lower() in _YES else "none")
+        usual = {"tls": 465}.get(security, 25)
+        return cls(
+            host=said.get("server") or "localhost",
+            port=int(said.get("port") or usual),
+            sender=said.get("default_from") or "headgate@localhost",
+            recipients=addresses(said.get("default_to", "")),
+            security=security,
+            user=said.get("user", ""),
+            password=said.get("password", ""),
+            allowed=tuple(re.split(r"[\s,]+", said.get("recipients", "").strip())) if said.get("recipients") else (),
+            authorities=str(beside / Path(said["ca"]).expanduser()) if said.get("ca") else "",
+        )
+
+
+_YES = ("true", "yes", "on", "1")
+
+
+class MailReporter:
+    """See `ports.reporter.Reporter`.  A message has an id of its own that is the same whenever it is sent."""
+
+    def __init__(self, server: MailServer) -> None:
+        self._server = server
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReporterAway, ReportPutOff, ReportRefused."""
+        message, to = self.message(posting)
+        await asyncio.to_thread(self._send, message, to)
+
+    def message(self, posting: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
+        """Return the mail, and who it is for.  Raises ReportRefused."""
+        report, options = posting.report, posting.options
+        sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
+        if not _ADDRESS.fullmatch(parseaddr(sender)[1]):
+            raise ReportRefused(f"{sender!r} is no address to send from")
+        message = EmailMessage(policy=SMTP)
+        message["Subject"] = title(report, options.get("subject", "").strip())
+        message["From"] = parseaddr(sender)[1]
+        message["To"] = ", ".join(to)
+        message["Date"] = format_datetime(datetime.fromtimestamp(report.at_ms / 1000, UTC))
+        host = parseaddr(sender)[1].rpartition("@")[2]
+        message["Message-ID"] = f"<{_hexadecimal(posting.key or report.id)}@{host}>"
+        message["References"] = f"<{_hexadecimal(report.tenant, report.project, _change(report))}@{host}>"
+        message["Auto-Submitted"] = "auto-generated"
+        message["X-Headgate-Report"] = report.report
+        message["X-Headgate-Result"] = report.result or "-"
+        address = page(report)
+        body = report.message.strip() or title(report)
+        if address and address not in body:
+            body = f"{body}\n\n{address}"
+        message.set_content(body.encode("utf-8", "replace").decode() + "\n", cte="quoted-printable")
+        return message, to
+
+    def _recipients(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Raises ReportRefused."""
+        said = options.get("to", "").strip()
+        to = addresses(said) if said else self._server.recipients
+        if not to:
+            raise ReportRefused("nobody is named to send it to: neither `to` of the reporter nor default_to")
+        if len(to) > RECIPIENTS_MAX:
+            raise ReportRefused(f"it is for {len(to)} addresses; {RECIPIENTS_MAX} can be named")
+        for one in to:
+            if not _ADDRESS.fullmatch(one):
+                raise ReportRefused(f"{one!r} is no address to send to")
+            domain = f"@{one.rpartition('@')[2]}".lower()
+            allowed = {entry.lower() for entry in self._server.allowed}
+            if said and allowed and one.lower() not in allowed and domain not in allowed:
+                raise ReportRefused(f"the settings let no pipeline send to {one}")
+        return to
+
+    def _send(self, message: EmailMessage, to: Sequence[str]) -> None:
+        server = self._server
+        try:
+            with self._connected() as connection:
+                if server.security == "starttls":
+                    connection.starttls(context=_believing(server.authorities))
+                if server.user:
+                    connection.login(server.user, server.password)
+                refused = connection.send_message(message, to_addrs=list(to))
+        except smtplib.SMTPRecipientsRefused as error:
+            self._told_of(error.recipients)
+        except smtplib.SMTPSenderRefused as error:
+            raise self._by_code(error.smtp_code, f"{error.sender}: {_said(error.smtp_error)}") from error
+        except smtplib.SMTPDataError as error:
+            raise self._by_code(error.smtp_code, _said(error.smtp_error)) from error
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            raise ReporterAway(f"{server.host}:{server.port}: {_said(error)}") from error
+        else:
+            if refused:
+                self._told_of(refused)
+
+    def _connected(self) -> smtplib.SMTP:
+        server, name = self._server, self._server.helo or None
+        if server.security == "tls":
+            context = _believing(server.authorities)
+            return smtplib.SMTP_SSL(server.host, server.port, name, timeout=TIMEOUT_S, context=context)
+        return smtplib.SMTP(server.host, server.port, name, timeout=TIMEOUT_S)
+
+    def _told_of(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
+        """Of who was not sent it.  Raises ReportPutOff when all of them may be tried again, else ReportRefused."""
+        said = "; ".join(f"{one}: {code} {_said(text)}" for one, (code, text) in sorted(refused.items()))
+        if all(400 <= code < 500 for code, _ in refused.values()):
+            raise ReportPutOff(said)
+        raise ReportRefused(f"not everybody it is for takes it: {said}")
+
+    def _by_code(self, code: int, said: str) -> Exception:
+        return ReportPutOff(f"{code} {said}") if 400 <= code < 500 else ReportRefused(f"{code} {said}")
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """Of a list with commas or blanks between, each once."""
+    return tuple(dict.fromkeys(one for one in re.split(r"[\s,;]+", text.strip()) if one))
+
+
+def _believing(authorities: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authorities or None)
+
+
+def _said(error: object) -> str:
+    text = error.decode("utf-8", "replace") if isinstance(error, bytes) else str(error) or type(error).__name__
+    return " ".join(text.split())[:500]
+
+
+def _change(report: QueueReport) -> str:
+    """Its name over all its patchsets."""
+    return f"{report.branch}/{report.change.partition(',')[0]}" if not report.ref else report.ref
+
+
+def _hexadecimal(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:40]

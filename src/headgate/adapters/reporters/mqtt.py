@@ -1,0 +1,177 @@
+"""Reports as messages of MQTT, for whoever listens at the broker.
+
+The message is JSON with the members that the reference's has, as far as a report knows them.  Each report has a
+connection of its own, which is over when the broker has taken it: nothing is kept open for pipelines that are silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.base.ids import fresh
+from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
+from headgate.ports.reporter import ReporterAway, ReportRefused
+
+TOPIC = "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}"
+"""Where a pipeline names none."""
+TOPIC_MAX_BYTES = 65_535
+TIMEOUT_S = 30.0
+MISSING = "it needs the library aiomqtt: pip install 'headgate[mqtt]'"
+_NAME = re.compile(r"\{([a-z]+)\}")
+_NOT_TAKEN = re.compile("[+#\\x00-\\x1f\\x7f-\\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+"""Patterns of those who listen, and what brokers hang up on."""
+
+
+class MqttUnusable(ValueError):
+    """The section of the settings cannot be used; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where it is, and who logs in."""
+
+    host: str
+    port: int = 1883
+    keepalive_s: int = 60
+    user: str = ""
+    password: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def of(cls, said: Mapping[str, str], directory: Path) -> Broker:
+        """As a section of the settings has it.  Raise MqttUnusable."""
+        return cls(
+            said.get("server") or "localhost",
+            int(said.get("port") or 1883),
+            int(float(said.get("keepalive") or 60)),
+            said.get("user", ""),
+            said.get("password", ""),
+            _tls(said, directory),
+        )
+
+
+def _tls(said: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
+    """Return None when the section says nothing of certificates."""
+    places = {
+        name: directory / Path(said[name]).expanduser()
+        for name in ("ca_certs", "certfile", "keyfile")
+        if said.get(name)
+    }
+    if not places:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=places.get("ca_certs"))
+        if "certfile" in places:
+            context.load_cert_chain(places["certfile"], places.get("keyfile"))
+        if said.get("ciphers"):
+            context.set_ciphers(said["ciphers"])
+    except OSError as error:  # also what is no certificate
+        raise MqttUnusable(f"ca_certs, certfile, keyfile or ciphers cannot be used: {error}") from error
+    return context
+
+
+class MqttReporter:
+    """See `ports.reporter.Reporter`.  A message has the same `id` however often it is sent."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Raise MqttUnusable."""
+        try:
+            import aiomqtt
+        except ImportError as error:
+            raise MqttUnusable(MISSING) from error
+        self._broker, self._library = broker, aiomqtt
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReporterAway, ReportRefused."""
+        options, broker, library = posting.options, self._broker, self._library
+        topic = topic_of(options.get("topic") or TOPIC, posting.report)
+        qos = int(options.get("qos") or 0)
+        if not topic or qos > 2:
+            raise ReportRefused(f"nobody can be told at the topic {topic!r} with quality of service {qos}")
+        body = msgspec.json.encode(message(posting))
+        client = library.Client(
+            broker.host,
+            broker.port,
+            username=broker.user or None,
+            password=broker.password or None,
+            identifier=f"headgate-{fresh()}",
+            timeout=TIMEOUT_S,
+            keepalive=broker.keepalive_s,
+            tls_context=broker.tls,
+        )
+        try:
+            async with asyncio.timeout(TIMEOUT_S), client:
+                await client.publish(topic, body, qos=qos)
+        except (library.MqttError, OSError, TimeoutError) as error:
+            where = f"{broker.host}:{broker.port}"
+            raise ReporterAway(f"{where}: {error or f'it did not answer within {TIMEOUT_S:.0f} s'}") from error
+
+
+def topic_of(pattern: str, report: QueueReport) -> str:
+    """Return the topic; what is no name in braces stays as it is written."""
+    change, _, patchset = report.change.partition(",")
+    values = {
+        "tenant": report.tenant,
+        "pipeline": report.pipeline,
+        "project": report.project.partition("/")[2] or report.project,
+        "branch": report.branch,
+        "change": change,
+        "patchset": patchset,
+        "ref": report.ref,
+    }
+    topic = _NAME.sub(lambda found: values.get(found[1], found[0]), pattern)
+    topic = _NOT_TAKEN.sub("_", topic)
+    topic = f"_{topic[1:]}" if topic.startswith("$") else topic  # those are the broker's own
+    return topic.encode()[:TOPIC_MAX_BYTES].decode(errors="ignore")
+
+
+def message(posting: OutboxMessage) -> dict[str, Any]:
+    """Return what is sent; times are in seconds since 1970."""
+    report = posting.report
+    change, _, patchset = report.change.partition(",")
+    said = {
+        "id": posting.key or report.id,
+        "timestamp": report.at_ms / 1000,
+        "action": report.report,
+        "tenant": report.tenant,
+        "pipeline": report.pipeline,
+        "project": report.project.partition("/")[2] or report.project,
+        "branch": report.branch,
+        "change": "" if report.ref else change,
+        "patchset": "" if report.ref else patchset,
+        "commit_id": report.commit,
+        "ref": report.ref,
+        "change_url": report.url,
+        "message": report.message,
+        "enqueue_time": report.enqueued_ms / 1000 or "",
+        "buildset": {
+            "uuid": report.buildset,
+            "result": report.result,
+            "builds": [_build(report, one) for one in report.builds],
+        },
+    }
+    return {name: value for name, value in said.items() if value != ""}
+
+
+def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
+    page = f"{report.root}/t/{report.tenant}/build/{build.build}" if report.root and build.build else ""
+    said = {
+        "job_name": build.job,
+        "uuid": build.build,
+        "voting": build.voting,
+        "result": build.result,
+        "start_time": build.start_ms / 1000 or "",
+        "end_time": build.end_ms / 1000 or "",
+        "log_url": build.log_url,
+        "web_url": page,
+        "error_detail": build.error,
+    }
+    return {name: value for name, value in said.items() if value != ""}

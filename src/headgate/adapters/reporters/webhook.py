@@ -1,0 +1,110 @@
+"""Reports as calls of a webhook: signed JSON.
+
+The address is the operator's alone.  No redirection is followed, so that nobody else, whoever answers there included,
+chooses what this machine talks to; and nothing of the environment (proxies, `.netrc`) is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import httpx
+import msgspec
+
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.reporter import ReporterAway, ReportRefused
+
+TIMEOUT_S = 20.0
+WHOLE_MAX_S = 120.0
+"""For a request and all of its answer, however slowly that comes."""
+ANSWER_MAX_BYTES = 2_000
+"""Of an answer that is read."""
+WAIT_MAX_S = 3_600.0
+PATIENCE = frozenset({408, 425, 429})
+"""Answers of the 400s that another try may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Who is called."""
+
+    url: str
+    secret: str = field(default="", repr=False)
+    """Calls are signed with it; empty: they are not."""
+
+    @classmethod
+    def of(cls, said: Mapping[str, str]) -> Webhook:
+        """As a section of the settings has it."""
+        return cls(said["url"], said.get("secret", ""))
+
+
+def signature(secret: str, at_s: int, body: bytes) -> str:
+    """Return what the header `X-Headgate-Signature` says: of the time and the body, so that neither can be
+    another's."""
+    return "sha256=" + hmac.new(secret.encode(), str(at_s).encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+class WebhookReporter:
+    """See `ports.reporter.Reporter`.  A call has the same id however often it is made."""
+
+    def __init__(self, client: httpx.AsyncClient, hook: Webhook, now_s: Callable[[], float] = time.time) -> None:
+        """`client`: as `webhook_client` makes it."""
+        self._client, self._hook, self._now_s = client, hook, now_s
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReporterAway, ReportPutOff, ReportRefused."""
+        body, at_s = msgspec.json.encode(posting.report), int(self._now_s())
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "headgate",
+            "X-Headgate-Event": "report",
+            "X-Headgate-Delivery": posting.key or posting.report.id,
+            "X-Headgate-Timestamp": str(at_s),
+        }
+        if self._hook.secret:
+            headers["X-Headgate-Signature"] = signature(self._hook.secret, at_s, body)
+        try:
+            async with (
+                asyncio.timeout(WHOLE_MAX_S),
+                self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer,
+            ):
+                if answer.is_success:
+                    return
+                said = await beginning(answer)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise ReporterAway(str(error) or type(error).__name__) from error
+        judged(answer, said)
+
+
+def judged(answer: httpx.Response, text: str) -> None:
+    """Raise ReporterAway or ReportRefused for an answer that takes nothing, with what it says."""
+    said = f"it answered {answer.status_code}{f': {text}' if text else ''}"
+    if answer.is_redirect:
+        raise ReportRefused(f"{said}; redirections are not followed: name the address itself in the settings")
+    if answer.status_code in PATIENCE or answer.status_code >= 500:
+        wait = answer.headers.get("retry-after", "")
+        raise ReporterAway(said, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
+    raise ReportRefused(said)
+
+
+async def beginning(answer: httpx.Response) -> str:
+    """Return how the body of an answer begins, in one line."""
+    found = b""
+    async for chunk in answer.aiter_raw():
+        found += chunk[:ANSWER_MAX_BYTES]
+        if len(found) >= ANSWER_MAX_BYTES:
+            break
+    return " ".join(found[:ANSWER_MAX_BYTES].decode("utf-8", "replace").split())[:300]
+
+
+def webhook_client(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+    """Calls nobody but who it is told to.  `tls`: whose certificates it believes; by default the system's."""
+    return httpx.AsyncClient(
+        timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=tls if tls is not None else True
+    )

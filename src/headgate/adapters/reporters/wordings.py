@@ -1,0 +1,89 @@
+"""What a report says to people, in one line and in a few."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from headgate.base.texts import line, visible
+from headgate.map.outbox import BuildTold, QueueReport
+
+TITLE_MAX = 200
+"""Characters of a title, whatever a change is called."""
+SHOWN_MAX = 10
+"""Builds that a summary names."""
+_NAME = re.compile(r"\{([a-z_.]+)\}")
+WORDS = {
+    "success": "passed",
+    "failure": "failed",
+    "merge-conflict": "does not merge",
+    "config-error": "has errors in its configuration",
+    "start": "is being tested",
+    "enqueue": "is enqueued",
+    "no-jobs": "has no jobs",
+    "disabled": "ended in a disabled pipeline",
+    "dequeue": "left the queue",
+    "refused": "does not come in",
+    "settled": "is not kept out any more",
+    "waits": "waits",
+    "alarm": "needs your attention",
+    "landed": "has landed",
+}
+"""Kind of report -> what became of the change."""
+
+
+def title(report: QueueReport, pattern: str = "") -> str:
+    """Return one line; `pattern` as a pipeline writes it, with names of members in braces."""
+    text = _NAME.sub(lambda found: _named(found, report), pattern) if pattern else _usual(report)
+    return line(text.replace("\r", " ").replace("\n", " ").strip(), TITLE_MAX)
+
+
+def _usual(report: QueueReport) -> str:
+    what = report.change if not report.ref else report.ref
+    word = WORDS.get(report.report, report.report)
+    said = f": {report.subject}" if report.subject else ""
+    return f"[{report.pipeline}] {report.project.partition('/')[2] or report.project} {what} {word}{said}"
+
+
+def _named(found: re.Match[str], report: QueueReport) -> str:
+    """What is no name stays as it is written."""
+    values = {
+        "change": report.change,
+        "change.subject": report.subject,
+        "subject": report.subject,
+        "pipeline": report.pipeline,
+        "pipeline.name": report.pipeline,
+        "project": report.project,
+        "project.name": report.project,
+        "branch": report.branch,
+        "commit": report.commit,
+        "ref": report.ref,
+        "tenant": report.tenant,
+        "result": report.result,
+        "report": report.report,
+    }
+    return values.get(found[1], found[0])
+
+
+def page(report: QueueReport) -> str:
+    """Return the address of the buildset's page; empty: it has none."""
+    if not (report.root and report.buildset):
+        return report.url
+    return f"{report.root}/t/{quote(report.tenant, safe='')}/buildset/{report.buildset}"
+
+
+def summary(report: QueueReport) -> str:
+    """Return a few lines: what became of it, which jobs failed, where to look."""
+    bad = [build for build in report.builds if build.result not in ("", "SUCCESS", "SKIPPED") and build.voting]
+    lines = [_of_build(build) for build in bad[:SHOWN_MAX]]
+    if len(bad) > SHOWN_MAX:
+        lines.append(f"and {len(bad) - SHOWN_MAX} more")
+    if not bad and report.report not in ("success", "start", "enqueue"):
+        lines += [part for part in report.message.splitlines() if part.strip()][:3]
+    if address := page(report):
+        lines.append(address)
+    return visible("\n".join(lines))
+
+
+def _of_build(build: BuildTold) -> str:
+    return line(f"- {build.job}: {build.result}{f' ({build.error})' if build.error else ''}", TITLE_MAX)

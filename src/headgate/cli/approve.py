@@ -1,0 +1,172 @@
+"""What people do with a change that is proposed: approve it, have it tested again."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headgate.adapters.git.command import GitError, git
+from headgate.base.errors import UserError
+from headgate.cli.identity.byhand import ManualAction, noted
+from headgate.cli.identity.pages import pages
+from headgate.cli.process import connections, tenants
+from headgate.cli.propose import WorkTree
+from headgate.cli.settings import find, read
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_project = click.option("--project", default="", help="By default the one of --remote in the work tree you are in.")
+_remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
+_branch = click.option("--branch", default="", help="By default the repository's default branch.")
+_reason = click.option("--reason", default="", help="Why: it is kept with what you do, for those who look at it later.")
+
+
+class ProposalRepository(NamedTuple):
+    """Where a change is proposed."""
+
+    url: str
+    project: str
+    """Empty: no settings here name a project of this address."""
+
+    @property
+    def name(self) -> str:
+        """Return what people are told it is."""
+        return self.project or self.url
+
+
+@click.command()
+@_config
+@_url
+@_project
+@_remote
+@_reason
+@_branch
+@click.option("--as", "who", default="", help="Under this name, which must be yours: to refs/approvals/NAME/….")
+@click.argument("topic")
+def approve(
+    config: str | None, url: str | None, project: str, remote: str, reason: str, branch: str, who: str, topic: str
+) -> None:
+    """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
+
+    Where several people approve, say --as NAME: it goes to refs/approvals/<name>/<branch>/<topic>.
+
+    One that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your token
+    keeps who did it and why."""
+    at = _repository(config, project, remote)
+    branch = asyncio.run(WorkTree(at.url).branch(branch))
+    commit, again = asyncio.run(_push(at.url, branch, topic, f"approvals/{who}" if who else "approved"))
+    if again:
+        asyncio.run(_push(at.url, branch, topic, "recheck"))
+        click.echo(f"{topic} of {at.name} was approved already, and is tested again: {commit}")
+    else:
+        click.echo(f"Approved {topic} of {at.name}: {commit}")
+    missed = "no settings here name a project of this repository; say --project, or --config"
+    if at.project:
+        missed = _note_approval(config, url, at.project, f"{branch}/{topic}", commit, reason)
+    if missed:
+        click.echo(f"This is not in the log of what was done by hand: {missed}", err=True)
+
+
+def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
+    """Answer with why it cannot be kept."""
+    body = {"project": project, "change": change, "commit": commit, "reason": reason}
+    try:
+        at = pages(config, url)
+        at.post(f"{at.of(_having(config, project)[0])}/approval", body)
+    except UserError as why:
+        try:
+            asyncio.run(noted(read(find(config)), ManualAction("approve", f"{change} of {project}", reason, project)))
+        except UserError:
+            return str(why)
+    return ""
+
+
+@click.command()
+@_config
+@_project
+@_remote
+@_branch
+@click.argument("topic")
+def recheck(config: str | None, project: str, remote: str, branch: str, topic: str) -> None:
+    """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.
+
+    Headgate removes that ref once every pipeline that takes the change up has been told.  Where the change is being
+    tested already, nothing happens."""
+    at = _repository(config, project, remote)
+    branch = asyncio.run(WorkTree(at.url).branch(branch))
+    commit, _ = asyncio.run(_push(at.url, branch, topic, "recheck"))
+    click.echo(f"{topic} of {at.name} is tested again: {commit}")
+
+
+def _repository(config: str | None, project: str, remote: str) -> ProposalRepository:
+    """The project that was said, as the settings have it; else the remote of the work tree.  Raise UserError."""
+    if project:
+        return ProposalRepository(_having(config, project)[1], project)
+    try:
+        url = asyncio.run(_url_of(WorkTree(remote), remote))
+    except UserError as none:
+        raise UserError(
+            f"{Path.cwd()} is no work tree with a remote {remote!r}; say --project, or go to a work tree of it"
+        ) from none
+    return ProposalRepository(url, _project_of(config, url))
+
+
+async def _url_of(tree: WorkTree, remote: str) -> str:
+    """Return the address of a remote, from wherever it is asked.  Raise UserError."""
+    url = await tree.says("remote", "get-url", "--", remote)
+    if ":" in url.partition("/")[0] or url.startswith("/"):
+        return url
+    return str((Path(await tree.says("rev-parse", "--show-toplevel")) / url).resolve())
+
+
+def _project_of(config: str | None, url: str) -> str:
+    """The project with this address, by the name the tenant file has for it; empty where no settings name one."""
+    try:
+        settings = read(find(config))
+        at = connections(settings)
+        every = tenants(settings, at)[1].tenants.values()
+    except UserError:
+        if config is not None:
+            raise
+        return ""
+    known = {_plain(at[p.connection].url(p.project)): p.name for one in every for p in one.projects}
+    return known.get(_plain(url), "")
+
+
+def _plain(url: str) -> str:
+    """An address as it may be compared with another one."""
+    path = Path(url.removeprefix("file://"))
+    bare = str(path.resolve()) if path.is_absolute() else url.rstrip("/")
+    return bare.removesuffix("/.git").removesuffix(".git")
+
+
+def _having(config: str | None, project: str) -> tuple[str, str]:
+    """The first tenant that has the project, and the URL of its repository.  Raise UserError."""
+    settings = read(find(config))
+    at = connections(settings)
+    for name, tenant in tenants(settings, at)[1].tenants.items():
+        if (source := tenant.find(project)) is not None:
+            return name, at[source.connection].url(source.project)
+    raise UserError(f"no tenant has the project {project!r}")
+
+
+async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
+    """The proposed commit, and whether the ref of this kind named it already."""
+    proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name)
+        try:
+            await git("init", "-q", "--bare", name)
+            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=here, remote=True)
+            commit = (await git("rev-parse", proposed, at=here))[1].strip()
+            _, there = await git("ls-remote", "--", url, ref, at=here, remote=True)
+            if again := there.split("\t")[0] == commit:
+                return commit, again
+            await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=here, remote=True)
+        except GitError as error:
+            raise UserError(f"{url} {proposed}: {error}") from error
+    return commit, again

@@ -1,0 +1,287 @@
+"""`headgate check --against`: our job graphs beside those that a running server answers with."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+
+from headgate.base.errors import UserError
+from headgate.cli.check.comparison import Apart, Compared, HeldComparison
+from headgate.cli.offline.graphs import GraphPlace, default_branch, frozen
+from headgate.cli.offline.reader import LoadedTenant
+from headgate.config.budgets import sized
+from headgate.config.explain import answers
+from headgate.config.explain.compare import AttributeDifference
+from headgate.config.model import FrozenGraph
+from headgate.config.tenants import TenantProject
+
+AT_ONCE_MAX = 8
+"""Requests under way: it is somebody else's server."""
+TIMEOUT_S = 60.0
+ATTEMPTS_MAX = 3
+"""Of a request that the server is too busy for."""
+PAUSE_S = 1.0
+ANSWER_MAX_BYTES = 50_000_000
+WHY_MAX_CHARS = 160
+_BUSY = (429, 502, 503, 504)
+_NOT_FROZEN = (400, 409, 500)
+"""What a server answers with whose graph has configuration errors."""
+
+
+class Only(NamedTuple):
+    """What of everything is compared; empty: all."""
+
+    projects: Sequence[str] = ()
+    branches: Collection[str] = ()
+
+    def names(self, branch: str) -> bool:
+        return not self.branches or branch in self.branches
+
+    def of(self, loaded: LoadedTenant) -> Sequence[TenantProject]:
+        """Raises UserError."""
+        if not self.projects:
+            return loaded.tenant.projects
+        return [source for name in self.projects if (source := _known(loaded, name))]
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: Any  # JSON
+    why: str
+
+
+class ReferenceServer:
+    """A server that speaks Zuul's API."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        transport: httpx.AsyncBaseTransport | None = None,
+        answer_max_bytes: int = ANSWER_MAX_BYTES,
+    ) -> None:
+        self._answer_max_bytes = answer_max_bytes
+        self.url = url
+        self._base = url.rstrip("/").removesuffix("/api")
+        headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._client = httpx.AsyncClient(headers=headers, timeout=TIMEOUT_S, follow_redirects=True, transport=transport)
+        self._free = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def get(self, path: str) -> _Answer:
+        """Raises UserError when there is no answer, or none that is one."""
+        url = f"{self._base}/api/{path}"
+        async with self._free:
+            for attempt in range(1, ATTEMPTS_MAX + 1):
+                try:
+                    async with self._client.stream("GET", url) as response:
+                        status, body = response.status_code, await _bounded(url, response, self._answer_max_bytes)
+                except (httpx.HTTPError, httpx.InvalidURL) as error:
+                    raise UserError(f"{url}: {str(error) or type(error).__name__}") from error
+                if status not in _BUSY or attempt == ATTEMPTS_MAX:
+                    return _answer(url, status, body)
+                await asyncio.sleep(PAUSE_S * attempt)
+        raise AssertionError("the last attempt answers")
+
+
+async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes:
+    """Raises UserError, httpx.HTTPError."""
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > most_bytes:
+            raise UserError(f"{url}: the answer has more than {sized(most_bytes)}")
+    return body
+
+
+def _answer(url: str, status: int, body: bytes) -> _Answer:
+    """Raises UserError."""
+    if status in (401, 403):
+        raise UserError(f"{url}: the server wants a token that may read this ({status}); give one with --token FILE")
+    if status != httpx.codes.OK:
+        return _Answer(status, None, _plain(body.decode(errors="replace")))
+    try:
+        return _Answer(status, json.loads(body), "")
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{url}: the answer is no JSON; is this the root of the pages, before /api?") from error
+
+
+def _plain(page: str) -> str:
+    """What an error page says: its paragraph, if there is one, without anything that a terminal obeys."""
+    found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
+
+
+async def asked(
+    tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
+) -> HeldComparison:
+    """See `compared`; closes the server."""
+    try:
+        return await compared(tenants, only, server, say)
+    finally:
+        await server.close()
+
+
+async def compared(
+    tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
+) -> HeldComparison:
+    """Compare every graph of every tenant on every branch that is read here, as far as the server has the branch, too.
+
+    `say` is told how many of how many are done.  Raises UserError.
+    """
+    answer = await server.get("tenants")
+    there = [one.get("name") for one in answer.body if isinstance(one, dict)] if isinstance(answer.body, list) else []
+    if missing := [name for name in tenants if name not in there]:
+        known = ", ".join(str(name) for name in there) or "none"
+        raise UserError(f"the server has no tenant {', '.join(missing)}; it has {known}; choose with --tenant")
+    wanted = [(name, loaded, place) for name, loaded in tenants.items() for place in _places(loaded, only)]
+    if only.branches and not wanted:
+        raise UserError(f"no branch {' or '.join(sorted(only.branches))} is read of any project that is asked for")
+    done = 0
+
+    async def one(name: str, loaded: LoadedTenant, place: GraphPlace) -> Compared:
+        nonlocal done
+        found = await _compared(server, name, loaded, place)
+        done += 1
+        say(done, len(wanted))
+        return found
+
+    found: list[Compared] = []
+    for start in range(0, len(wanted), 10 * AT_ONCE_MAX):
+        part = wanted[start : start + 10 * AT_ONCE_MAX]
+        found += await asyncio.gather(*(one(*each) for each in part))
+    apart = _unknown(tenants, found)
+    for name, loaded in tenants.items():
+        apart += await _elsewhere(server, name, loaded, only)
+    without = {(one.tenant, one.project, one.branch) for one in apart}
+    return HeldComparison([one for one in found if one.where not in without], apart)
+
+
+def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> list[Apart]:
+    """Branches, but for the default ones, of which the server knows no graph."""
+    why: dict[tuple[str, str, str], str] = {}
+    answered = {one.where for one in found if not one.unknown}
+    for one in found:
+        known = one.where in answered
+        if not known and one.place.branch != default_branch(tenants[one.tenant], one.place.project):
+            why[one.where] = f"the server does not know it: {one.unknown}"
+    return [Apart(*branch, text) for branch, text in why.items()]
+
+
+def _known(loaded: LoadedTenant, name: str) -> TenantProject:
+    """Raises UserError."""
+    source = loaded.tenant.find(name)
+    if source is None:
+        raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
+    return source
+
+
+def _branches(loaded: LoadedTenant, source: TenantProject) -> list[str]:
+    """Those that are read, the default branch first; of a project of which nothing is read, that one alone."""
+    read = loaded.branches.get(source.project, {})
+    if source.loads and not read:
+        return []
+    return list(dict.fromkeys((default_branch(loaded, source), *read)))
+
+
+def _places(loaded: LoadedTenant, only: Only) -> list[GraphPlace]:
+    """Raises UserError."""
+    return [
+        GraphPlace(pipeline, source, branch)
+        for source in only.of(loaded)
+        for branch in _branches(loaded, source)
+        if only.names(branch)
+        for pipeline in loaded.layout.pipelines
+    ]
+
+
+async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant, only: Only) -> list[Apart]:
+    """What has a configuration there alone; what cannot be read here; what the tenant file excludes."""
+    sources = only.of(loaded)
+    unread = {error.project: error.text for error in loaded.unread}
+    at = f"tenant/{quote(tenant)}/project"
+    shown = await asyncio.gather(*(server.get(f"{at}/{quote(_asked(loaded, source))}") for source in sources))
+    found: list[Apart] = []
+    for source, answer in zip(sources, shown, strict=True):
+        whys = dict.fromkeys(loaded.excluded.get(source.project, ()), "the tenant file excludes it")
+        for branch in _told_of(loaded, source, answer):
+            what = "it, but the tenant file excludes it here" if branch in whys else "a branch that is not there here"
+            whys[branch] = f"the server reads {what}"
+        mine = _branches(loaded, source)
+        if not mine:
+            whys[""] = unread.get(source.project, "nothing is read of it")
+        found += [
+            Apart(tenant, source.project, branch, why)
+            for branch, why in whys.items()
+            if branch not in mine and (not branch or only.names(branch))
+        ]
+    return found
+
+
+def _told_of(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
+    """Branches whose own stanzas for the project the server shows; in what form the answer is does not matter."""
+    said = answer.body.get("configs") if isinstance(answer.body, dict) else None
+    for one in said if isinstance(said, list) else ():
+        place = one.get("source_context") if isinstance(one, dict) else None
+        if not isinstance(place, dict) or not isinstance(place.get("project"), str):
+            continue
+        branch = place.get("branch")
+        if isinstance(branch, str) and _named(loaded, place["project"]) == source.project:
+            yield _plain(branch)
+
+
+def _asked(loaded: LoadedTenant, source: TenantProject) -> str:
+    """The name to ask the server by: host names may only be assumed here."""
+    return source.name if loaded.tenant.find(source.name) else source.project
+
+
+async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, place: GraphPlace) -> Compared:
+    ours = frozen(loaded, place, None)
+    name = _asked(loaded, place.project)
+    at = f"tenant/{quote(tenant)}/pipeline/{quote(place.pipeline)}/project/{quote(name)}/branch/{quote(place.branch)}"
+    theirs = await server.get(f"{at}/freeze-jobs")
+    if theirs.status != httpx.codes.OK or ours.errors:
+        unknown = (theirs.why or "404") if theirs.status == httpx.codes.NOT_FOUND else ""
+        return Compared(tenant, place, 0, tuple(_ends(ours, theirs)), unknown)
+    if not isinstance(theirs.body, list):
+        return Compared(tenant, place, 0, (AttributeDifference("graph", "a list of jobs", type(theirs.body).__name__),))
+    optional = {job.name for job in ours.reporters}
+    told = [job for job in theirs.body if not (isinstance(job, dict) and job.get("name") in optional)]
+    differences = list(answers.graphs_differ(answers.graph(ours), told))
+    apart = {d.path for d in differences}
+    both = [job for job in ours.jobs if job.name not in apart]
+    found = await asyncio.gather(*(server.get(f"{at}/freeze-job/{quote(job.name, safe='')}") for job in both))
+
+    for job, answer in zip(both, found, strict=True):
+        if answer.status != httpx.codes.OK:
+            differences.append(AttributeDifference(job.name, "runs", f"{answer.status} {answer.why}"))
+            continue
+        changed = answers.jobs_differ(answers.job(job), answer.body, partial(_named, loaded), place.project.project)
+        differences += (AttributeDifference(f"{job.name}.{d.path}", d.old, d.new) for d in changed)
+    return Compared(tenant, place, len(both), tuple(differences))
+
+
+def _named(loaded: LoadedTenant, project: str) -> str:
+    """Canonical, as it is here: where host names are only assumed, the server's are others."""
+    source = loaded.tenant.find(project) or loaded.tenant.find(project.partition("/")[2])
+    return source.project if source is not None else project
+
+
+def _ends(ours: FrozenGraph, theirs: _Answer) -> Iterator[AttributeDifference]:
+    """A graph that one of both cannot freeze, or does not know."""
+    if ours.errors and theirs.status in _NOT_FROZEN:
+        return  # for the same reason or another: no job runs at either
+    mine = ours.errors[0].text if ours.errors else f"{len(ours.jobs)} jobs"
+    other = f"{theirs.status} {theirs.why}".strip() if theirs.status != httpx.codes.OK else f"{len(theirs.body)} jobs"
+    yield AttributeDifference("graph", mine, other)

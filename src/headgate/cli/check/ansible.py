@@ -1,0 +1,62 @@
+"""Which versions of Ansible a configuration asks for, and whether this machine has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from headgate.cli.ansible import row
+from headgate.cli.jobs import environments
+from headgate.cli.offline.reader import LoadedTenant
+from headgate.cli.offline.report import listed
+from headgate.cli.settings import FLAGS, Settings
+from headgate.config.keys.job import ANSIBLE_VERSIONS
+
+NAMED_MAX = 3
+
+
+def asked(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
+    """Return who asks for a version, by version."""
+    found: dict[str, dict[str, None]] = {}
+    for loaded in tenants:
+        layout = loaded.layout
+        says = [(loaded.tenant.default_ansible_version, f"tenant {loaded.tenant.name}")]
+        says += [(version, f"job {name}") for name in layout.jobs for version in _versions(layout.jobs[name])]
+        stanzas = (*layout.projects.items(), *layout.templates.items())
+        says += [(version, f"a variant in {name}") for name, those in stanzas for version in _versions(those)]
+        for version, who in says:
+            found.setdefault(version, {})[who] = None
+    return {version: list(found[version]) for version in ANSIBLE_VERSIONS if version in found}
+
+
+def _versions(stanzas: Iterable[Any]) -> Iterator[str]:
+    for stanza in stanzas:
+        yield from _within(stanza.body)
+
+
+def _within(value: Any) -> Iterator[str]:
+    """Of a stanza, and of the variants in it."""
+    if isinstance(value, dict):
+        if "ansible-version" in value:
+            yield str(value["ansible-version"])
+        for key, inner in value.items():
+            if "vars" not in key:
+                yield from _within(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _within(inner)
+
+
+def lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
+    """Yield one for each version that is asked for."""
+    here = environments(settings)
+    managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
+    for version, who in asked(tenants).items():
+        found = row(here, version)
+        if found.state != "missing":
+            has = f"installed here (ansible-core {found.core})"
+        elif managed:
+            has = "not installed here; an executor installs it with the first build that needs it"
+        else:
+            has = f"not installed here; on every executor run: headgate ansible install {version}"
+        yield f"Ansible {version}, for {listed(who, NAMED_MAX)}: {has}"

@@ -1,0 +1,258 @@
+"""`headgate check`: a configuration checked without a server, errors as a compiler prints them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import click
+import msgspec
+
+from headgate.adapters.nodes.clouds.registry import MissingLibrary
+from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
+from headgate.cli.check import against as beside
+from headgate.cli.check import ansible, output, sarif, since
+from headgate.cli.check import comparison as holding
+from headgate.cli.check.inspection import CheckScope, TenantProblem, pipelines_of, told
+from headgate.cli.clouds import cloud, cloud_names
+from headgate.cli.keys.verification import unopenable
+from headgate.cli.logstore import log_store
+from headgate.cli.migration.page import is_of_the_reference, page
+from headgate.cli.offline.graphs import default_branch
+from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, RefusedTenant, given
+from headgate.cli.offline.repositories import on_disk
+from headgate.cli.settings import find, read
+from headgate.config.check.causes import causes
+from headgate.config.check.findings import GraphFinding
+from headgate.config.model import ConfigError
+from headgate.config.tenants import ConfigErrors
+
+CAUSES_MAX = 30
+"""Told to people unless they ask for more."""
+
+
+class _Shown(NamedTuple):
+    json: bool
+    sarif: bool
+    limit: int
+    fail_on: str
+
+
+@click.command()
+@given
+@click.option(
+    "--with",
+    "work_trees",
+    multiple=True,
+    metavar="PROJECT=DIRECTORY",
+    help="Use the files of this work tree in place of the project's default branch.",
+)
+@click.option("--project", "projects", multiple=True, help="Only what is in, or ends a job graph of, this project.")
+@click.option(
+    "--only", multiple=True, metavar="WHAT", help="errors, warnings, or the name of an error such as nodeset-not-found."
+)
+@click.option("--limit", default=CAUSES_MAX, show_default=True, help="Causes told to read; 0 is all.")
+@click.option(
+    "--new-since",
+    metavar="DIR|REV",
+    help="Only what was not wrong before: at this revision of each repository, or in this directory of repositories.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(("error", "warning", "never")),
+    default="error",
+    show_default=True,
+    help="From which severity on the exit status is 1.",
+)
+@click.option(
+    "--against",
+    metavar="URL",
+    help="Compare the job graphs with those that this running server, Zuul or Headgate, answers with.",
+)
+@click.option("--branch", "branches", multiple=True, help="With --against: compare this branch alone, not all.")
+@click.option("--token", type=click.File(), help="A file with a bearer token, for a server that wants one.")
+@click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
+@click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")
+def command(
+    given: ReadingOptions,
+    work_trees: tuple[str, ...],
+    projects: tuple[str, ...],
+    only: tuple[str, ...],
+    limit: int,
+    new_since: str | None,
+    fail_on: str,
+    against: str | None,
+    branches: tuple[str, ...],
+    token: TextIO | None,
+    json_: bool,
+    sarif_: bool,
+) -> None:
+    """Check the tenant file and the configuration of every repository in it, and freeze every job graph.
+
+    One mistake is one block, with what is wrong because of it beneath.  Exit status 0: nothing to fail on, 1: errors
+    (see --fail-on), 2: nothing could be checked.  With --against, what is told are the differences, and 1 means some.
+    """
+    if limit < 0 or (json_ and sarif_):
+        raise click.UsageError("--limit is a whole number from 0 on, and it is --json or --sarif")
+    if branches and against is None:
+        raise click.UsageError("--branch is for --against; what is wrong is told of every branch")
+    try:
+        if not json_ and not sarif_:
+            _tell_of_settings(given)
+        if against is not None:
+            server = beside.ReferenceServer(against, token.readline().strip() if token else "")
+            sys.exit(_against(given, beside.Only(projects, branches), server, limit, json_))
+        found = _looked(given, work_trees, CheckScope(projects, only), new_since)
+    except ConfigErrors as refused:
+        found = {"": _refused(refused.errors, _texts(given))}
+    except UserError as error:
+        raise ReadingError(str(error)) from error
+    if not json_ and not sarif_:
+        _tell_of_ansible(given, found)
+    _show(found, _Shown(json_, sarif_, limit, fail_on))
+
+
+def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) -> None:
+    """Say which versions are asked for, and whether this machine has them, where there are settings to say so."""
+    loaded = [one.loaded for one in found.values() if isinstance(one.loaded, LoadedTenant)]
+    try:
+        settings = read(find(given.config))
+    except UserError:
+        return
+    for line in ansible.lines(loaded, settings):
+        click.echo(f"{line}\n")
+
+
+def _tell_of_settings(given: ReadingOptions) -> None:
+    """Say what settings of the reference come to, before what needs their connections.  Raises UserError."""
+    try:
+        settings = read(find(given.config))
+    except UserError:
+        if given.repos is None:
+            raise
+        return  # of any file with connections, the rest is nobody's business
+    log_store(settings)
+    for name in cloud_names(settings):
+        try:
+            cloud(settings, name)
+        except MissingLibrary as error:
+            click.echo(f"{error}\n")
+    if is_of_the_reference(settings):
+        click.echo(f"{page(settings)}\n")
+
+
+def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceServer, limit: int, json_: bool) -> int:
+    """The exit status.  Raises ConfigErrors for the tenant file, UserError."""
+    tenants = given.load().tenants
+    having = {n: one for n, one in tenants.items() if all(one.tenant.find(name) for name in only.projects)} or tenants
+    counted = sys.stderr.isatty()
+
+    def say(done: int, of: int) -> None:
+        if counted:
+            click.echo(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}", nl=False, err=True)
+
+    held = asyncio.run(beside.asked(having, only, server, say))
+    if json_:
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(holding.as_json(held))).decode()))
+    else:
+        for block in holding.as_text(held, server.url, limit):
+            click.echo(block)
+    if held.apart and not held.graphs:
+        raise UserError(f"{server.url}: nothing could be compared")
+    return int(any(one.differences for one in held.graphs))
+
+
+def _looked(
+    given: ReadingOptions, work_trees: Sequence[str], wanted: CheckScope, new_since: str | None
+) -> dict[str, TenantProblem]:
+    """Every tenant, the refused ones first.  Raises ConfigErrors for the tenant file, UserError."""
+    landed = given.load()
+    trees = _trees(landed.tenants, work_trees)
+    tenants = _opened(given, {name: _overlaid(loaded, trees) for name, loaded in landed.tenants.items()})
+    texts = _texts(given)
+    found = {name: _refused(refused.errors, texts) for name, refused in landed.refused.items()}
+    if landed.warnings:
+        found[""] = _refused(landed.warnings, texts)
+    pipelines = pipelines_of(landed, whole=given.tenant is None)
+    having = [name for name, loaded in tenants.items() if _has(loaded, wanted)]
+    for name in having or tenants:
+        loaded = tenants[name]
+        before = _before(given, landed.tenants[name], loaded, trees, new_since) if new_since is not None else None
+        found[name] = told(loaded, before, pipelines, wanted, texts)
+    return found
+
+
+def _has(loaded: LoadedTenant, wanted: CheckScope) -> bool:
+    return all(loaded.tenant.find(name) is not None for name in wanted.projects)
+
+
+def _refused(errors: tuple[ConfigError, ...], texts: Mapping[str, str]) -> TenantProblem:
+    return TenantProblem(RefusedTenant(errors), causes(map(GraphFinding, errors), {}), texts)
+
+
+def _texts(given: ReadingOptions) -> dict[str, str]:
+    path, text = given.tenant_file()
+    return {str(path): text}
+
+
+def _before(
+    given: ReadingOptions, landed: LoadedTenant, loaded: LoadedTenant, trees: Mapping[str, Path], since_what: str
+) -> LoadedTenant:
+    """Raises UserError."""
+    at = {source.project: place for name, place in trees.items() if (source := loaded.tenant.find(name)) is not None}
+    if given.repos is not None:
+        at = {**since.trees(loaded, given.repos), **at}
+    return since.earlier(landed if given.repos is None else loaded, since_what, at)
+
+
+def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
+    if how.json:
+        whole = {name: output.as_json(one) for name, one in found.items()}
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(whole)).decode()))
+    elif how.sarif:
+        click.echo(plain_json(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode()))
+    else:
+        for name, one in found.items():
+            for block in output.as_text(name, one, how.limit):
+                click.echo(block)
+    if how.fail_on != "never" and any(output.failures(one, how.fail_on) for one in found.values()):
+        sys.exit(1)
+
+
+def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str, LoadedTenant]:
+    """What cannot be opened is an error, too, where the repositories of this installation are read.
+
+    Raises UserError."""
+    if given.repos is not None:
+        return tenants
+    settings = read(find(given.config))
+    return {
+        name: replace(one, unread=(*one.unread, *unopenable(settings, one.layout))) for name, one in tenants.items()
+    }
+
+
+def _trees(tenants: Mapping[str, LoadedTenant], work_trees: Sequence[str]) -> dict[str, Path]:
+    """Project, as written, and its work tree.  Raises UserError."""
+    found: dict[str, Path] = {}
+    for work_tree in work_trees:
+        name, equals, directory = work_tree.partition("=")
+        known = any(loaded.tenant.find(name) is not None for loaded in tenants.values())
+        if not equals or not Path(directory).is_dir() or not known:
+            text = "it is PROJECT=DIRECTORY, a project of a tenant and an existing directory"
+            raise UserError(f"--with {work_tree}: {text}")
+        found[name] = Path(directory)
+    return found
+
+
+def _overlaid(loaded: LoadedTenant, trees: Mapping[str, Path]) -> LoadedTenant:
+    found = {}
+    for name, directory in trees.items():
+        if (source := loaded.tenant.find(name)) is not None:
+            branch = default_branch(loaded, source)
+            found[source.project] = {branch: on_disk(directory, source.config_paths)}
+    return loaded.with_files(found) if found else loaded

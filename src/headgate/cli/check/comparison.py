@@ -1,0 +1,106 @@
+"""What `headgate check --against` finds: as JSON, and to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from headgate.cli.offline.graphs import GraphPlace
+from headgate.cli.offline.report import listed
+from headgate.config.explain.compare import AttributeDifference
+
+VALUE_MAX_CHARS = 160
+
+
+class Compared(NamedTuple):
+    """One graph; no differences: it is the same."""
+
+    tenant: str
+    place: GraphPlace
+    jobs: int
+    differences: tuple[AttributeDifference, ...]
+    unknown: str = ""
+    """What the server says that does not know the pipeline, project or branch."""
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        return self.tenant, self.place.project.project, self.place.branch
+
+
+class Apart(NamedTuple):
+    """A branch of which nothing is compared."""
+
+    tenant: str
+    project: str
+    branch: str
+    why: str
+
+
+class HeldComparison(NamedTuple):
+    """What holding both beside each other comes to."""
+
+    graphs: list[Compared]
+    apart: list[Apart]
+
+
+def as_json(held: HeldComparison) -> dict[str, Any]:
+    return {
+        "graphs": len(held.graphs),
+        "jobs": sum(one.jobs for one in held.graphs),
+        "differing": [
+            {
+                "tenant": one.tenant,
+                "pipeline": one.place.pipeline,
+                "project": one.place.project.project,
+                "branch": one.place.branch,
+                "differences": [{"path": d.path, "ours": d.old, "theirs": d.new} for d in one.differences],
+            }
+            for one in held.graphs
+            if one.differences
+        ],
+        "not_compared": [one._asdict() for one in held.apart],
+    }
+
+
+def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
+    """Yield each difference once, with the graphs that have it; what was not compared; then the sentence that
+    counts."""
+    where: dict[tuple[str, str, str], list[str]] = {}
+    for one in held.graphs:
+        graph = f"{one.place.pipeline} of {one.place.project.name}@{one.place.branch}"
+        for d in one.differences:
+            where.setdefault((d.path, _short(d.old), _short(d.new)), []).append(f"{one.tenant}: {graph}")
+    shown = list(where.items())[: limit or None]
+    for (path, mine, other), graphs in shown:
+        yield f"{click.style('~', fg='yellow', bold=True)} {click.style(path, bold=True)}  {listed(graphs, 3)}"
+        yield f"    {click.style('here', fg='blue')}   {mine}\n    {click.style('there', fg='blue')}  {other}\n"
+    if left := len(where) - len(shown):
+        yield f"{left:,} more differences are not shown; --limit 0 shows all\n"
+    yield from _not_compared(held.apart, limit)
+    differing = sum(bool(one.differences) for one in held.graphs)
+    branches = len({one.where for one in held.graphs})
+    graphs_and = f"{len(held.graphs):,} job graphs of {branches:,} branches"
+    what = f"{graphs_and} and {sum(one.jobs for one in held.graphs):,} jobs compared with {url}"
+    good = click.style("all are the same", fg="green", bold=True)
+    ends = f"; {len(held.apart):,} not compared, see above" if held.apart else ""
+    yield f"{what}: {click.style(f'{differing:,} graphs differ', fg='red', bold=True) if differing else good}{ends}"
+
+
+def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
+    """Each reason once."""
+    why: dict[str, list[str]] = {}
+    for one in apart:
+        why.setdefault(one.why, []).append(f"{one.tenant}: {one.project}{f'@{one.branch}' if one.branch else ''}")
+    for reason, branches in why.items():
+        told = listed(branches, limit or len(branches))
+        yield f"{click.style('not compared', fg='yellow', bold=True)}  {told}\n    {_short(reason)}\n"
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = value if isinstance(value, str) and value.isprintable() else json.dumps(value)
+    return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

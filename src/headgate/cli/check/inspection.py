@@ -1,0 +1,118 @@
+"""What there is to be told of each tenant: loaded, frozen whole, and grouped by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from headgate.base.errors import UserError
+from headgate.cli.offline.parallel import spread
+from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, RefusedTenant
+from headgate.config.check.causes import Cause, causes, left_out
+from headgate.config.check.findings import CheckedGraph, GraphFinding, frozen, graphs, standing
+from headgate.config.check.reach import reached
+from headgate.config.files.marks import Extent, extent
+from headgate.config.model import ConfigError
+
+
+class CheckScope(NamedTuple):
+    """What of everything is told."""
+
+    projects: tuple[str, ...] = ()
+    """As written; none: all."""
+    only: tuple[str, ...] = ()
+    """`errors`, `warnings`, or names of errors, in any case, with - for spaces; none: all."""
+
+    def names(self, error: ConfigError) -> bool:
+        said = {word.lower().replace(" ", "-") for word in self.only}
+        return not said or not said.isdisjoint((f"{error.severity}s", error.name.lower().replace(" ", "-")))
+
+
+class TenantProblem(NamedTuple):
+    """A tenant, and what is wrong with it."""
+
+    loaded: LoadedTenant | RefusedTenant
+    causes: list[Cause]
+    texts: Mapping[str, str]
+    """Of files that belong to no project, by path: the tenant file."""
+
+    @property
+    def errors(self) -> list[ConfigError]:
+        return [error for cause in self.causes for error in cause.errors]
+
+    def extent(self, error: ConfigError) -> Extent:
+        return extent(error, self.text(error))
+
+    def text(self, error: ConfigError) -> str:
+        """Of the file that the error is in; empty when it is in none."""
+        if not error.project or isinstance(self.loaded, RefusedTenant):
+            return self.texts.get(error.path, "")
+        return self.loaded.files.get(error.project, {}).get(error.branch, {}).get(error.path, "")
+
+
+def pipelines_of(found: LoadedTenants, *, whole: bool) -> frozenset[str] | None:
+    """Of all tenants together; None unless it is the `whole` tenant file and all of it can be loaded."""
+    if not whole or found.refused:
+        return None
+    return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
+
+
+def findings(
+    loaded: LoadedTenant, pipelines: Collection[str] | None, projects: Collection[str] | None
+) -> list[GraphFinding]:
+    """Everything; graphs of those projects alone, if some are named (by canonical name)."""
+    layout = loaded.layout
+    places = list(graphs(layout, projects))
+    ended = spread(lambda place: frozen(layout, place), places)
+    return [
+        *map(GraphFinding, loaded.errors),
+        *standing(layout, pipelines),
+        *(finding for found in ended for finding in found),
+    ]
+
+
+def told(
+    loaded: LoadedTenant,
+    before: LoadedTenant | None,
+    pipelines: Collection[str] | None,
+    wanted: CheckScope,
+    texts: Mapping[str, str],
+) -> TenantProblem:
+    """`before`, if there is one, is what holds already: only what is new is told.  Raises UserError."""
+    projects = _named(loaded, wanted.projects)
+    found: Sequence[GraphFinding]
+    if before is None:
+        found = findings(loaded, pipelines, projects)
+    else:
+        touched = reached(before.layout, loaded.layout)
+        touched = touched if projects is None else touched & projects
+        found = new(findings(before, pipelines, touched), findings(loaded, pipelines, touched))
+    found = [one for one in found if wanted.names(one.error) and _concerns(one, projects)]
+    return TenantProblem(loaded, causes(found, left_out(loaded.layout)), texts)
+
+
+def new(before: Sequence[GraphFinding], after: Sequence[GraphFinding]) -> list[GraphFinding]:
+    """Return those of `after` that were not there, wherever they have moved to in their file."""
+    known = {_identity(one) for one in before}
+    return [one for one in after if _identity(one) not in known]
+
+
+def _identity(one: GraphFinding) -> tuple[str, str, str, str, str, tuple[CheckedGraph, ...]]:
+    error = one.error
+    return error.name, error.text, error.project, error.branch, error.path, one.graphs
+
+
+def _concerns(one: GraphFinding, projects: Collection[str] | None) -> bool:
+    """Is it in one of the projects, or does it end a graph of one?"""
+    return projects is None or one.error.project in projects or any(graph.project in projects for graph in one.graphs)
+
+
+def _named(loaded: LoadedTenant, names: Sequence[str]) -> frozenset[str] | None:
+    """Raises UserError."""
+    found: set[str] = set()
+    for name in names:
+        source = loaded.tenant.find(name)
+        if source is None:
+            raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
+        found.add(source.project)
+    return frozenset(found) if names else None

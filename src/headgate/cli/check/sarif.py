@@ -1,0 +1,72 @@
+"""SARIF 2.1.0: what editors and forges read of a checker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from headgate import __version__
+from headgate.cli.check.inspection import TenantProblem
+from headgate.config.check.causes import Cause
+from headgate.config.keys.errors import CHECKED, ERRORS
+from headgate.config.model import ConfigError
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def log(tenants: Mapping[str, TenantProblem]) -> dict[str, Any]:
+    """Return one run; a result each cause, with its consequences as related places.  A path is that in its
+    repository."""
+    results = [_result(tenant, told, cause) for tenant, told in tenants.items() for cause in told.causes]
+    names = list(dict.fromkeys(result["ruleId"] for result in results))
+    rules = [{"id": name, "shortDescription": {"text": _when(name)}} for name in names]
+    driver = {"name": "headgate", "version": __version__, "semanticVersion": __version__, "rules": rules}
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _when(name: str) -> str:
+    return known.when if (known := {**ERRORS, **CHECKED}.get(name)) is not None else name
+
+
+def _result(tenant: str, told: TenantProblem, cause: Cause) -> dict[str, Any]:
+    error = cause.error
+    others = (*cause.alike, *cause.also, *cause.follow)
+    found: dict[str, Any] = {
+        "ruleId": error.name,
+        "level": error.severity,
+        "message": {"text": error.text},
+        "locations": [_location(told, error)],
+        "partialFingerprints": {"headgate/v1": _fingerprint(error)},
+        "properties": {"tenant": tenant, "ends": [graph._asdict() for graph in cause.graphs]},
+    }
+    if others:
+        found["relatedLocations"] = [{**_location(told, one), "message": {"text": one.text}} for one in others]
+    return found
+
+
+def _fingerprint(error: ConfigError) -> str:
+    """The same wherever the lines above it move it to."""
+    parts = (error.name, error.text, error.project, error.branch, error.path)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _location(told: TenantProblem, error: ConfigError) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if error.path:
+        found["artifactLocation"] = {"uri": quote(error.path)}
+        if error.line:
+            extent = told.extent(error)
+            found["region"] = {
+                "startLine": extent.line,
+                "startColumn": extent.column,
+                "endLine": extent.end_line,
+                "endColumn": extent.end_column,
+            }
+    logical = [f"{error.project}@{error.branch}" if error.branch else error.project] if error.project else []
+    return {
+        **({"physicalLocation": found} if found else {}),
+        **({"logicalLocations": [{"fullyQualifiedName": logical[0], "kind": "module"}]} if logical else {}),
+    }

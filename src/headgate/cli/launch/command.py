@@ -1,0 +1,226 @@
+"""`headgate run`: every component in one process; `headgate scheduler | merger | executor | web`: one kind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import click
+
+from headgate.adapters.git.command import check_git
+from headgate.base.errors import UserError
+from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.launch.components import (
+    Process,
+    add_everything,
+    add_executor,
+    add_merger,
+    add_monitor,
+    add_scheduler,
+    add_web,
+    process,
+)
+from headgate.cli.launch.finger import add_fingergw
+from headgate.cli.launch.logs import set_up
+from headgate.cli.launch.machines import add_launcher
+from headgate.cli.migration.reference import NEEDLESS
+from headgate.cli.settings import Settings, find, read
+from headgate.services.formats import TooOld
+
+log = logging.getLogger("headgate.settings")
+
+DESCRIPTORS = 65_536
+TOLD_MAX = 5
+"""Options of no effect that are named one by one."""
+NEEDS_A_HAND = 78
+"""Exit status (EX_CONFIG of sysexits.h): started again it would end the same way, until somebody has mended it."""
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_verbose = click.option("--verbose", is_flag=True, help="Say more.")
+Made = Callable[[Process], Coroutine[Any, Any, None]]
+
+
+@click.command()
+@_config
+@_verbose
+def command(config: str | None, verbose: bool) -> None:
+    """Start Headgate: scheduler, merger, executor and web pages in one process, on an embedded store."""
+    _start(config, verbose, "", _everything)
+
+
+@click.command()
+@_config
+@_verbose
+def scheduler(config: str | None, verbose: bool) -> None:
+    """Start a scheduler: it reads the tenant file, watches the connections and decides.  Several share the work."""
+    _start(config, verbose, "scheduler", _one("scheduler", add_scheduler))
+
+
+@click.command()
+@_config
+@_verbose
+def merger(config: str | None, verbose: bool) -> None:
+    """Start a merger: it does git work.  Several share it."""
+    _start(config, verbose, "merger", _one("merger", add_merger))
+
+
+@click.command()
+@_config
+@_verbose
+def executor(config: str | None, verbose: bool) -> None:
+    """Start an executor: it runs builds, and serves their logs to the web.  Several share the builds, by load."""
+    _start(config, verbose, "executor", _one("executor", add_executor))
+
+
+@click.command()
+@_config
+@_verbose
+def launcher(config: str | None, verbose: bool) -> None:
+    """Start a launcher: it claims machines of the inventory for builds.  One of several works at a time."""
+    _start(config, verbose, "launcher", _one("launcher", add_launcher))
+
+
+@click.command()
+@_config
+@_verbose
+def fingergw(config: str | None, verbose: bool) -> None:
+    """Start a gateway of finger: the live log of a build, of tenants that everybody may read.  Any number may run."""
+
+    async def made(process: Process) -> None:
+        await add_fingergw(process)
+        add_monitor(process, "fingergw", always=False, said=_monitor_said)
+
+    _start(config, verbose, "fingergw", made)
+
+
+@click.command()
+@_config
+@_verbose
+def web(config: str | None, verbose: bool) -> None:
+    """Start the pages and the API.  Any number may run."""
+
+    async def made(process: Process) -> None:
+        await add_web(process, _said(process))
+        add_monitor(process, "web", always=False, said=_monitor_said)
+
+    _start(config, verbose, "web", made)
+
+
+def _one(kind: str, add: Made) -> Made:
+    async def made(process: Process) -> None:
+        await add(process)
+        (member,) = process.members
+
+        def said(url: str) -> None:
+            member.say(url=url)
+            _monitor_said(url)
+
+        add_monitor(process, kind, always=kind == "executor", said=said)
+        click.echo(f"Headgate's {kind} is starting.")
+
+    return made
+
+
+async def _everything(process: Process) -> None:
+    await add_everything(process, _said(process))
+
+
+def _said(process: Process) -> Callable[[int], None]:
+    def bound(port: int) -> None:
+        host = process.settings.get("web", "listen_address")
+        process.context.root_url = process.context.root_url or f"{scheme(tls_of(process.settings))}://{host}:{port}"
+        print(f"Headgate is running; its pages are at {process.context.root_url}/", flush=True)
+
+    return bound
+
+
+def _monitor_said(url: str) -> None:
+    print(f"Health and figures are at {url}/health/ready and {url}/metrics", flush=True)
+
+
+def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
+    """`kind`: empty for all in one.  Raises UserError with the status NEEDS_A_HAND."""
+    try:
+        if kind in ("", "scheduler", "merger", "executor"):
+            check_git()
+        settings = read(find(config))
+        set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
+        _tell_of_idle(settings)
+        _allow_descriptors()
+        asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))
+    except UserError as error:
+        error.status = NEEDS_A_HAND
+        raise
+
+
+def _tell_of_idle(settings: Settings) -> None:
+    """Say what the settings want that is not done."""
+    wanted = [f"[{one.section}] {one.option}".rstrip() for one in settings.idle if one.note.kind != NEEDLESS]
+    if wanted:
+        more = f" and {len(wanted) - TOLD_MAX} more" if len(wanted) > TOLD_MAX else ""
+        log.warning("%s: %s%s: of no effect here; `headgate check` says what is to be done instead", settings.path,
+                    ", ".join(wanted[:TOLD_MAX]), more)  # fmt: skip
+
+
+def _allow_descriptors() -> None:
+    """As many as this process may have: shells give few to start with."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _health_ports(settings: Settings, kind: str) -> list[tuple[str, int]]:
+    """Host and port of each that the settings name for a process of this kind."""
+    named = [(settings.get(kind, "prometheus_addr"), settings.get(kind, "prometheus_port"))] if kind else []
+    if kind in ("", "web"):
+        named.append((settings.get("web", "listen_address"), settings.get("web", "port")))
+    return [(host, int(port)) for host, port in named if port and int(port)]
+
+
+async def run(
+    settings: Settings,
+    made: Made = _everything,
+    stop: asyncio.Event | None = None,
+    ports: Sequence[tuple[str, int]] = (),
+) -> None:
+    """Until a signal, until `stop`, or until every component was asked to stop.  `ports`: as of `process`.
+
+    SIGINT, and SIGTERM by default, stop at once: builds are handed back.  SIGTERM with `sigterm_method = graceful`, and
+    SIGUSR1, let them finish; a second signal stops at once.  SIGHUP has a scheduler read the tenant file anew, and
+    the queues their keys.
+    """
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with process(settings, stop, ports) as whole:
+        await made(whole)
+
+        def gracefully() -> None:
+            for member in whole.members:
+                member.want("stopped")
+
+        graceful = settings.get("executor", "sigterm_method") == "graceful"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        if graceful:
+            loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
+        loop.add_signal_handler(signal.SIGUSR1, gracefully)
+        if not sys.stdin.isatty():  # else it says that the terminal was closed
+            loop.add_signal_handler(signal.SIGHUP, whole.read_anew)
+        try:
+            await whole.run()
+        except TooOld as old:
+            raise UserError(str(old)) from old
+
+
+def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:
+    def told() -> None:
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        first()
+
+    return told

@@ -1,0 +1,32 @@
+"""Who may do what over HTTP, as the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.cli.identity.authenticators import authenticators
+from headgate.cli.identity.token import operator_token
+from headgate.cli.settings import FLAGS, Settings
+from headgate.config.operator.model import TenantFile
+from headgate.services.context import Context
+from headgate.web.access import Access, Realm, Rules
+from headgate.web.login.sessions import LoginSessions
+
+
+def access_of(settings: Settings, file: Callable[[], TenantFile], context: Context | None = None) -> Access:
+    """Return who may do what; `context`: of the web, where people log in.  Raise UserError."""
+    realms = []
+    for found in authenticators(settings):
+        said = settings.authenticators[found.name]
+        override, default = (FLAGS[said.get(o, "false").lower()] for o in ("allow_authz_override", "default"))
+        realms.append(Realm(found, said.get("realm") or said["client_id"], override, default))
+
+    def rules() -> Rules:
+        now = file()
+        return Rules(now.rules, now.roles, now.api_root)
+
+    sessions = None
+    if context is not None and any(realm.authenticator.provider for realm in realms):
+        sessions = LoginSessions(context, settings.get("web", "root"), int(settings.number("web", "login_max")))
+    figures_open = settings.get("web", "metrics") == "everybody"
+    return Access(operator_token(settings), realms, rules, figures_open, sessions)

@@ -1,0 +1,76 @@
+"""Who gives machines to builds, and makes them in the clouds that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from headgate.adapters.nodes.imagefiles import FetchedImages
+from headgate.adapters.nodes.scan import Scanner
+from headgate.cli.clouds import cloud, cloud_names, rate
+from headgate.cli.launcheroptions import image_roots, image_size_max
+from headgate.cli.settings import Settings
+from headgate.gate.returns.secrets import Sealed
+from headgate.ports.secrets import SecretError, Secrets
+from headgate.services.context import Context
+from headgate.services.membership import Membership
+from headgate.services.nodes.images.keeper import ImageKeeper
+from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.requester import Tenants
+from headgate.store.types import At
+
+if TYPE_CHECKING:
+    from headgate.cli.launch.components import Process
+
+NODES = ("headgate", "nodes")
+"""The connection and the project, of nobody else, whose key seals what only a machine's build may read."""
+
+
+async def add_launcher(process: Process, *, always: bool = True) -> None:
+    """Launch as the settings say: `always`, or where they say something of an inventory or a tenant has labels."""
+    settings, context = process.settings, process.context
+    serving = "inventory" in settings.values
+    launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
+    if not serving and not launching:
+        return
+    from headgate.cli.inventory.faces import make_launcher, serve_inventory  # large, and for few
+
+    process.serves_inventory = serving
+    if serving:
+        process.servers.append(serve_inventory(settings, process.inventory, process.stop))
+    if launching:
+        making = _making(settings, context, process.tenants, process.keys, process.stack)
+        launcher = await make_launcher(settings, context, process.inventory, process.tenants, making)
+        process.join(Membership(context, "launcher"), launcher.run)
+
+
+def _making(
+    settings: Settings, context: Context, tenants: Tenants, keys: Secrets | None, stack: AsyncExitStack
+) -> Callable[[At], MachineMaker] | None:
+    """Return what makes machines in the clouds of the settings; None where there are none.  Raise UserError."""
+    names = cloud_names(settings)
+    if not names:
+        return None
+    clouds = {name: cloud(settings, name) for name in names}
+    for one in clouds.values():
+        stack.push_async_callback(one.close)
+    scan = Scanner()
+
+    async def seal(plain: bytes) -> Sealed:
+        if keys is None:
+            raise SecretError("a machine has a secret that cannot be kept: set [keystore] password")
+        return await keys.sealed(*NODES, plain)
+
+    files = FetchedImages(
+        settings.place("launcher", "image_dir", "fetched-images"),
+        image_roots(settings, context),
+        image_size_max(settings),
+    )
+
+    def making(guard: At) -> MachineMaker:
+        accounts = {name: CloudAccount(name, one, rate(settings, name)) for name, one in clouds.items()}
+        return MachineMaker(context, tenants, accounts, scan, seal, guard, ImageKeeper(context, accounts, files, guard))
+
+    return making

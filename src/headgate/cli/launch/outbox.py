@@ -1,0 +1,144 @@
+"""Who tells others what happens and what pipelines report, and whose messages start them: put together from the
+settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from headgate.adapters.identity.trust import trusting
+from headgate.base.errors import UserError
+from headgate.cli.identity.tls import authorities
+from headgate.cli.identity.token import operator_token
+from headgate.cli.launch.front import own_queues
+from headgate.cli.process import driver_of
+from headgate.cli.settings import FLAGS, Settings
+from headgate.ports.forge import Forge
+from headgate.ports.occasions import OccasionSource
+from headgate.ports.reporter import Reporter
+from headgate.services.context import Context
+from headgate.services.notices.posts import PARTITIONS, ServerPosts
+from headgate.services.notices.publisher import Publisher
+from headgate.services.reports.courier import Courier
+from headgate.services.reports.forges import ForgeReporter
+from headgate.services.reports.queues import QueueReporter
+from headgate.services.scheduler.occasions.messages import WatchedQueues
+from headgate.store.store import Session
+
+if TYPE_CHECKING:
+    from headgate.adapters.messages.client import MessageClient
+    from headgate.services.inventory.inventory import Inventory
+
+Tells = Callable[[Session], Coroutine[Any, Any, None]]
+
+
+async def telling(
+    settings: Settings,
+    context: Context,
+    stack: AsyncExitStack,
+    objects: Callable[[], Inventory],
+    forges: Mapping[str, Forge],
+) -> dict[str, Tells]:
+    """Name -> the body of each.  `objects`: the inventory, for whoever needs it.  Raises UserError."""
+    found: dict[str, Tells] = {}
+    for name, forge in forges.items():
+        merger = ForgeReporter(context, forge)
+        found[f"reports to {name}"] = Courier(context, name, merger, merger).run
+    for name, said in settings.connections.items():
+        if (reporter := await _reporter(name, said, settings, stack, objects)) is not None:
+            found[f"reports to {name}"] = Courier(context, name, reporter).run
+    if context.publishing:
+        named = ("url", "app_key", "partitions")
+        posts = await _posts({option: settings.get("notices", option) for option in named}, settings, stack)
+        found["posting to notices"] = Publisher(context, posts).run
+        if FLAGS[settings.get("notices", "inventory").lower()]:
+            from headgate.services.notices.objects import ObjectPublisher  # large, and for few
+
+            found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run
+    return found
+
+
+async def _reporter(
+    name: str,
+    said: Mapping[str, str],
+    settings: Settings,
+    stack: AsyncExitStack,
+    objects: Callable[[], Inventory],
+) -> Reporter | None:
+    """None: the connection takes no reports, or those of its own changes alone.  Raises UserError."""
+    match driver_of(said):
+        case "queue":
+            return QueueReporter(await _posts(said, settings, stack))
+        case "inventory":
+            from headgate.services.reports.objects import ObjectReporter  # large, and for few
+
+            return ObjectReporter(name, objects(), said["partition"], said["project"])
+        case "smtp":
+            from headgate.adapters.reporters.mail import MailReporter, MailServer
+
+            return MailReporter(MailServer.of(said, settings.path.parent))
+        case "http":
+            from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
+
+            client = await stack.enter_async_context(webhook_client(trusting(*authorities(settings))))
+            return WebhookReporter(client, Webhook.of(said))
+        case "mqtt":
+            from headgate.adapters.reporters.mqtt import Broker, MqttReporter, MqttUnusable
+
+            try:
+                return MqttReporter(Broker.of(said, settings.path.parent))
+            except MqttUnusable as error:
+                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+        case "elasticsearch":
+            return await _elastic(name, said, settings, stack)
+        case "chat":
+            from headgate.adapters.reporters.chat import ChatReporter, ChatUnusable
+
+            try:
+                return ChatReporter.of(said)
+            except ChatUnusable as error:
+                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+        case _:
+            return None
+
+
+async def _elastic(name: str, said: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> Reporter:
+    """Raise UserError."""
+    from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, ElasticUnusable, elastic_client
+
+    try:
+        elastic = Elastic.of(said, settings.path.parent, trusting(*authorities(settings)))
+    except ElasticUnusable as error:
+        raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+    return ElasticReporter(await stack.enter_async_context(elastic_client(elastic)), elastic)
+
+
+async def _posts(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> ServerPosts:
+    return ServerPosts(await _messages(at, settings, stack), int(at.get("partitions") or PARTITIONS))
+
+
+async def watching(
+    settings: Settings, stack: AsyncExitStack, objects: Callable[[], Inventory]
+) -> dict[str, OccasionSource]:
+    """Return the connections of the settings whose messages or objects start pipelines, by name.  Raises UserError."""
+    found: dict[str, OccasionSource] = {}
+    for name, said in settings.connections.items():
+        if driver_of(said) == "queue":
+            partitions = int(said.get("partitions") or PARTITIONS)
+            found[name] = WatchedQueues(name, await _messages(said, settings, stack), partitions)
+        elif driver_of(said) == "inventory":
+            from headgate.services.scheduler.occasions.objects import WatchedObjects  # large, and for few
+
+            found[name] = WatchedObjects(name, objects(), said["partition"], said["project"])
+    return found
+
+
+async def _messages(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> MessageClient:
+    """Without a URL: the queues that are served here, in the operator's name."""
+    from headgate.adapters.messages.client import MessageClient  # large, and for few
+
+    key, url = at.get("app_key", ""), at.get("url", "")
+    token = "" if url or key else operator_token(settings)  # for nobody else's server
+    client = MessageClient.open([url or own_queues(settings, key)], key, token, trusting(*authorities(settings)))
+    return await stack.enter_async_context(client)

@@ -1,0 +1,137 @@
+"""What a process does so that logs stay, and so that they do not stay for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from headgate.adapters.logs.directory import LogDirectory
+from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.retention import DAY_MS, Pruned, RetentionPolicy, prune
+from headgate.adapters.logs.upload import Uploads
+from headgate.adapters.work.directory import remove
+from headgate.cli.identity.tls import as_client
+from headgate.cli.logstore import kept, log_store
+from headgate.cli.settings import Settings
+from headgate.ports.history import HistoryKeeper, HistoryUnavailable
+from headgate.ports.logstore import Following, LogStore, LogStoreError
+from headgate.services.context import Context
+from headgate.web.peers.fleet import PeerFleet
+from headgate.web.process import over
+from headgate.web.remote import RemoteLogs
+
+log = logging.getLogger("headgate.logs")
+
+PRUNE_INTERVAL_S = 3_600.0
+
+
+def kept_ms(settings: Settings) -> int:
+    """Return the age to which all of a build is kept; 0: whatever its age."""
+    return kept(settings).least_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What of old builds goes, and what has it."""
+
+    keeping: RetentionPolicy
+    store: LogStore | None
+    own: Path | None
+    """The directory of an executor, in place of a store."""
+    history: HistoryKeeper | None
+    history_days: float
+
+    def __bool__(self) -> bool:
+        logs = bool(self.keeping) and (self.store is not None or self.own is not None)
+        return logs or bool(self.history is not None and self.history_days)
+
+    async def logs(self, now_ms: int, running: Callable[[str], bool], *, dry: bool = False) -> Pruned:
+        """Raise LogStoreError."""
+        if self.keeping and self.own is not None:
+            own = self.own
+
+            async def drop(build: str) -> None:
+                await asyncio.to_thread(remove, own / build)
+
+            return await prune(LogDirectory(own), self.keeping, now_ms, running, dry=dry, drop=drop)
+        if self.keeping and self.store is not None:
+            return await prune(self.store, self.keeping, now_ms, running, dry=dry)
+        return Pruned()
+
+    async def buildsets(self, now_ms: int, *, dry: bool = False) -> int:
+        """Raise HistoryUnavailable."""
+        if self.history is None or not self.history_days:
+            return 0
+        return await self.history.forget(int(now_ms - self.history_days * DAY_MS), dry=dry)
+
+
+def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -> Retention:
+    """Return what is removed where the history is, or, with `own`, where an executor has its logs.  Raise UserError."""
+    store, days = log_store(settings), settings.number("database", "keep_days")
+    directory = settings.place("executor", "log_dir", "logs") if own and store is None else None
+    return Retention(kept(settings), store, directory, history, days)
+
+
+async def pruned(found: Retention, context: Context) -> None:
+    """Remove what is old, every hour, until cancelled."""
+    await context.mirror.ready()
+    while found:
+        try:
+            done = await found.logs(context.now_ms(), lambda build: not over(context, build)())
+            buildsets = await found.buildsets(context.now_ms())
+            if done.builds or done.files or buildsets:
+                log.info("removed as the settings say: %s; %s buildsets of the history", done, buildsets)
+        except (LogStoreError, HistoryUnavailable) as error:
+            log.error("what is old cannot be removed, trying again in an hour: %s", error)
+        await asyncio.sleep(PRUNE_INTERVAL_S)
+
+
+def kept_logs(settings: Settings) -> KeptLogs | None:
+    """Return what reads the log store, if there is one.  Raise UserError."""
+    store = log_store(settings)
+    return KeptLogs(store) if store is not None else None
+
+
+async def remote(settings: Settings, context: Context, stack: AsyncExitStack) -> RemoteLogs:
+    """Return what reads the logs of executors in other processes, for as long as `stack` lasts."""
+    client = await stack.enter_async_context(httpx.AsyncClient(verify=as_client(settings)))
+    return RemoteLogs(context, client, PeerFleet(context))
+
+
+def uploads(
+    settings: Settings,
+    log_root: Path,
+    context: Context,
+    stack: AsyncExitStack,
+    works: list[Coroutine[Any, Any, None]],
+) -> Following | None:
+    """Return what puts the logs of an executor into the log store, if there is one; it works with `works`, and ends
+    with `stack`.  Raise UserError."""
+    store = log_store(settings)
+    if store is None:
+        return None
+    interval_s = settings.number("logs", "upload_interval")
+    found = Uploads(
+        LocalLogs(log_root),
+        store,
+        context.now_ms,
+        host=context.hostname,
+        interval_s=interval_s,
+        running=lambda build: not over(context, build)(),
+    )
+
+    async def works_on() -> None:
+        await context.mirror.ready()
+        await found.run()
+
+    works.append(works_on())
+    stack.push_async_callback(found.close)
+    return found

@@ -1,0 +1,67 @@
+"""The tenant file that a scheduler begins with: one that is broken is not taken up at a start either."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from headgate.adapters.git.connection import GitConnection
+from headgate.base.errors import UserError
+from headgate.cli.process import loadable, tenant_file, tenant_text
+from headgate.cli.settings import Settings
+from headgate.config.operator.model import ConfigErrors, TenantFile
+from headgate.map.records import RepositoryProblem, SystemConf
+from headgate.services.context import Context
+from headgate.services.scheduler.tenantfile import WORDS_MAX_CHARS, in_force
+from headgate.store.types import Unavailable
+
+log = logging.getLogger("headgate.tenants")
+
+RETRY_S = 1.0
+
+Begun = tuple[str, TenantFile, RepositoryProblem | None]
+"""The text of a tenant file, what it says, and why it is not the one that is there."""
+
+
+async def begun(settings: Settings, context: Context, at: dict[str, GitConnection]) -> Begun:
+    """Return what the tenant file says; where any of it is wrong, what was in force before, if the store has that.
+    Raise UserError when nothing can be loaded."""
+    try:
+        text = tenant_text(settings)
+        found = tenant_file(settings, at, text)
+    except UserError as error:
+        before = await _before(settings, context, at, str(error))
+        if before is None:
+            raise
+        return before
+    wrong = tuple(error for told in found.refused.values() for error in told)
+    before = await _before(settings, context, at, str(ConfigErrors(wrong))) if wrong else None
+    return before or (text, loadable(settings, found), None)
+
+
+async def _before(settings: Settings, context: Context, at: dict[str, GitConnection], wrong: str) -> Begun | None:
+    """Return what was in force; None when nothing was, or when that cannot be loaded now."""
+    kept, why = await _kept(context), wrong[:WORDS_MAX_CHARS]
+    if kept is None:
+        return None
+    with suppress(UserError):
+        found = tenant_file(settings, at, kept.text)
+        if not found.refused:
+            log.error("the tenant file is not taken up, and what was in force before goes on: %s", why)
+            return (
+                kept.text,
+                found,
+                RepositoryProblem(kept.refused_ms if kept.refused == why else context.now_ms(), why),
+            )
+    return None
+
+
+async def _kept(context: Context) -> SystemConf | None:
+    """Return the file that the store has, once the store answers."""
+    while True:
+        try:
+            return await in_force(context.store)
+        except Unavailable as away:
+            log.warning("what was in force before cannot be told yet: %s", away)
+            await asyncio.sleep(RETRY_S)

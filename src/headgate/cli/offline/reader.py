@@ -1,0 +1,249 @@
+"""Tenants and their configuration, read without a server: from directories, or through configured connections."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.engine import GitEngine
+from headgate.base.errors import UserError
+from headgate.cli.offline.connections import assumed, described
+from headgate.cli.offline.parallel import spread
+from headgate.cli.offline.repositories import Files, UnreadableRepository, place_of, read
+from headgate.cli.process import connections, known_connections, tenant_text
+from headgate.cli.settings import find
+from headgate.cli.settings import read as read_settings
+from headgate.config.assembly.links import Branches, exchanged
+from headgate.config.branches import included
+from headgate.config.budgets import DEFAULTS, Budgets
+from headgate.config.layout import Layout, build_layout
+from headgate.config.model import ConfigError
+from headgate.config.parse import ParsedBranch, parse_branches
+from headgate.config.tenants import ConfigErrors, Tenant, TenantFile, TenantProject, parse_tenant_file
+from headgate.gate.work import CatAnswer, CatRequest
+
+FETCHES_MAX = 8
+"""Repositories fetched at a time, when they are fetched."""
+
+
+class ReadingError(click.ClickException):
+    """Nothing could be read, or what was asked for is not there."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTenant:
+    """One tenant as its repositories say now."""
+
+    tenant: Tenant
+    files: Mapping[str, Files]
+    """project -> branch -> path -> text"""
+    branches: Branches
+    layout: Layout
+    unread: tuple[ConfigError, ...] = ()
+    """Projects of which nothing could be read, secrets that cannot be opened."""
+    excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """project -> branches of which nothing is read, as the tenant file says"""
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        return (*self.unread, *self.layout.errors)
+
+    def with_files(self, proposed: Mapping[str, Files]) -> LoadedTenant:
+        """Return the same tenant with other files on the branches named."""
+        files = {**self.files, **{name: {**self.files.get(name, {}), **found} for name, found in proposed.items()}}
+        source, most = self.layout.source, self.layout.budgets
+        again = {name: parse_branches(source(name), found, most) for name, found in proposed.items()}
+        parsed = {**self.branches, **{name: {**self.branches.get(name, {}), **found} for name, found in again.items()}}
+        layout = exchanged(self.layout, again, keep=True)
+        return LoadedTenant(self.tenant, files, parsed, layout, self.unread, self.excluded)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTenant:
+    """A tenant that cannot be loaded as the tenant file has it."""
+
+    errors: tuple[ConfigError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTenants:
+    """What the tenant file comes to."""
+
+    tenants: dict[str, LoadedTenant]
+    refused: dict[str, RefusedTenant]
+    warnings: tuple[ConfigError, ...]
+    """Of the tenant file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingOptions:
+    """Where to read from, as the command line says."""
+
+    config: str | None
+    tenant_config: Path | None
+    repos: Path | None
+    tenant: str | None
+
+    def load(self) -> LoadedTenants:
+        """Raises ConfigErrors for the tenant file, UserError."""
+        gc.disable()  # much is made, and little of it dropped
+        try:
+            return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
+        finally:
+            gc.enable()
+
+    def tenants(self) -> dict[str, LoadedTenant]:
+        """Return the tenants that can be loaded.  Raises ConfigErrors when there is none, UserError."""
+        found = self.load()
+        if not found.tenants:
+            raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
+        return found.tenants
+
+    def tenant_file(self) -> tuple[Path, str]:
+        """Return where it is, and its text."""
+        if self.tenant_config is not None:
+            return self.tenant_config, _text(self.tenant_config)
+        settings = read_settings(find(self.config))
+        return settings.tenant_config, tenant_text(settings)
+
+    def _from_directories(self, root: Path) -> LoadedTenants:
+        path, text = self.tenant_file()
+        known = described(Path(self.config)) if self.config else {}
+        file = self._wanted(parse_tenant_file(text, str(path), assumed(text, known, given=bool(self.config))))
+        hosts = {name: at.canonical_hostname for name, at in known.items()}
+
+        def one(source: TenantProject) -> Files | str:
+            if not source.loads:
+                return {}
+            wanted = source.load_branch if source.trusted else ""
+            try:
+                host = hosts.get(source.connection, source.connection)
+                return read(place_of(root, source.connection, host, source.name), source.config_paths, wanted)
+            except UnreadableRepository as error:
+                return str(error)
+
+        shared: dict[tuple[str, bool, str, tuple[str, ...]], Files | str] = {}
+
+        def every(tenant: Tenant) -> list[Files | str]:
+            """Tenants that read a project alike share what is read."""
+            keys = [(p.project, p.trusted, p.load_branch, p.config_paths) for p in tenant.projects]
+            fresh = {key: p for key, p in zip(keys, tenant.projects, strict=True) if key not in shared}
+            shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
+            return [shared[key] for key in keys]
+
+        return _found(file, every, DEFAULTS)
+
+    def _through_connections(self) -> LoadedTenants:
+        settings = read_settings(find(self.config))
+        at = connections(settings)
+        path, text = self.tenant_file()
+        file = self._wanted(parse_tenant_file(text, str(path), known_connections(settings, at)))
+        return _found(file, lambda tenant: asyncio.run(_fetched(tenant.projects, at)), settings.budgets)
+
+    def _wanted(self, file: TenantFile) -> TenantFile:
+        if self.tenant is None:
+            return file
+        every = [*file.tenants, *file.refused]
+        if self.tenant not in every:
+            raise UserError(f"there is no tenant {self.tenant!r}; there are {', '.join(every)}")
+        tenants, refused = (
+            {name: one for name, one in found.items() if name == self.tenant} for found in (file.tenants, file.refused)
+        )
+        return replace(file, tenants=tenants, refused=refused)
+
+
+def given(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the options that say where to read from."""
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
+    options = [
+        click.option("--config", metavar="FILE", help="The settings file; with --repos only its connections count."),
+        click.option("--tenant-config", type=file, help="The tenant file; by default as the settings say."),
+        click.option(
+            "--repos",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            help="Read repositories from here: DIR/<connection>/<project> or DIR/<project>, each a work tree, a bare "
+            "repository or a plain directory.  Connections that are not configured are assumed.",
+        ),
+        click.option("--tenant", metavar="NAME", help="Only this tenant."),
+    ]
+
+    @wraps(command)
+    def taking(
+        config: str | None,
+        tenant_config: Path | None,
+        repos: Path | None,
+        tenant: str | None,
+        **rest: Any,  # the command's own options
+    ) -> None:
+        command(ReadingOptions(config, tenant_config, repos, tenant), **rest)
+
+    decorated: Callable[..., None] = taking
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: the tenant file cannot be read: {error}") from error
+
+
+def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]], budgets: Budgets) -> LoadedTenants:
+    tenants = {name: _loaded(tenant, files(tenant), budgets) for name, tenant in file.tenants.items()}
+    return LoadedTenants(tenants, {name: RefusedTenant(errors) for name, errors in file.refused.items()}, file.warnings)
+
+
+async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnection]) -> list[Files | str]:
+    free = asyncio.Semaphore(FETCHES_MAX)
+    with tempfile.TemporaryDirectory() as name:
+        engine = GitEngine(Path(name), at)
+
+        async def one(source: TenantProject) -> Files | str:
+            wanted = (source.load_branch,) if source.trusted else ()
+            async with free:
+                answer = await engine.do(CatRequest(source.project, source.connection, wanted, source.config_paths))
+            assert isinstance(answer, CatAnswer), "the answer to a cat"
+            return {branch: answer.files.get(branch, {}) for branch in answer.branches} if answer.ok else answer.error
+
+        return list(await asyncio.gather(*(one(project) for project in projects)))
+
+
+def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> LoadedTenant:
+    """`found`, one a project: its files, or why there are none."""
+    files: dict[str, Files] = {}
+    unread: list[ConfigError] = []
+    excluded: dict[str, tuple[str, ...]] = {}
+    for source, one in zip(tenant.projects, found, strict=True):
+        there = {} if isinstance(one, str) else one
+        files[source.project] = {branch: texts for branch, texts in there.items() if included(source, branch)}
+        excluded[source.project] = tuple(branch for branch in there if branch not in files[source.project])
+        if not source.loads:
+            continue
+        if isinstance(one, str):
+            unread.append(ConfigError("Repository Not Found", one, source.project))
+        elif source.trusted and not one:
+            text = (
+                f"it has no branch {source.load_branch!r}, so nothing is read of it; set load-branch in the tenant file"
+            )
+            unread.append(ConfigError("Branch Not Found", text, source.project, severity="warning"))
+
+    def parse(source: TenantProject) -> dict[str, ParsedBranch]:
+        return parse_branches(source, files[source.project], budgets)
+
+    names = [source.project for source in tenant.projects]
+    branches = dict(zip(names, spread(parse, tenant.projects), strict=True))
+    return LoadedTenant(tenant, files, branches, build_layout(tenant, branches, budgets), tuple(unread), excluded)

@@ -1,0 +1,274 @@
+"""Asking the API: builds, buildsets, jobs, machines; in the habits of the reference's client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from headgate.base.errors import UserError
+from headgate.base.texts import line, visible
+from headgate.cli.identity.pages import PageClient, pages
+from headgate.cli.tables import CELL_MAX_CHARS, common, table, told
+
+F = TypeVar("F", bound=Callable[..., Any])
+STATES = {
+    "normal": {},
+    "pause-trigger": {"trigger_queue_paused": True},
+    "discard-trigger": {"trigger_queue_discarding": True},
+    "pause-result": {"trigger_queue_paused": True, "result_queue_paused": True},
+}
+"""What is to be -> the flags that are set for it."""
+FLAGS = ("trigger_queue_discarding", "trigger_queue_paused", "result_queue_paused")
+BUILD = ("uuid", "job_name", "result", "start_time", "end_time", "duration", "voting", "final", "log_url", "nodeset",
+         "error_detail", "pipeline", "event_id")  # fmt: skip
+"""Of a build, in this order."""
+
+
+def _of_a_branch(command: F) -> F:
+    """Add the options that name a pipeline, a project and its branch."""
+    for name in ("--branch", "--project", "--pipeline"):
+        command = click.option(name, required=True)(command)
+    return command
+
+
+def _filters(*names: str) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for name in reversed(names):
+            spelt = [f"--{name.replace('_', '-')}", *(["--job"] if name == "job_name" else [])]
+            more = "; * stands for any text" if name in ("project", "pipeline", "branch", "job_name") else ""
+            command = click.option(*spelt, name, multiple=True, help=f"Several are alternatives{more}.")(command)
+        return command
+
+    return decorate
+
+
+def _paged(command: F) -> F:
+    command = click.option("--skip", type=click.IntRange(0), default=0, show_default=True, help="Without the first.")(
+        command
+    )
+    return click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="At most.")(
+        command
+    )
+
+
+def _query(said: Mapping[str, Any]) -> str:
+    return urlencode([(name, one) for name, value in said.items() for one in _each(value)])
+
+
+def _each(value: Any) -> list[Any]:
+    if isinstance(value, tuple):
+        return list(value)
+    return [] if value is None else [str(value).lower() if isinstance(value, bool) else value]
+
+
+def _change(ref: Mapping[str, Any]) -> str:
+    return f"{ref['change']},{str(ref['patchset'])[:8]}" if ref.get("change") is not None else str(ref["ref"])
+
+
+@click.command()
+@common
+@_filters("project", "pipeline", "job_name", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
+@click.option("--voting/--non-voting", default=None, help="Only those that vote, or that do not.")
+@click.option("--final/--not-final", default=None, help="Only those that count, or that gave way to others.")
+@click.option("--held/--not-held", default=None, help="Only those that are held, or that are not.")
+@_paged
+def builds(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
+    """List builds, those under way first, then the latest."""
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/builds?{_query(said)}")
+
+    def text() -> None:
+        rows = [
+            (b["uuid"], b["job_name"], b["ref"]["project"], _change(b["ref"]), b["ref"]["branch"], b["pipeline"],
+             b["result"] or "running", b["duration"], b["end_time"])
+            for b in found
+        ]  # fmt: skip
+        heads = ("UUID", "JOB", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "SECONDS", "ENDED")
+        table(heads, rows, "No builds like these.")
+
+    told(found, form, text)
+
+
+@click.command()
+@common
+@_filters("project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
+@_paged
+def buildsets(config: str | None, url: str | None, tenant: str | None, form: str | None, **said: Any) -> None:
+    """List buildsets, those under way first, then the latest."""
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/buildsets?{_query(said)}")
+
+    def text() -> None:
+        rows = [
+            (b["uuid"], b["refs"][0]["project"], _change(b["refs"][0]), b["refs"][0]["branch"], b["pipeline"],
+             b["result"] or "running", b["last_build_end_time"])
+            for b in found
+        ]  # fmt: skip
+        table(("UUID", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "ENDED"), rows, "No buildsets like these.")
+
+    told(found, form, text)
+
+
+@click.command("build-info")
+@common
+@click.option("--uuid", "named", help="The same as UUID.")
+@click.option("--show-artifacts", is_flag=True, help="Print what it left.")
+@click.option("--show-inventory", is_flag=True, help="Print the machines it had.")
+@click.option("--show-job-output", is_flag=True, help="Print its log.")
+@click.argument("uuid", required=False)
+def build_info(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    form: str | None,
+    named: str | None,
+    show_artifacts: bool,
+    show_inventory: bool,
+    show_job_output: bool,
+    uuid: str | None,
+) -> None:
+    """Show one build."""
+    wanted = uuid or named
+    if not wanted:
+        raise click.UsageError("name the build: UUID")
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/build/{quote(wanted, safe='')}")
+    if show_job_output or show_inventory:
+        name = "job-output.txt" if show_job_output else "zuul-info/inventory.yaml"
+        click.echo(visible(_log(at, found, name)), nl=False)
+        return
+    if show_artifacts:
+        rows = [(one["name"], one["url"]) for one in found["artifacts"]]
+        told(found["artifacts"], form, lambda: table(("NAME", "URL"), rows, "It left nothing."))
+        return
+
+    def text() -> None:
+        ref = found["ref"]
+        facts = {name: found.get(name) for name in BUILD}
+        facts |= {"project": ref["project"], "change": _change(ref), "branch": ref["branch"], "ref_url": ref["ref_url"]}
+        for name, value in {**facts, "buildset": found["buildset"]["uuid"]}.items():
+            click.echo(f"{name + ':':<14} {line('' if value is None else str(value), 1_000)}".rstrip())
+
+    told(found, form, text)
+
+
+def _log(at: PageClient, build: Mapping[str, Any], name: str) -> str:
+    """Return a file of its log, which is fetched from this server alone.  Raise UserError."""
+    place = build.get("log_url")
+    if not place:
+        raise UserError(f"build {build['uuid']} has no log")
+    path = urlsplit(place).path
+    ours = path.endswith(f"/logs/{build['uuid']}/")
+    if not ours:
+        raise UserError(f"its log is kept elsewhere, where no token of yours is sent: {place}{name}")
+    return at.text(f"{path[path.rindex('/t/') :]}{name}")
+
+
+@click.command("job-graph")
+@common
+@_of_a_branch
+def job_graph(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    form: str | None,
+    pipeline: str,
+    project: str,
+    branch: str,
+) -> None:
+    """Show the jobs that a branch of a project runs in a pipeline, and what each depends on."""
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/{_frozen(pipeline, project, branch)}/freeze-jobs")
+    rows = [
+        (one["name"], ", ".join(f"{d['name']}{' (soft)' if d['soft'] else ''}" for d in one["dependencies"]))
+        for one in found
+    ]
+    told(found, form, lambda: table(("JOB", "DEPENDENCIES"), rows, "No jobs."))
+
+
+@click.command("freeze-job")
+@common
+@_of_a_branch
+@click.option("--job", required=True)
+def freeze_job(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    form: str | None,
+    pipeline: str,
+    project: str,
+    branch: str,
+    job: str,
+) -> None:
+    """Show what one job comes to there."""
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/{_frozen(pipeline, project, branch)}/freeze-job/{quote(job)}")
+
+    def text() -> None:
+        click.echo(
+            f"Job: {line(found['job'], CELL_MAX_CHARS)}\nNodeset: {line(found['nodeset']['name'], CELL_MAX_CHARS)}"
+        )
+        for phase in ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks"):
+            for book in found.get(phase) or ():
+                trusted = " [trusted]" if book["trusted"] else ""
+                where = f"{book['connection']}:{book['project']}:{book['path']}@{book['branch']}"
+                click.echo(f"{phase.replace('_', ' ')}: {line(where, 1_000)}{trusted}")
+        click.echo(f"Vars: {json.dumps(found['vars'], sort_keys=True)}")
+
+    told(found, form, text)
+
+
+def _frozen(pipeline: str, project: str, branch: str) -> str:
+    return f"pipeline/{quote(pipeline, safe='')}/project/{quote(project)}/branch/{quote(branch)}"
+
+
+@click.command("node-list")
+@common
+def node_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
+    """List machines that builds have."""
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/nodes")
+    rows = [(n["id"], ", ".join(n["type"]), n["state"], n["provider"], n["comment"]) for n in found]
+    told(found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines."))
+
+
+@click.command("nodeset-request-list")
+@common
+def nodeset_request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
+    """List builds that wait for machines, or have them."""
+    at = pages(config, url)
+    found = at.get(f"{at.of(tenant)}/nodeset-requests")
+    rows = [
+        (r["uuid"], r["state"], ", ".join(r["labels"]), r["pipeline_name"], r["job_name"], r["request_time"])
+        for r in found
+    ]
+    heads = ("REQUEST", "STATE", "LABELS", "PIPELINE", "JOB", "SINCE")
+    told(found, form, lambda: table(heads, rows, "Nobody waits for machines."))
+
+
+@click.command("manage-events")
+@common
+@click.option("--all-tenants", is_flag=True, help="Every tenant that you may see.")
+@click.option("--reason", default="", help="Why: the status shows it.")
+@click.argument("state", type=click.Choice(list(STATES)))
+def manage_events(
+    config: str | None,
+    url: str | None,
+    tenant: str | None,
+    form: str | None,
+    all_tenants: bool,
+    reason: str,
+    state: str,
+) -> None:
+    """Let what happens wait (pause-trigger) or be forgotten (discard-trigger), let results wait, too (pause-result), or
+    let all of it go on (normal)."""
+    at = pages(config, url)
+    names = [one["name"] for one in at.get("/api/tenants")] if all_tenants else [at.tenant(tenant)]
+    flags = {name: STATES[state].get(name, False) for name in FLAGS}
+    for name in names:
+        at.post(f"/api/tenant/{quote(name, safe='')}/state", {**flags, "reason": reason or None})
+    told(names, form, lambda: click.echo(f"{', '.join(names)}: {state}."))

@@ -1,0 +1,145 @@
+"""`headgate queue post | withdraw | seek | pause | resume`: what people want of queues."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import datetime
+
+import click
+
+from headgate.adapters.messages.calendar import Calendar
+from headgate.base.errors import UserError
+from headgate.base.ids import fresh
+from headgate.cli.queue.operator import operator
+from headgate.cli.queue.views import config_option, lane_of
+from headgate.ports.messages import Letter, QueueGone
+from headgate.queueing.ids import is_id, parse_last
+from headgate.queueing.lanes import PARTITIONS_MAX, Lane
+from headgate.queueing.priorities import PRIORITIES_MAX, shape_for
+
+
+@click.command()
+@config_option
+@click.argument("queue")
+@click.argument("body", default="-")
+@click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
+@click.option("--key", "of", default="", help="In place of a partition: messages of one key are in one, in order.")
+@click.option("--priority", default="", metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest.")
+@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long it is kept.")
+@click.option(
+    "--create",
+    "partitions",
+    metavar="PARTITIONS",
+    type=click.IntRange(1, PARTITIONS_MAX),
+    help="Of the queue, where there is none yet.",
+)
+@click.option(
+    "--priorities", type=click.IntRange(1, PRIORITIES_MAX), help="The same; a queue made with --priority has 3."
+)
+@click.option(
+    "--delay", "delay_s", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="Deliver it so much later."
+)
+@click.option(
+    "--at", default="", metavar="TIME", help="Deliver it then: a time as 2026-01-31T12:00:00Z, or seconds since 1970."
+)
+@click.option("--hold", is_flag=True, help="Those posted after it to its partition wait until it is delivered.")
+def post(
+    config: str,
+    queue: str,
+    body: str,
+    partition: int | None,
+    of: str,
+    priority: str,
+    ttl_s: int | None,
+    partitions: int | None,
+    priorities: int | None,
+    delay_s: float,
+    at: str,
+    hold: bool,
+) -> None:
+    """Post BODY, or what stands on standard input, to QUEUE, which is made if there is none."""
+    text = sys.stdin.read() if body == "-" else body
+    letter = Letter(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
+    usual = (priorities, priorities) if priorities else shape_for(letter.priority, letter.partition)
+    made = asyncio.run(_posted(config, letter, partitions or usual[0], usual[1]))
+    click.echo(f"posted to {queue}" + (", a new queue" if made else ""))
+
+
+async def _posted(config: str, letter: Letter, partitions: int, priorities: int) -> bool:
+    """Was the queue made?"""
+    async with operator(config) as at:
+        try:
+            await at.client.post(letter)
+        except QueueGone:
+            await at.client.create(letter.queue, partitions, priorities)
+            await at.client.post(letter)
+            return True
+        return False
+
+
+@click.command()
+@config_option
+@click.argument("partition")
+@click.argument("ids", nargs=-1, required=True)
+def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
+    """Delete messages of PARTITION that are not due yet, by the IDS that `headgate queue delayed` shows."""
+    if wrong := [id for id in ids if not is_id(id)]:
+        raise UserError(f"{wrong[0]}: this is no id of a message: it has 32 hex digits")
+    count = asyncio.run(_withdrawn(config, lane_of(partition), tuple(dict.fromkeys(ids))))
+    click.echo(f"{count} withdrawn")
+    if count < len(set(ids)):
+        raise UserError("the others are not delayed there (any more)")
+
+
+async def _withdrawn(config: str, lane: Lane, ids: tuple[str, ...]) -> int:
+    async with operator(config) as at:
+        return await Calendar(at.client).withdraw(lane, ids)
+
+
+@click.command()
+@config_option
+@click.argument("partition")
+@click.argument("to")
+def seek(config: str, partition: str, to: str) -> None:
+    """Let the workers go on behind TO in PARTITION.
+
+    TO is `start`, `now`, a message id, seconds since 1970, or a time as 2026-01-31T12:00:00Z.
+    """
+    asyncio.run(_steered(config, [lane_of(partition)], seek=_position(to)))
+
+
+def _position(to: str) -> str:
+    """Raises UserError."""
+    if to == "start":
+        return ""
+    try:
+        if to == "now" or ("-" in to and not is_id(to)):
+            moment = datetime.now().astimezone() if to == "now" else datetime.fromisoformat(to).astimezone()
+            return f"{moment.timestamp():.6f}"
+        parse_last(to)
+    except ValueError as error:
+        raise UserError(f"{to}: start, now, a message id, or a time is wanted ({error})") from error
+    return to
+
+
+@click.command()
+@config_option
+@click.argument("partitions", nargs=-1, required=True)
+def pause(config: str, partitions: tuple[str, ...]) -> None:
+    """No job is begun on PARTITIONS until they are resumed; those that run end."""
+    asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=True))
+
+
+@click.command()
+@config_option
+@click.argument("partitions", nargs=-1, required=True)
+def resume(config: str, partitions: tuple[str, ...]) -> None:
+    """Go on with PARTITIONS."""
+    asyncio.run(_steered(config, [lane_of(text) for text in partitions], paused=False))
+
+
+async def _steered(config: str, lanes: list[Lane], *, paused: bool | None = None, seek: str | None = None) -> None:
+    async with operator(config) as at:
+        for lane in lanes:
+            await at.steer(lane, paused=paused, seek=seek)

@@ -1,0 +1,177 @@
+"""`headgate queue list | lag | peek | delayed`: how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from headgate.adapters.messages.calendar import Calendar
+from headgate.adapters.messages.holders import CREW
+from headgate.base.errors import UserError
+from headgate.base.texts import line, plain_json
+from headgate.cli.queue.groups import GroupStanding, of_progress, of_server, of_store
+from headgate.cli.queue.operator import Operator, operator
+from headgate.cli.queue.workerfile import DEFAULT
+from headgate.queueing.ids import START
+from headgate.queueing.lanes import RESERVED, Lane, parse_lane
+from headgate.queueing.priorities import priority_of
+from headgate.queueing.progress import position
+from headgate.services.queueing.status import PartitionStatus, shape
+
+config_option = click.option(
+    "-c",
+    "--config",
+    metavar="FILE",
+    default=DEFAULT,
+    show_default=True,
+    help="Of the workers; where there is none, this machine's.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+Row = dict[str, Any]  # JSON
+SHOWN_MAX = 60
+"""Characters of a body in a table."""
+
+
+def lane_of(text: str) -> Lane:
+    """Raises UserError."""
+    try:
+        return parse_lane(text)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+@click.command("list")
+@config_option
+@json_option
+def list_(config: str, as_json: bool) -> None:
+    """Every partition: who processes it, and how far it is."""
+    show(asyncio.run(_listed(config)), as_json)
+
+
+async def _listed(config: str) -> list[Row]:
+    async with operator(config) as at:
+        if at.file.leases:
+            found = await of_server(at, _usual(await at.client.lanes()), at.file.group or CREW)
+            return [msgspec.structs.asdict(one.shape()) for one in found]
+        standings, workers = await at.standings(), await at.workers()
+        lanes = _usual({*await at.client.lanes(), *standings})
+        shapes = [shape(lane, standings.get(lane), workers, known=lane in standings) for lane in lanes]
+        return [msgspec.structs.asdict(one) for one in shapes]
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--above", type=int, default=None, help="Exit status 1 when more than so many messages wait in one.")
+@click.option(
+    "--groups", is_flag=True, help="Of every group of workers, those that lease partitions over HTTP included."
+)
+def lag(config: str, as_json: bool, above: int | None, groups: bool) -> None:
+    """How many messages wait in each partition, and for how long the oldest has.
+
+    Without --groups for the group of workers that FILE is of.
+    """
+    rows = asyncio.run(_lags(config, every=groups))
+    show(rows, as_json)
+    if above is not None and any(row["waiting"] > above for row in rows):
+        raise SystemExit(1)
+
+
+async def _lags(config: str, *, every: bool) -> list[Row]:
+    async with operator(config) as at:
+        lanes = _usual(await at.client.lanes())
+        if every:
+            known = [*await of_store(at), *await of_server(at, lanes)]
+            found = sorted((one for one in known if one.lane in set(lanes)), key=lambda one: (one.lane, one.name))
+        elif at.file.leases:
+            found = await of_server(at, lanes, at.file.group or CREW)
+        else:
+            standings = await at.standings()
+            found = [of_progress(lane, standings.get(lane) or PartitionStatus()) for lane in lanes]
+        priorities = await at.client.priorities()
+        return [await _lag(at, one, priorities, named=every) for one in found]
+
+
+def _usual(lanes: Iterable[Lane]) -> list[Lane]:
+    """Return those that jobs are for, sorted."""
+    return sorted(lane for lane in lanes if not lane.queue.startswith(RESERVED))
+
+
+async def _lag(at: Operator, of: GroupStanding, priorities: Mapping[str, int], *, named: bool) -> Row:
+    found = await at.client.backlog(of.lane, of.at)
+    oldest_s = round(time.time() - float(found.oldest_waiting), 1) if found.oldest_waiting else 0
+    count = priorities.get(of.lane.queue)
+    return {
+        "partition": str(of.lane),
+        **({"priority": priority_of(of.lane.partition, count) if count else ""} if priorities else {}),
+        **({"group": of.name or "-", "kept_by": of.kept_by, "worker": of.worker} if named else {}),
+        "waiting": found.waiting,
+        "oldest_s": oldest_s,
+        "retrying": of.retrying,
+        "delayed": found.delayed,
+    }
+
+
+@click.command()
+@config_option
+@json_option
+@click.argument("partition")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+def delayed(config: str, as_json: bool, partition: str, limit: int) -> None:
+    """The messages of PARTITION (QUEUE or QUEUE:N) that are not due yet, as they will be delivered."""
+    show(asyncio.run(_delayed(config, lane_of(partition), limit, as_json)), as_json)
+
+
+async def _delayed(config: str, lane: Lane, limit: int, as_json: bool) -> list[Row]:
+    async with operator(config) as at:
+        return [
+            {
+                "id": one.message_id,
+                "deliver_at": datetime.fromtimestamp(float(one.deliver_at), UTC).isoformat(timespec="seconds"),
+                "hold": "yes" if one.hold else "",
+                "body": one.body if as_json else line(one.body, SHOWN_MAX),
+            }
+            for one in await Calendar(at.client).delayed(lane, limit)
+        ]
+
+
+@click.command()
+@config_option
+@click.argument("partition")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="From the oldest kept, as always where workers have no store; not from where they are.",
+)
+def peek(config: str, partition: str, limit: int, every: bool) -> None:
+    """The next messages of PARTITION (QUEUE or QUEUE:N), as JSON lines; nothing is changed."""
+    for one in asyncio.run(_peeked(config, lane_of(partition), limit, every)):
+        click.echo(one)
+
+
+async def _peeked(config: str, lane: Lane, limit: int, every: bool) -> list[str]:
+    async with operator(config) as at:
+        known = {} if every or at.file.leases else await at.standings()
+        standing = known.get(lane)
+        after = position(standing.progress) if standing is not None else START
+        return [plain_json(msgspec.json.encode(m).decode()) for m in await at.client.read(lane, after, limit)]
+
+
+def show(rows: list[Row], as_json: bool) -> None:
+    if as_json:
+        click.echo(plain_json(msgspec.json.encode(rows).decode()))
+        return
+    if not rows:
+        click.echo("nothing")
+        return
+    widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
+    for row in ({name: name.replace("_", " ") for name in widths}, *rows):
+        click.echo("  ".join(str(row[name]).ljust(width) for name, width in widths.items()).rstrip())

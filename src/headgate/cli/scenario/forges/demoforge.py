@@ -1,0 +1,130 @@
+"""The demonstration on a stand-in for a forge: people propose and approve there, and read there what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files as resources
+from pathlib import Path
+
+from headgate.cli.launch.components import Process
+from headgate.cli.scenario import files
+from headgate.cli.scenario.forges.host import OWNER, TENANT, Host
+from headgate.cli.scenario.venue import DemoChange
+from headgate.testing.forges.pages import PageChange
+
+LOOK_INTERVAL_S = 0.1
+CHECKED_TIMEOUT_S, HEARD_TIMEOUT_S = 90.0, 30.0
+_BADLY = frozenset({"failure", "failed", "error"})
+_ENDED = _BADLY | {"success"}
+TENANTS = """\
+- tenant:
+    name: {tenant}
+    exclude-unprotected-branches: true
+    source:
+      {connection}:
+        config-projects:
+          - {owner}config: {{load-branch: {branch}}}
+        untrusted-projects:
+          - {owner}core
+          - {owner}api
+          - {owner}app
+"""
+
+
+def pipelines(forge: str) -> str:
+    """Return those that the how-to page of a forge has."""
+    return (resources("headgate.cli.scenario.forges") / f"{forge}.yaml").read_text()
+
+
+@dataclass(slots=True)
+class Hosted:
+    """See `Venue`."""
+
+    host: Host
+    say: Callable[[str], None]
+    settings: str = ""
+    tenant: str = TENANT
+    _paths: dict[DemoChange, str] = field(default_factory=dict)
+    _told: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Path -> what was said of it already."""
+    _turns: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def tenants(self) -> str:
+        return TENANTS.format(tenant=TENANT, connection=self.host.connection, owner=OWNER, branch=self.host.branch)
+
+    async def build(self) -> None:
+        config = files.config(pipelines(self.host.desk.forge.lower()), OWNER)
+        for name, content in (("config", config), *files.CODE.items()):
+            await self.host.create(f"{OWNER}{name}", content)
+        self.settings = self.host.settle()
+
+    async def attend(self, whole: Process) -> None:
+        self.say(f"The {self.host.desk.kind} is at {self.host.url}/")
+        self.host.hook(f"{whole.context.root_url}/api/connection/{self.host.connection}/payload")
+
+    async def propose(
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
+    ) -> DemoChange:
+        who = self.host.authors[next(self._turns) % len(self.host.authors)]
+        text = "" if needs is None else f"Depends-On: {self._url(needs)}"
+        made = DemoChange(project, topic)
+        self._paths[made] = await self.host.propose(who, f"{OWNER}{project}", topic, content, title, text)
+        self.say(f"  {who} opens {self._url(made)} : {title}")
+        return made
+
+    async def checked(self, changes: Sequence[DemoChange]) -> None:
+        for change in changes:
+            await self._until(change, lambda seen: self.host.said(seen, "check")[0] in _ENDED, CHECKED_TIMEOUT_S)
+
+    async def approve(self, change: DemoChange) -> None:
+        await self.host.desk.approve(self._paths[change], self.host.reviewer)
+        self.say(f"  {self.host.reviewer} approves {self._url(change)}")
+
+    async def heard(self, change: DemoChange) -> None:
+        await self._until(change, lambda seen: bool(self.host.said(seen, "gate")[0]), HEARD_TIMEOUT_S)
+
+    async def _until(self, change: DemoChange, holds: Callable[[PageChange], bool], patience_s: float) -> None:
+        """Wait until that holds; what does not is seen by the outcome."""
+        end_s, path = time.monotonic() + patience_s, self._paths[change]
+        while time.monotonic() < end_s:
+            if holds((await self._seen())[path]):
+                return
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def look(self, change: DemoChange) -> tuple[str, str]:
+        seen = (await self._seen())[self._paths[change]]
+        if seen.state == "merged":
+            return "landed", ""
+        state, why = self.host.said(seen, "gate")
+        return ("rejected", f"{self._url(change)}\n{why}") if state in _BADLY and why else ("", "")
+
+    def clone(self, project: str) -> Path:
+        return self.host.clone(f"{OWNER}{project}")
+
+    def doors(self) -> Sequence[str]:
+        return (
+            f"\nThe {self.host.desk.kind} stays at {self.host.url}/",
+            *self.host.doors(),
+        )
+
+    async def _seen(self) -> dict[str, PageChange]:
+        """Return every change by its path, and say what is new of it."""
+        found = {one.path: one for one in await self.host.desk.seen()}
+        for path, one in found.items():
+            told = (
+                *(f"{mark.name} {mark.state}" for mark in one.marks),
+                *((one.state,) if one.state != "open" else ()),
+            )
+            for word in told:
+                if word not in self._told.get(path, ()):
+                    self.say(f"[dim]  {one.name}: {word}[/]")
+            self._told[path] = told
+        return found
+
+    def _url(self, change: DemoChange) -> str:
+        return f"{self.host.url}{self._paths[change].removeprefix(self.host.desk.root)}"

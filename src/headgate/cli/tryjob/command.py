@@ -1,0 +1,199 @@
+"""`headgate try`: run one job on work trees as they are, before anything is pushed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from headgate.adapters.git.command import GitError, check_git
+from headgate.adapters.git.directories import Directories
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.process.returns import parse
+from headgate.adapters.process.runner import ProcessRunner
+from headgate.base.errors import UserError
+from headgate.base.ids import fresh
+from headgate.base.texts import plain_json
+from headgate.cli.jobs import runner_settings
+from headgate.cli.launch.fleet import named
+from headgate.cli.offline.graphs import GraphPlace, frozen, places
+from headgate.cli.offline.reader import LoadedTenant, ReadingOptions
+from headgate.cli.offline.report import as_text
+from headgate.cli.process import connections
+from headgate.cli.settings import Settings, find, read
+from headgate.cli.tryjob.onebuild import run
+from headgate.cli.tryjob.secrets import GivenSecrets, given_secrets
+from headgate.cli.tryjob.trees import ProjectWorkTree, laid_over, trees
+from headgate.config.files.source import nearest
+from headgate.config.model import FrozenJob
+from headgate.config.tenants import ConfigErrors
+from headgate.gate.change import Change
+from headgate.gate.model import Build, BuildSet, Item
+from headgate.gate.report import duration
+from headgate.gate.start import limits, variables
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+
+
+@click.command()
+@click.argument("job")
+@click.option("--config", metavar="FILE", help="The settings file.")
+@click.option("--tenant", metavar="NAME", help="When there are several.")
+@click.option(
+    "--tree",
+    "given",
+    multiple=True,
+    metavar="[PROJECT=]DIR",
+    help="A work tree that stands for its project; may be given often.  Default: the one you are in.",
+)
+@click.option("--project", help="Whose job it is, when that is not the project of the first tree.")
+@click.option("--branch", help="The branch a change would be for.  Default: the one checked out, if it is a known one.")
+@click.option("--pipeline", help="Default: the first in which the project runs the job.")
+@click.option("--data", multiple=True, metavar="KEY=VALUE", help="What a job before it would return; values are JSON.")
+@click.option(
+    "--secrets",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A file of YAML that says what is in encrypted secrets: NAME: {KEY: VALUE}, as the job's playbooks see them.",
+)
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep the work directory and the logs here.")
+def command(
+    job: str,
+    config: str | None,
+    tenant: str | None,
+    given: tuple[str, ...],
+    project: str | None,
+    branch: str | None,
+    pipeline: str | None,
+    data: tuple[str, ...],
+    secrets: Path | None,
+    keep: Path | None,
+) -> None:
+    """Run one job here and now, on work trees with all that is not committed yet, and show its log.
+
+    The job is the one that their configuration makes, too.  It runs in the sandbox of executors, or says that it does
+    not.  Other repositories are as they landed, jobs it depends on are not run.  Plain secrets are used as they are;
+    --secrets says what is in encrypted ones.  Exit status 0: it succeeded, 1: it did not.
+    """
+    check_git()
+    settings = read(find(config))
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        loaded = _tenant(ReadingOptions(config, None, None, tenant))
+        found = asyncio.run(trees(given or (".",), loaded, connections(settings), branch))
+        loaded = laid_over(loaded, found)
+        place, frozen_job = _job(loaded, job, pipeline, project or found[0].source.project, found, branch)
+    except ConfigErrors as refused:
+        click.echo("\n\n".join(as_text(refused.errors)), err=True)
+        sys.exit(1)
+    except GitError as error:
+        raise UserError(str(error)) from error
+    if frozen_job.noop:
+        raise UserError(f"{job} runs nothing")
+    opened = given_secrets(frozen_job, secrets)
+    if frozen_job.dependencies and not data:
+        names = ", ".join(d.name for d in frozen_job.dependencies)
+        click.echo(f"{job} comes after {names}: give what that would return with --data KEY=VALUE", err=True)
+    try:
+        returned = parse(list(data))
+    except ValueError as error:
+        raise UserError(f"--data: {error}") from error
+    spec = replace(_spec(loaded, place, frozen_job, found), parent_data=returned)
+    with tempfile.TemporaryDirectory(prefix="headgate-try-") as name:
+        outcome = asyncio.run(_run(settings, spec, found, opened, keep or Path(name), keep is not None))
+    _tell(spec, outcome, keep)
+    sys.exit(0 if outcome.result == "SUCCESS" else 1)
+
+
+def _tenant(given: ReadingOptions) -> LoadedTenant:
+    """Raises ConfigErrors, UserError."""
+    tenants = given.tenants()
+    if len(tenants) > 1:
+        raise UserError(f"say which tenant with --tenant; there are {', '.join(tenants)}")
+    return next(iter(tenants.values()))
+
+
+def _job(
+    loaded: LoadedTenant,
+    name: str,
+    pipeline: str | None,
+    project: str,
+    found: list[ProjectWorkTree],
+    branch: str | None,
+) -> tuple[GraphPlace, FrozenJob]:
+    """Raises ConfigErrors, UserError."""
+    source = loaded.tenant.find(project)
+    here = next((tree.branch for tree in found if source and tree.source.project == source.project), branch)
+    known: dict[str, list[str]] = {}
+    for place in places(loaded, pipeline, project, here):
+        graph = frozen(loaded, place, None)
+        if graph.errors:
+            raise ConfigErrors(graph.errors)
+        for job in graph.jobs:
+            if job.name == name:
+                return place, job
+            known.setdefault(job.name, []).append(place.pipeline)
+    where = f" in {pipeline}" if pipeline else ""
+    jobs = ", ".join(f"{job} ({', '.join(pipelines)})" for job, pipelines in known.items()) or "none"
+    raise UserError(f"{project} runs no job {name!r}{where}{nearest(name, list(known))}\nIts jobs are: {jobs}")
+
+
+def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[ProjectWorkTree]) -> BuildSpec:
+    source, branch = place.project, place.branch
+    commit = next((tree.commit for tree in found if tree.source.project == source.project), "")
+    change = Change(
+        source.connection, source.project, branch, "try", commit, ref=f"refs/for/{branch}/try", message="A try"
+    )
+    item, buildset = Item("try", change), BuildSet(fresh())
+    build = Build(fresh(), job.name, voting=job.voting)
+    pipeline = loaded.layout.pipelines[place.pipeline]
+    return BuildSpec(
+        build=build.id,
+        buildset=buildset.id,
+        tenant=loaded.tenant.name,
+        pipeline=pipeline.name,
+        item=item.id,
+        job=replace(job, attempts_max=1),
+        change=change,
+        zuul=variables(item, buildset, job, build, loaded.tenant.name, pipeline),
+        semaphores=limits(job, loaded.layout),
+        state=RepoState(connections={p.project: p.connection for p in loaded.tenant.projects}),
+    )
+
+
+async def _run(
+    settings: Settings, spec: BuildSpec, found: list[ProjectWorkTree], secrets: GivenSecrets, place: Path, keep: bool
+) -> BuildOutcome:
+    place = place.absolute()
+    engine = GitEngine(place / "git", connections(settings))
+    checkout = Directories({tree.source.project: (tree.path, tree.branch) for tree in found}, engine)
+    how = dataclasses.replace(runner_settings(settings, socket.gethostname()), keep_work_dir=keep)
+    runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets, fleet=lambda: named(settings))
+    if how.sandbox == "none":
+        click.echo(f"{settings.path}: [executor] sandbox = none: the job reads and writes what you can", err=True)
+
+    def say(chunk: bytes) -> None:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+    return await run(spec, runner, say)
+
+
+def _tell(spec: BuildSpec, outcome: BuildOutcome, keep: Path | None) -> None:
+    good = outcome.result == "SUCCESS"
+    took = duration(outcome.end_ms - outcome.start_ms)
+    click.secho(f"{spec.job.name}: {outcome.result} in {took}", fg="green" if good else "red", bold=True, err=True)
+    if outcome.error:
+        click.echo(outcome.error, err=True)
+    if outcome.data:
+        click.echo(f"returned {plain_json(msgspec.json.encode(outcome.data).decode())}", err=True)
+    if outcome.secret is not None:
+        click.echo("returned secret data, which is not shown", err=True)
+    if keep is not None:
+        click.echo(f"logs: {outcome.log_path}", err=True)

@@ -1,0 +1,215 @@
+"""What providers come to once everything is inherited: frozen values, for whoever makes machines (nodes §2.2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.config.assembly.providers import PARTS, attached, is_misspoken
+from headgate.config.files.check import as_list, deep_plain
+from headgate.config.keys.nodes import NODE_DRIVERS
+from headgate.config.machines import STATIC, FlatImage, FlatLabel, FlatProvider
+from headgate.config.parse import Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+SECTIONS_MAX = 100
+"""That a provider inherits from, one from the other."""
+_NOT_OURS = {"name", "section", "parent", "abstract", "connection", "description", "images", "flavors", "labels"}
+"""Keys of sections and providers that are not for the driver."""
+_OF_LAUNCHER = {
+    "launch-timeout", "launch-attempts", "resource-limits", "image-defaults", "flavor-defaults", "label-defaults"
+}  # fmt: skip
+_OF_LOGIN = {
+    "username", "connection-type", "connection-port", "python-path", "shell-type", "retain-count", "max-retain-count",
+    "rebuild-age",
+}  # fmt: skip
+"""Keys of an image that mean nothing to what is uploaded."""
+_SAID_OF = {"description", "final", "allow-override"}
+"""Keys of an image, flavor or label that mean nothing to a machine."""
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "image": {"python-path": "auto", "tags": {}},
+    "flavor": {"public-ipv4": False, "public-ipv6": False},
+    "label": {
+        "boot-timeout": 300,
+        "max-ready-age": 0,
+        "max-age": 0,
+        "min-retention-time": 0,
+        "slots": 1,
+        "reuse": False,
+        "aliases": [],
+        "tags": {},
+        "host-key-checking": True,
+    },
+}
+_LENT = ("volume-size", "volume-type", "iops", "throughput", "userdata")
+"""Keys that a label has from its flavor, else from its image."""
+
+
+def canonical(stanza: Stanza) -> str:
+    """Return the name of a provider, image, flavor or label in the whole system."""
+    return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
+
+
+def flattened(layout: Layout) -> tuple[FlatProvider, ...]:
+    """Return the providers of the tenant, by name; what is wrong in one is left out, as its errors tell."""
+    named = sorted(layout.singles["provider"].items())
+    found = (_provider(layout, stanza) for _, stanza in named)
+    return tuple(one for one in found if one is not None)
+
+
+def unreadable(layout: Layout) -> frozenset[str]:
+    """Return the providers that are left out since no driver could read what they say."""
+    paths = ((stanza, _path(layout, stanza)) for stanza in layout.singles["provider"].values())
+    return frozenset(canonical(one) for one, path in paths if path and is_misspoken(path, _driver(layout, path)))
+
+
+def _connection(path: Sequence[Stanza]) -> str:
+    return next((str(s.body["connection"]) for s in path if "connection" in s.body), "")
+
+
+def _driver(layout: Layout, path: Sequence[Stanza]) -> str:
+    """Return the driver of a path; empty: the tenant has none such."""
+    connection = _connection(path)
+    return layout.tenant.driver(connection) if connection in layout.tenant.connections else ""
+
+
+def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
+    path = _path(layout, provider)
+    connection, driver = _connection(path or ()), _driver(layout, path or ())
+    if path is None or not driver or is_misspoken(path, driver):
+        return None
+    said: dict[str, Any] = {}
+    for stanza in path:
+        said = _merged(said, {k: v for k, v in deep_plain(stanza.body).items() if k not in _NOT_OURS})
+    parts = {kind: dict(_parts(layout, path, key, kind)) for key, kind in PARTS.items()}
+    hosts = tuple(said.pop("nodes", None) or ()) if driver == STATIC else ()
+    where = {key: value for key, value in said.items() if key not in _OF_LAUNCHER}
+    return FlatProvider(
+        name=canonical(provider),
+        connection=connection,
+        driver=driver,
+        labels=tuple(_labels(layout, parts, driver, [connection, where], hosts)),
+        said=where,
+        limits={kind: float(most) for kind, most in (said.get("resource-limits") or {}).items() if most is not None},
+        launch_attempts=said.get("launch-attempts") or 3,
+        launch_timeout_s=said.get("launch-timeout") or 0,
+        images=tuple(_images(layout, parts["image"], driver, where)),
+        hosts=hosts,
+        projects=tuple(sorted({one.source.project for one in path})) if hosts else (),
+    )
+
+
+def _path(layout: Layout, provider: Stanza) -> list[Stanza] | None:
+    """Return from the root section down to the provider; None: it has no end, or one is missing."""
+    path, above = [provider], provider.body.get("section")
+    while isinstance(above, str):
+        found = layout.singles["section"].get(above)
+        if found is None or found in path or len(path) > SECTIONS_MAX:
+            return None
+        path.append(found)
+        above = found.body.get("parent")
+    return path[::-1]
+
+
+def _merged(above: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both as one: mappings are merged, lists put together, all else replaced; null counts as not said."""
+    found = dict(above)
+    for key, value in below.items():
+        known = found.get(key)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            found[key] = _merged(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            found[key] = [*known, *value]
+        elif value is not None:
+            found[key] = value
+    return found
+
+
+def _parts(layout: Layout, path: Sequence[Stanza], key: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every image, flavor or label: the nearest entry, its definition, the defaults that it sees."""
+    defaults, entries = dict[str, Any](), dict[str, tuple[dict[str, Any], dict[str, Any] | None]]()
+    for stanza in path:
+        defaults = _merged(defaults, deep_plain(stanza.body.get(f"{kind}-defaults")) or {})
+        for part in attached(stanza, key):
+            said = {k: v for k, v in deep_plain(part.said).items() if v is not None}
+            entries[part.name] = said, dict(defaults) if said.get("final") is True else None
+    for name, (said, seen) in entries.items():
+        own = layout.singles[kind].get(name)
+        if own is None:
+            continue
+        defined = {k: v for k, v in deep_plain(own.body).items() if v is not None}
+        layers = [_DEFAULTS[kind], defaults if seen is None else seen, defined, said]
+        tags = [layer["tags"] for layer in layers if isinstance(layer.get("tags"), Mapping)]
+        filled = {k: v for layer in layers for k, v in layer.items() if k not in _SAID_OF}
+        yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
+
+
+def _images(
+    layout: Layout, images: Mapping[str, dict[str, Any]], driver: str, where: Mapping[str, Any]
+) -> Iterator[FlatImage]:
+    """Yield those that jobs build, where the driver takes any; `where`: what is said of the provider."""
+    known = NODE_DRIVERS.get(driver)
+    for name, image in sorted(images.items()):
+        stanza = layout.singles["image"][name]
+        source = layout.tenant.find(stanza.source.project)
+        if stanza.body.get("type") != "zuul" or known is None or not known.formats or source is None:
+            continue
+        if image.get("image-id"):
+            continue  # it is there already
+        sent = {key: value for key, value in image.items() if key not in _OF_LOGIN}
+        yield FlatImage(
+            name=name,
+            canonical=canonical(stanza),
+            project=stanza.source.project,
+            connection=source.connection,
+            branch=stanza.source.branch,
+            format=image.get("image-format") or known.formats[0],
+            image=sent,
+            digest=_digest([canonical(stanza), sent, where.get("region"), where.get("object-storage")]),
+            retain=2 if image.get("retain-count") is None else image["retain-count"],
+            rebuild_age_s=image.get("rebuild-age") or 0,
+        )
+
+
+def _labels(
+    layout: Layout,
+    parts: Mapping[str, Mapping[str, dict[str, Any]]],
+    driver: str,
+    where: Any,
+    hosts: Sequence[Mapping[str, Any]],
+) -> Iterator[FlatLabel]:
+    """Yield the labels of a provider; `where` is what else tells one machine from another, and `hosts` are the machines
+    that are there anyway."""
+    for name, label in sorted(parts["label"].items()):
+        image, flavor = parts["image"].get(label.get("image", "")), parts["flavor"].get(label.get("flavor", ""))
+        if image is None or flavor is None:
+            continue
+        shell = "kubectl" if driver == "kubernetes" else "ssh"
+        image = {"connection-type": shell, **image}
+        if image["connection-type"] != "kubectl":
+            image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
+        lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
+        label = {**lent, **label, "aliases": as_list(label["aliases"])}
+        own = layout.singles["label"][name].body
+        also = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
+        made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
+        yield FlatLabel(
+            name=name,
+            label=made,
+            image=image,
+            flavor=flavor,
+            min_ready=own.get("min-ready") or 0,
+            max_nodes=-1 if (most := own.get("max-nodes")) is None else most,
+            digest=_digest([made, image, flavor, where]),
+            also=tuple(sorted(also)),
+        )
+
+
+def _digest(said: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]

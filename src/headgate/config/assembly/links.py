@@ -1,0 +1,256 @@
+"""A layout made from another by exchanging some of its files: only what they touch is looked at again.
+
+Everything a file says is a claim to a key, such as the job `unit`.  Who of those that claim a key is admitted depends
+on them alone; what an admitted stanza refers to is noted, so that it is checked again when that has changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from headgate.config.assembly.admission import PATTERNS, Admission, Key
+from headgate.config.assembly.references import References, seen_from_outside
+from headgate.config.files.source import MEANING
+from headgate.config.model import ConfigError, Pipeline
+from headgate.config.operator.model import Tenant, TenantProject
+from headgate.config.parse import ParsedBranch, Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+T = TypeVar("T")
+
+Branches = Mapping[str, Mapping[str, ParsedBranch]]
+"""project -> branch -> what its files say, the default branch first"""
+Place = tuple[str, str]
+"""(project, branch)"""
+HELPED_MAX = 100
+"""Errors that say what may have been meant."""
+_NONE: tuple[Stanza, ...] = ()
+
+
+@dataclass(slots=True)
+class Index:
+    """Beside a layout, for those to be made from it."""
+
+    claims: dict[Key, tuple[Stanza, ...]] = field(default_factory=dict)
+    """In the order that decides who is first."""
+    readers: dict[Key, frozenset[Stanza]] = field(default_factory=dict)
+    """Who refers to it."""
+    reads: dict[Stanza, frozenset[Key]] = field(default_factory=dict)
+    parsed: dict[Place, ParsedBranch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LinkErrors:
+    """What is wrong, by where it was found."""
+
+    files: dict[Place, tuple[ConfigError, ...]] = field(default_factory=dict)
+    refused: dict[Stanza, tuple[ConfigError, ...]] = field(default_factory=dict)
+    references: dict[Stanza, tuple[ConfigError, ...]] = field(default_factory=dict)
+
+    def copy(self) -> LinkErrors:
+        return LinkErrors(dict(self.files), dict(self.refused), dict(self.references))
+
+
+def exchanged(layout: Layout, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> Layout:
+    """Return the layout with `branches` in place of what it has of them and without those `gone`, all else as it is.
+
+    `keep` it ready for others to be made from it; `layout` must be so.
+    """
+    return _Exchange(layout, branches, gone, keep=keep).layout
+
+
+class _Exchange:
+    def __init__(self, base: Layout, branches: Branches, gone: Collection[Place], *, keep: bool) -> None:
+        assert base.index is not None, "a layout that others are made from keeps its index"
+        self._base, self._from = base, base.index
+        self._tenant = base.tenant
+        self._come = {(p, branch): parsed for p, found in branches.items() for branch, parsed in found.items()}
+        self._gone = gone
+        self.layout = _copied(base, branches, gone)
+        self._findings = self.layout.findings
+        old, new = self._files()
+        self._checked(self._claimed(old, new))
+        self.layout.errors = tuple(self._errors())
+        if keep:
+            self.layout.index = self._index(old)
+
+    # --- files
+
+    def _files(self) -> tuple[list[Stanza], list[Stanza]]:
+        """Stanzas that go, and that come."""
+        old: list[Stanza] = []
+        new: list[Stanza] = []
+        for place in (*self._come, *self._gone):
+            before, parsed = self._from.parsed.get(place), self._come.get(place)
+            self._findings.files.pop(place, None)
+            if parsed is not None and parsed.errors:
+                self._findings.files[place] = parsed.errors
+            if before is not parsed:
+                old += before.stanzas if before is not None else ()
+                new += parsed.stanzas if parsed is not None else ()
+        return old, new
+
+    # --- claims
+
+    def _claimed(self, old: Iterable[Stanza], new: Iterable[Stanza]) -> list[Stanza]:
+        """Decides anew who is admitted to each key that is touched; the admitted whose references are to be checked."""
+        gone = set(old)
+        come: dict[Key, list[Stanza]] = {}
+        admission = Admission(self._tenant)
+        for stanza in gone:
+            come.setdefault(admission.key(stanza), [])
+        for stanza in new:
+            come.setdefault(admission.key(stanza), []).append(stanza)
+        self._touched = {}
+        again: dict[Stanza, None] = {}
+        for key in come:
+            staying = [s for s in self._from.claims.get(key, _NONE) if s not in gone]
+            claims = sorted([*staying, *come[key]], key=self.rank) if come[key] else staying
+            self._touched[key] = tuple(claims)
+            before = self._base.admitted(key)
+            self._admit(admission, key, claims)
+            after = self.layout.admitted(key)
+            again.update((s, None) for s in after if s not in before)
+            if seen_from_outside(key, before) != seen_from_outside(key, after):
+                again.update((s, None) for s in self._from.readers.get(key, ()) if s not in gone)
+        if any(kind == "pipeline" for kind, _ in come):
+            stanzas = sorted((s for (s,) in self.layout.pipeline_stanzas.values()), key=self.rank)
+            self.layout.pipelines = {s.name: self.layout.pipelines[s.name] for s in stanzas}
+        return [s for s in again if s in self.layout.admitted(admission.key(s))]
+
+    def _admit(self, admission: Admission, key: Key, claims: list[Stanza]) -> None:
+        admitted: list[Stanza] = []
+        pipeline: Pipeline | None = None
+        before = self._from.claims.get(key, _NONE)
+        for stanza in before:
+            self._findings.refused.pop(stanza, None)
+        for stanza in claims:
+            verdict = admission.verdict(stanza, admitted)
+            if verdict.errors:
+                self._findings.refused[stanza] = verdict.errors
+            if verdict.admitted:
+                admitted.append(stanza)
+                pipeline = pipeline or verdict.pipeline
+        _enter(self.layout, key, admitted, pipeline)
+        for stanza in before:
+            if stanza not in admitted:
+                self._findings.references.pop(stanza, None)
+
+    # --- references
+
+    def _checked(self, stanzas: list[Stanza]) -> None:
+        self._reads: dict[Stanza, frozenset[Key]] = {}
+        told = 0
+        for stanza in stanzas:
+            references = References(self.layout, helpful=told < HELPED_MAX)
+            found = tuple(references.check(stanza))
+            told += len(found)
+            self._findings.references.pop(stanza, None)
+            if found:
+                self._findings.references[stanza] = found
+            self._reads[stanza] = frozenset(references.read)
+
+    def _index(self, old: list[Stanza]) -> Index:
+        claims = self._from.claims | self._touched
+        parsed = {place: one for place, one in (self._from.parsed | self._come).items() if place not in self._gone}
+        reads = dict(self._from.reads)
+        no_more: dict[Key, set[Stanza]] = defaultdict(set)
+        also: dict[Key, set[Stanza]] = defaultdict(set)
+        for stanza in (*old, *self._reads):
+            for key in reads.pop(stanza, ()):
+                no_more[key].add(stanza)
+        for stanza, keys in self._reads.items():
+            reads[stanza] = keys
+            for key in keys:
+                also[key].add(stanza)
+        readers = dict(self._from.readers)
+        for key in {**no_more, **also}:
+            readers[key] = (readers.get(key, frozenset()) - no_more[key]) | also[key]
+        return Index({k: c for k, c in claims.items() if c}, readers, reads, parsed)
+
+    # --- errors
+
+    def rank(self, stanza: Stanza) -> tuple[int, bool, str, int]:
+        """Config-projects before others, then as the tenant file lists them; the default branch before others."""
+        return (*self._place_rank((stanza.source.project, stanza.source.branch)), stanza.position)
+
+    def _place_rank(self, place: Place) -> tuple[int, bool, str]:
+        project, branch = place
+        return self._tenant.order[project], branch != next(iter(self.layout.branches.get(project, ())), ""), branch
+
+    def _errors(self) -> Iterator[ConfigError]:
+        yield from self._tenant.idle
+        for project in self._tenant.projects:
+            yield from _shadows(self._tenant, project)
+        for place in sorted(self._findings.files, key=self._place_rank):
+            yield from self._findings.files[place]
+        for found in (self._findings.refused, self._findings.references):
+            for stanza in sorted(found, key=self.rank):
+                yield from found[stanza]
+        yield from self._default_parent()
+
+    def _default_parent(self) -> Iterator[ConfigError]:
+        """Once: without it, no job that names no parent is in any graph."""
+        name, jobs = self._tenant.default_parent, self.layout.jobs
+        if name in jobs or name == "noop":
+            return
+        orphans = (s for variants in jobs.values() for s in variants if "parent" not in s.body)
+        first = min(orphans, key=self.rank, default=None)
+        if first is not None:
+            text = f"the default parent {name!r} is not defined: jobs that name no parent are left out of every graph"
+            yield first.source.error(MEANING, text, first.line, "warning")
+
+
+def _copied(base: Layout, branches: Branches, gone: Collection[Place]) -> Layout:
+    carried = dict(base.branches)
+    for project in {*branches, *(project for project, _ in gone)}:
+        known, come = carried.get(project, ()), tuple(branches.get(project, ()))
+        first = next(iter(known or come), "")
+        left = {*known, *come} - {branch for p, branch in gone if p == project}
+        carried[project] = tuple(sorted(left, key=lambda branch: (branch != first, branch)))
+    return replace(
+        base,
+        branches=carried,
+        pipelines=dict(base.pipelines),
+        pipeline_stanzas=dict(base.pipeline_stanzas),
+        jobs=dict(base.jobs),
+        projects=dict(base.projects),
+        templates=dict(base.templates),
+        singles={kind: dict(table) for kind, table in base.singles.items()},
+        findings=base.findings.copy(),
+        index=None,
+        remembered={},
+    )
+
+
+def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
+    for name in project.shadow:
+        if tenant.find(name) is None:
+            text = f"{tenant.why_not(name)}; the tenant file says that {project.name} is shadowed by it"
+            yield ConfigError("Project Not Found", text, project.project)
+
+
+def _enter(layout: Layout, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:
+    """Exactly these count for the key."""
+    kind, name = key
+    if key == PATTERNS:
+        layout.patterns = stanzas
+    elif kind in layout.singles:
+        _set(layout.singles[kind], name, stanzas[0] if stanzas else None)
+    else:
+        tables = {"job": layout.jobs, "project-template": layout.templates, "project": layout.projects}
+        _set(tables.get(kind, layout.pipeline_stanzas), name, stanzas or None)
+    if kind == "pipeline":
+        _set(layout.pipelines, name, pipeline)
+
+
+def _set(table: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value

@@ -1,0 +1,183 @@
+"""Many errors told as few: one mistake is one cause, with everything that is wrong because of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from headgate.config.assembly.links import Place
+from headgate.config.check.findings import CheckedGraph, GraphFinding
+from headgate.config.files.document import load
+from headgate.config.files.source import Wrong
+from headgate.config.model import ConfigError
+from headgate.config.parse import ParsedBranch
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+_STANZA = re.compile(r" *- +([a-z-]+):")
+_NAME = re.compile(r"(?:^ +|[{,] *)name: *([^,}\n]+)", re.MULTILINE)
+_MISSING = tuple(
+    re.compile(text)
+    for text in (
+        r"the (?:parent )?(job)(?: it depends on,)? '([^']+)' is not defined",
+        r"there is no ([a-z-]+) '([^']+)'",
+        r"the (nodeset|secret|image|queue|semaphore) '([^']+)' is not (?:defined|declared)",
+        r"the (project) '([^']+)' is not in this tenant",
+    )
+)
+_NEEDED = re.compile(r"(job) \S+ depends on (\S+), which is not")
+_OWN = ("secret", "image")
+"""Kinds that each project has its own of."""
+DEPTH_MAX = 20
+"""Causes on the way from an error to the one that began it."""
+
+
+class Cause(NamedTuple):
+    """One thing to mend."""
+
+    error: ConfigError
+    """Where it is told first."""
+    alike: tuple[ConfigError, ...]
+    """The same file says the same on other branches."""
+    also: tuple[ConfigError, ...]
+    """The same thing is missing there, too."""
+    follow: tuple[ConfigError, ...]
+    """They are mended with it."""
+    graphs: tuple[CheckedGraph, ...]
+    """None of their jobs run."""
+
+    @property
+    def weight(self) -> int:
+        """Return how much is wrong because of it."""
+        return len(self.also) + len(self.follow) + len(self.graphs)
+
+    @property
+    def errors(self) -> tuple[ConfigError, ...]:
+        return (self.error, *self.alike, *self.also, *self.follow)
+
+
+Root = tuple[str, ...]
+
+
+def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> list[Cause]:
+    """Errors before warnings, then the one with the most consequences first; `lost` is as `left_out` has it."""
+    findings = list(found)
+    missing = {about for finding in findings if (about := missed(finding.error))} | set(lost)
+    groups: dict[Root, _Group] = {}
+    for finding in findings:
+        root, direct = _root(finding, lost, missing)
+        groups.setdefault(root, _Group()).add(finding, direct=direct)
+    told = [group.cause() for group in groups.values()]
+    return sorted(told, key=lambda cause: (cause.error.severity != "error", -cause.weight))
+
+
+def missed(error: ConfigError, known: Collection[str] = ()) -> str:
+    """Return what the error says is not there, as `kind name`; empty when it is about something else.
+
+    Of a dependency that is not run, what it depends on, if that is among those `known` to be missing.
+    """
+    for pattern in _MISSING:
+        if found := pattern.search(error.text):
+            return f"{found[1]} {found[2]}"
+    needed = _NEEDED.search(error.text)
+    return about if needed and (about := f"job {needed[2]}") in known else ""
+
+
+class _Group:
+    def __init__(self) -> None:
+        self._direct: dict[tuple[str, ...], ConfigError] = {}
+        self._follow: dict[tuple[str, ...], ConfigError] = {}
+        self._graphs: dict[CheckedGraph, None] = {}
+
+    def add(self, finding: GraphFinding, *, direct: bool) -> None:
+        error = finding.error
+        where = (error.project, error.branch, error.path, str(error.line))
+        (self._direct if direct else self._follow).setdefault(where, error)
+        if error.severity == "error":
+            self._graphs.update(dict.fromkeys(finding.graphs))
+
+    def cause(self) -> Cause:
+        direct = list(self._direct.values()) or list(self._follow.values())
+        first = next((error for error in direct if error.severity == "error"), direct[0])
+        follow = [e for where, e in self._follow.items() if where not in self._direct and e is not first]
+        alike = [e for e in direct if e is not first and _same(e) == _same(first)]
+        also = [e for e in direct if e is not first and _same(e) != _same(first)] if self._direct else []
+        return Cause(first, tuple(alike), tuple(also), tuple(follow), tuple(self._graphs))
+
+
+def _same(error: ConfigError) -> tuple[str, ...]:
+    """Of what the same file says on several branches."""
+    return (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
+
+
+def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Collection[str]) -> tuple[Root, bool]:
+    """What began it, and whether the error itself did."""
+    error, direct = finding.error, True
+    for _ in range(DEPTH_MAX):
+        about = missed(error, missing)
+        cause = lost.get(about)
+        if cause is None or cause == error:
+            break
+        error, direct = cause, False
+    if about:
+        return ("missing", about, error.project if about.partition(" ")[0] in _OWN else ""), direct
+    text = error.text
+    for graph in finding.graphs if direct else ():
+        text = text.replace(graph.project, "")  # the same of many projects
+    return (error.project, error.path, str(error.line), error.name, text), direct
+
+
+def left_out(layout: Layout) -> dict[str, ConfigError]:
+    """`kind name` of what would be defined, were there not the error."""
+    found: dict[str, ConfigError] = {}
+    for stanza, errors in layout.findings.refused.items():
+        if not layout.admitted((stanza.kind, stanza.name)):
+            found.setdefault(f"{stanza.kind} {stanza.name}", errors[0])
+    for place, errors in layout.findings.files.items():
+        if layout.index is not None and (parsed := layout.index.parsed.get(place)) is not None:
+            for name, error in _void(place, parsed, errors):
+                if not layout.admitted(_key(name)):
+                    found.setdefault(name, error)
+    return found
+
+
+def _key(name: str) -> tuple[str, str]:
+    kind, _, rest = name.partition(" ")
+    return kind, rest
+
+
+_KINDS = ("job", "nodeset", "secret", "project-template", "pipeline", "queue", "semaphore", "image", "label", "flavor")
+
+
+def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> Iterator[tuple[str, ConfigError]]:
+    """What the text of a file with errors would define, and its stanzas do not."""
+    read = {(s.source.path, s.kind, s.name) for s in parsed.stanzas}
+    wrong: dict[str, list[ConfigError]] = {}
+    for error in errors:
+        if error.severity == "error" and error.path in parsed.files:
+            wrong.setdefault(error.path, []).append(error)
+    for path, of in wrong.items():
+        for kind, name, first, end in stanzas_in(parsed.files[path]):
+            if kind in _KINDS and (path, kind, name) not in read:
+                yield f"{kind} {name}", next((e for e in of if first <= e.line <= end), of[0])
+
+
+def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
+    """(kind, name, first line, last line) of what looks like a stanza, also in what is no YAML."""
+    lines = text.splitlines()
+    heads = [(n, found[1]) for n, line in enumerate(lines) if (found := _STANZA.match(line)) and found[1] in _KINDS]
+    ends = [*(first for first, _ in heads[1:]), len(lines)]
+    for (first, kind), end in zip(heads, ends, strict=False):
+        if name := _NAME.search("\n".join(lines[first:end])):
+            yield kind, _named(name[1].strip()), first + 1, end
+
+
+def _named(text: str) -> str:
+    """A name as errors tell it, which may be written with escapes."""
+    if text.startswith('"'):
+        with suppress(Wrong):
+            return repr(str(load(text)))[1:-1]
+    return text.strip("\"'")

@@ -1,0 +1,119 @@
+"""When a timer goes off: cron fields, and the next moment they name."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from hashlib import sha256
+from itertools import product
+from typing import NamedTuple
+
+DAYS_MAX = 3_000
+"""Days that are looked through for a day that fits."""
+HOURS = 24
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+
+
+class BadTime(Exception):
+    """The argument says what is wrong with the fields."""
+
+
+class CronSchedule(NamedTuple):
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    """0 is Monday."""
+    seconds: frozenset[int]
+    jitter_s: int
+    """A moment is put off by up to so many seconds."""
+
+
+def schedule(text: str) -> CronSchedule:
+    """`minute hour day month weekday [second [jitter]]`; all of them must fit.  Raises BadTime."""
+    fields = text.split()
+    if not 5 <= len(fields) <= 7:
+        raise BadTime(f"{text!r} has {len(fields)} fields; there are 5, 6 with seconds, 7 with jitter")
+    minute, hour, day, month, weekday, second, jitter = (*fields, *("0", "0")[len(fields) - 5 :])
+    if not jitter.isdecimal():
+        raise BadTime(f"the jitter {jitter!r} is no number of seconds")
+    return CronSchedule(
+        _numbers(minute, 0, 59, {}),
+        _numbers(hour, 0, 23, {}),
+        _numbers(day, 1, 31, {}),
+        _numbers(month, 1, 12, dict(zip(_MONTHS, range(1, 13), strict=True))),
+        _numbers(weekday, 0, 6, dict(zip(_WEEKDAYS, range(7), strict=True))),
+        _numbers(second, 0, 59, {}),
+        int(jitter),
+    )
+
+
+def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        fits = _FIELD.fullmatch(part)
+        if fits is None:
+            raise BadTime(f"{text!r} is no cron field")
+        every, first, last, step = fits.groups()
+        start = least if every == "*" else _number(first, names)
+        end = most if every == "*" or (step and not last) else _number(last or first, names)
+        if not least <= start <= end <= most or step == "0":
+            raise BadTime(f"{text!r} is not within {least} and {most}")
+        found.update(range(start, end + 1, int(step or 1)))
+    return frozenset(found)
+
+
+def _number(text: str, names: dict[str, int]) -> int:
+    if text not in names and not text.isdecimal():
+        raise BadTime(f"{text!r} is no number")
+    return names[text] if text in names else int(text)
+
+
+def next_after(found: CronSchedule, moment: datetime) -> datetime | None:
+    """The first one later than `moment` (UTC); None when there is none for years."""
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    for ahead in range(DAYS_MAX):
+        one = day + timedelta(days=ahead)
+        if one.month in found.months and one.day in found.days and one.weekday() in found.weekdays:
+            parts = (sorted(found.hours), sorted(found.minutes), sorted(found.seconds))
+            moments = (one.replace(hour=h, minute=m, second=s, tzinfo=UTC) for h, m, s in product(*parts))
+            if (first := next((at for at in moments if at > moment), None)) is not None:
+                return first
+    return None
+
+
+def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | None:
+    """As `next_after`, with the fields meant in a time zone.
+
+    When clocks are put forward, a time that is left out is one as much later; when they are put back, a time that comes
+    twice counts once.  What goes off in every hour goes on in both cases as if clocks were never put.
+    """
+    if len(found.hours) == HOURS:
+        offset = _ahead(moment, zone)
+        first = next_after(found, moment + offset)
+        if first is None:
+            return None
+        utc, offset = first - offset, _ahead(first - offset, zone)
+        again = next_after(found, utc - timedelta(seconds=1) + offset)
+        return again and again - offset
+    wall = (moment + _ahead(moment, zone)) - timedelta(days=1)
+    while (wall_next := next_after(found, wall)) is not None:
+        utc = wall_next.replace(tzinfo=zone).astimezone(UTC)
+        if utc > moment:
+            return utc
+        wall = wall_next
+    return None
+
+
+def _ahead(moment: datetime, zone: tzinfo) -> timedelta:
+    """Of clocks there, of UTC."""
+    return moment.astimezone(zone).utcoffset() or timedelta()
+
+
+def put_off(found: CronSchedule, moment: datetime, name: str) -> datetime:
+    """With its jitter: another for each name, the same whoever asks."""
+    number = int.from_bytes(sha256(f"{name} {moment.isoformat()}".encode()).digest()[:8])
+    return moment + timedelta(seconds=number % (found.jitter_s + 1))

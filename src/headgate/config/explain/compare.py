@@ -1,0 +1,79 @@
+"""Two states of the same job graph, as `config.describe` tells them, and what is different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.config.explain import describe
+from headgate.config.model import ConfigError, FrozenGraph
+
+_WHERE = ("inheritance",)
+"""Says where something is written, not what it does: moved lines are no change."""
+
+
+class AttributeDifference(NamedTuple):
+    """Of one attribute; `path` goes into mappings with dots.  None: not there."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+class GraphDifference(NamedTuple):
+    """What a graph gains, loses and has changed."""
+
+    new: list[dict[str, Any]]
+    gone: list[dict[str, Any]]
+    changed: dict[str, list[AttributeDifference]]
+    """Job name -> what is different of it."""
+    order: list[str]
+    """The jobs that stay, in their new order, when it is another one."""
+    errors_new: list[ConfigError]
+    errors_gone: list[ConfigError]
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+
+def graphs(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
+    """Return what differs.  A graph with errors has no jobs to compare, nor has one that is not there."""
+    if old == new:
+        return GraphDifference([], [], {}, [], [], [])
+    both = not old.errors and not new.errors
+    before, after = (_by_name(graph) if both else {} for graph in (old, new))
+    kept, again = [name for name in before if name in after], [name for name in after if name in before]
+    return GraphDifference(
+        new=[job for name, job in after.items() if name not in before],
+        gone=[job for name, job in before.items() if name not in after],
+        changed={name: found for name in kept if (found := jobs(before[name], after[name]))},
+        order=again if kept != again else [],
+        errors_new=errors(old.errors, new.errors),
+        errors_gone=errors(new.errors, old.errors),
+    )
+
+
+def jobs(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[AttributeDifference]:
+    return [
+        d for key in dict.fromkeys((*old, *new)) if key not in _WHERE for d in _values(key, old.get(key), new.get(key))
+    ]
+
+
+def _values(path: str, old: Any, new: Any) -> Iterator[AttributeDifference]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _values(f"{path}.{key}", old.get(key), new.get(key))
+    else:
+        yield AttributeDifference(path, old, new)
+
+
+def _by_name(graph: FrozenGraph) -> dict[str, dict[str, Any]]:
+    return {job["name"]: job for job in describe.graph(graph)}
+
+
+def errors(old: Sequence[ConfigError], new: Sequence[ConfigError]) -> list[ConfigError]:
+    """Return those of `new` that `old` has not, wherever they moved to in their file."""
+    known = {(e.name, e.text, e.project, e.branch, e.path) for e in old}
+    return [e for e in new if (e.name, e.text, e.project, e.branch, e.path) not in known]

@@ -1,0 +1,44 @@
+"""What a word in a file stands for: the job, nodeset, template or secret of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.config.assembly.admission import Key
+from headgate.config.files.marks import Spelled, spelled
+
+_DEFINED = ("job", "nodeset", "secret", "project-template")
+
+
+def at(text: str, line: int, column: int) -> Spelled | None:
+    """Return the key or value at this place of a file (both from 1)."""
+    return next((one for one in spelled(text) if one.extent.holds(line, column)), None)
+
+
+def meant(one: Spelled) -> Key | None:
+    """Return what it defines or refers to, as a layout knows it; None when it is some other word."""
+    path, key = one.path, one.key
+    match path:
+        case (kind, "name") if kind in _DEFINED and not key:
+            return (kind, one.text)
+        case ("project" | "project-template", _, "jobs") if not key:
+            return ("job", one.text)
+        case ("project" | "project-template", _, "jobs", name) if key:
+            return ("job", name)
+        case ("project", "templates") if not key:
+            return ("project-template", one.text)
+    return None if key else _attribute(path, one.text)
+
+
+def _attribute(path: Sequence[str], text: str) -> Key | None:
+    """Of a job, wherever it is said of one."""
+    match tuple(path[-2:]):
+        case (_, "parent") if path[0] == "job" and len(path) == 2:
+            return ("job", text)
+        case (_, "dependencies") | ("dependencies", "name"):
+            return ("job", text)
+        case (_, "nodeset" | "alternatives"):
+            return ("nodeset", text)
+        case (_, "secrets") | ("secrets", "secret" | "name"):
+            return ("secret", text)
+    return None

@@ -1,0 +1,229 @@
+"""Where each attribute of a frozen job comes from: which variant, in which file, on which line.
+
+The job is put together once more, one variant after the other; whatever a step changes comes from that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headgate.config.explain import describe
+from headgate.config.files.check import plain
+from headgate.config.files.document import Rows, Table
+from headgate.config.freeze.collect import collect
+from headgate.config.freeze.freeze import mixed
+from headgate.config.freeze.matchers import FreezeTarget
+from headgate.config.freeze.mix import VariantRefused
+from headgate.config.freeze.sections import SectionEntry, applying, attached, project_vars, sections
+from headgate.config.model import ConfigError
+from headgate.config.parse import Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+_KEYS = {
+    "variables": ("vars",),
+    "extra_variables": ("extra-vars",),
+    "host_variables": ("host-vars",),
+    "group_variables": ("group-vars",),
+    "semaphores": ("semaphores", "semaphore"),
+    "override_checkout": ("override-checkout", "override-branch"),
+    "post_review": ("post-review", "secrets"),
+}
+"""Attribute as it is told -> keys of a stanza that set it, where that is not its own name."""
+_DEEP = ("variables", "extra_variables", "host_variables", "group_variables")
+_DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
+"""Nobody sets these."""
+
+
+class Origin(NamedTuple):
+    """A place in a variant, one step on the way to a frozen job."""
+
+    step: int
+    """From 1; 0: variables of the project, beneath those of all variants before what attaches the job."""
+    job: str
+    """Of which job it is a variant."""
+    project: str
+    """Canonical name; empty, as all that follows, of what is built in."""
+    branch: str
+    path: str
+    line: int
+    attaching: bool
+    """It is what a project's or a template's stanza says of the job."""
+
+
+class OriginStep(NamedTuple):
+    """What one step made of an attribute, or of a part of one."""
+
+    value: Any
+    origin: Origin
+    """With the line of the attribute itself."""
+
+
+class Attribute(NamedTuple):
+    path: str
+    """As `explain.describe` has it; into mappings with dots."""
+    settings: tuple[OriginStep, ...]
+    """The last is what holds."""
+
+
+class Elements(NamedTuple):
+    """A list of which different variants have added something."""
+
+    path: str
+    settings: tuple[OriginStep, ...]
+    """One an element, in the order of the list."""
+
+
+class Explained(NamedTuple):
+    job: str
+    variants: tuple[Origin, ...]
+    """In the order in which they are applied."""
+    attributes: tuple[Attribute | Elements, ...]
+    errors: tuple[ConfigError, ...]
+    """Why it comes to no job."""
+    frozen: dict[str, Any]
+    """As `explain.describe` has it; as far as it came."""
+
+
+def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = "", project: str = "") -> Explained:
+    """In this pipeline of this project (canonical name); without them, the job as its own variants have it."""
+    entries = attached(sections(layout, pipeline, project, target)).get(job, []) if project else []
+    fitting = [entry for entry in entries if target.matches(entry.attributes.get("branches"))]
+    variants = collect(layout, job, fitting, target) if fitting or not project else []
+    said = project_vars(layout, project, target) if project else {}
+    told = _Told(layout, project, target)
+    errors: tuple[ConfigError, ...] = ()
+    try:
+        for mix, step in mixed(layout, job, variants, said, fitting):
+            told.take(describe.job(mix.frozen(noop=job == "noop")), _Step.of(len(told.variants) + 1, job, step))
+    except VariantRefused as refused:
+        errors = (refused.stanza.error(refused.name, refused.text, refused.key),)
+    return Explained(job, tuple(told.variants), tuple(told.attributes()), errors, told.state)
+
+
+class _Step(NamedTuple):
+    """What is applied: a variant, an entry of a project's section, or (without a stanza) the project's variables."""
+
+    number: int
+    job: str
+    stanza: Stanza | None
+    body: Table
+    attaching: bool = False
+
+    @classmethod
+    def of(cls, number: int, job: str, step: Stanza | SectionEntry | None) -> _Step:
+        if isinstance(step, SectionEntry):
+            return cls(number, job, step.stanza, step.attributes, attaching=True)
+        return cls(number, step.name, step, step.body) if step is not None else cls(0, job, None, Table(0))
+
+    def origin(self, line: int) -> Origin:
+        assert self.stanza is not None, "variables of a project have several"
+        source = self.stanza.source
+        return Origin(self.number, self.job, source.project, source.branch, source.path, line, self.attaching)
+
+    def says(self, key: str) -> str:
+        """Return the word it has for the attribute; empty: it says nothing of it."""
+        return next((word for word in _KEYS.get(key, (key.replace("_", "-"),)) if word in self.body), "")
+
+    def line(self, key: str, inner: list[str]) -> int:
+        word = self.says(key)
+        return _line_in(self.body[word], inner, self.body.at(word)) if word else self.body.line
+
+    def line_of(self, key: str, element: Any) -> int:
+        word = self.says(key)
+        value = plain(self.body.get(word))
+        lines = zip(value, value.lines, strict=True) if isinstance(value, Rows) else ()
+        return next((at for said, at in lines if _is(said, element)), self.body.at(word) if word else self.body.line)
+
+
+class _Told:
+    def __init__(self, layout: Layout, project: str, target: FreezeTarget) -> None:
+        self._layout, self._project, self._target = layout, project, target
+        self.state: dict[str, Any] = {}
+        self.variants: list[Origin] = []
+        self._settings: dict[str, list[OriginStep]] = {}
+        self._elements: dict[str, dict[str, OriginStep]] = {}
+
+    def take(self, after: dict[str, Any], step: _Step) -> None:
+        """The job as it is now, after `step`."""
+        if step.stanza is not None:
+            self.variants.append(step.origin(step.body.line))
+        for key, value in after.items():
+            if key in _DERIVED:
+                continue
+            before = self.state.get(key)
+            if isinstance(value, list):
+                self._list(key, before or [], value, step)
+            elif key in _DEEP:
+                old = dict(_leaves(key, before or {}))
+                for path, leaf in _leaves(key, value):
+                    if path not in old or old[path] != leaf:
+                        self._set(path, leaf, step)
+            elif (step.says(key) or (before != value and self.state)) and (value or before) not in ("", None):
+                self._set(key, value, step)
+        self.state = after
+
+    def _set(self, path: str, value: Any, step: _Step) -> None:
+        key, _, inner = path.partition(".")
+        if step.stanza is None:
+            origin = self._project_variable(inner.split("."))
+        else:
+            origin = step.origin(step.line(key, inner.split(".") if inner else []))
+        self._settings.setdefault(path, []).append(OriginStep(value, origin))
+
+    def _list(self, key: str, before: list[Any], after: list[Any], step: _Step) -> None:
+        known = self._elements.setdefault(key, {})
+        for value in after:
+            if value not in before:
+                known[repr(value)] = OriginStep(value, step.origin(step.line_of(key, value)))
+
+    def attributes(self) -> Iterator[Attribute | Elements]:
+        for key, value in self.state.items():
+            if isinstance(value, list):
+                known = self._elements.get(key, {})
+                found = tuple(known[repr(one)] for one in value if repr(one) in known)
+                if found:
+                    yield Elements(key, found)
+                continue
+            for path in (path for path, _ in _leaves(key, value)) if key in _DEEP else (key,):
+                if path in self._settings:
+                    yield Attribute(path, tuple(self._settings[path]))
+
+    def _project_variable(self, inner: list[str]) -> Origin:
+        """The last stanza that says it wins."""
+        for stanza, templates in reversed(list(applying(self._layout, self._project, self._target))):
+            for one in (stanza, *reversed(templates)):
+                said = one.body.get("vars")
+                if isinstance(said, Table) and inner[0] in said:
+                    line = _line_in(said, inner, one.body.at("vars"))
+                    source = one.source
+                    return Origin(0, "", source.project, source.branch, source.path, line, True)
+        return Origin(0, "", "", "", "", 0, True)
+
+
+def _line_in(value: Any, inner: list[str], line: int) -> int:
+    for name in inner:
+        value = plain(value)
+        if not isinstance(value, Table) or name not in value:
+            break
+        line, value = value.at(name), value[name]
+    return line
+
+
+def _is(said: Any, element: Any) -> bool:
+    """Is this element, as it is told, what was said here?"""
+    if not isinstance(element, Mapping):
+        return bool(said == element)
+    names = {element.get(key) for key in ("name", "path", "project")}
+    word = said if isinstance(said, str) else said.get("name", said.get("zuul")) if isinstance(said, dict) else None
+    return word in names or any(isinstance(name, str) and name.endswith(f"/{word}") for name in names)
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{path}.{key}", inner)
+    else:
+        yield path, value

@@ -1,0 +1,167 @@
+"""JSON Schema of the configuration language, for editors: made of the declarations that the parser checks with.
+
+What a schema cannot say (names that must exist, what is forbidden to whom) `headgate check` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.config.files.check import Keys, Schema, object_schema
+from headgate.config.keys import objects, tenant
+from headgate.config.keys.drivers import ANY, driver_named
+from headgate.config.keys.job import CONTROLLED, JOB
+from headgate.config.keys.pipeline import PIPELINE, REPORTERS
+from headgate.config.kinds.checks import TABLES
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+
+
+def files() -> Schema:
+    """Of zuul.yaml and the other files of repositories."""
+    kinds = {kind: _kind(kind) for kind in objects.KINDS}
+    shared = {"nodeset-inline": _nodeset(objects.INLINE_NODESET), "project-pipeline": _section()}
+    attributes = _job()
+    attributes["properties"].pop("name")
+    return _document("Configuration in repositories", kinds, {**shared, "job-attributes": attributes})
+
+
+def tenants() -> Schema:
+    """Of the tenant file."""
+    kinds = {
+        "tenant": _tenant(),
+        "global-semaphore": object_schema(tenant.SEMAPHORE),
+        "authorization-rule": object_schema(tenant.RULE),
+        "admin-rule": object_schema(tenant.RULE),
+        "role": object_schema(tenant.ROLE),
+        "api-root": object_schema(tenant.API_ROOT),
+    }
+    settings = object_schema(tenant.PROJECT)
+    entry: Schema = {
+        "anyOf": [
+            {"type": "string", "description": "A project"},
+            {**object_schema(tenant.GROUP), "description": "Projects that share settings"},
+            {
+                "type": "object",
+                "additionalProperties": settings,
+                "minProperties": 1,
+                "maxProperties": 1,
+                "description": "A project and its settings",
+            },
+        ]
+    }
+    entry["anyOf"][1]["properties"]["projects"] = _one_or_many(_ref("project-entry"))
+    return _document("Tenant file", kinds, {"project-entry": entry})
+
+
+def _document(title: str, kinds: dict[str, Schema], shared: dict[str, Schema]) -> Schema:
+    """A list of mappings of one key, which names the kind."""
+    return {
+        "$schema": DRAFT,
+        "title": title,
+        "type": ["array", "null"],
+        "items": {
+            "type": "object",
+            "properties": {kind: _ref(kind) for kind in kinds},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+        "definitions": {**kinds, **shared},
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _one_or_many(one: Schema) -> Schema:
+    return {"anyOf": [one, {"type": "array", "items": one}]}
+
+
+def _kind(kind: str) -> Schema:
+    match kind:
+        case "job":
+            return {**_job(), "required": ["name"]}
+        case "project":
+            return _project(objects.PROJECT)
+        case "project-template":
+            return _project(objects.TEMPLATE)
+        case "nodeset":
+            return _nodeset(objects.NODESET)
+        case "pipeline":
+            return _pipeline()
+        case "section":
+            return {**object_schema(objects.SECTION), "additionalProperties": True}
+        case "provider":
+            return {**object_schema(objects.PROVIDER), "additionalProperties": True}
+        case _:
+            return object_schema(TABLES[kind])
+
+
+def _job() -> Schema:
+    found = object_schema(JOB)
+    said = found["properties"]
+    for name, key in JOB.items():
+        words = [said[name].get("description", ""), f"Variants: {key.merge.value}" if name != "name" else ""]
+        said[name]["description"] = ". ".join(word for word in words if word)
+    said["nodeset"] = {
+        "anyOf": [{"type": "string"}, _ref("nodeset-inline")],
+        "description": said["nodeset"]["description"],
+    }
+    final: Schema = {"type": "object", "properties": {"final": {"type": "boolean"}}, "additionalProperties": False}
+    said["attribute-control"] |= {
+        "properties": {name: final for name in sorted(CONTROLLED)},
+        "additionalProperties": False,
+    }
+    return found
+
+
+def _nodeset(keys: Keys) -> Schema:
+    found = object_schema(keys)
+    found["properties"]["alternatives"] |= _one_or_many({"anyOf": [{"type": "string"}, _ref("nodeset-inline")]})
+    return found
+
+
+def _project(keys: Keys) -> Schema:
+    """Every other key is a pipeline."""
+    return {**object_schema(keys), "additionalProperties": _ref("project-pipeline")}
+
+
+def _section() -> Schema:
+    found = object_schema(objects.PROJECT_PIPELINE)
+    with_attributes = {
+        "type": "object",
+        "additionalProperties": _ref("job-attributes"),
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    found["properties"]["jobs"] |= {"type": "array", "items": {"anyOf": [{"type": "string"}, with_attributes]}}
+    return found
+
+
+def _pipeline() -> Schema:
+    """The words of every driver are good for every connection: the schema does not know their drivers."""
+    found = object_schema(PIPELINE)
+    driver = driver_named(ANY)
+    assert driver is not None, "the driver of which nothing is known"
+    triggers, wanted = object_schema(driver.trigger or {}), object_schema(driver.require or {})
+    told: Schema = {"anyOf": [{"type": ["object", "null"]}, {"type": "array", "items": {"type": "object"}}]}
+    by_connection = {
+        "trigger": _one_or_many(triggers),
+        "require": wanted,
+        "reject": wanted,
+        **dict.fromkeys(REPORTERS, told),
+    }
+    for key, schema in by_connection.items():
+        found["properties"][key] |= {"type": "object", "additionalProperties": schema}
+    return found
+
+
+def _tenant() -> Schema:
+    found = object_schema(tenant.TENANT)
+    source: dict[str, Any] = object_schema(tenant.SOURCE)
+    for key in tenant.SOURCE:
+        source["properties"][key] |= _one_or_many(_ref("project-entry"))
+    found["properties"]["source"] |= {"additionalProperties": source}
+    return found

@@ -1,0 +1,226 @@
+"""Definitions of jobs as a server of Zuul's API tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headgate.config.files.check import as_list, deep_plain, entries
+from headgate.config.files.document import Table
+from headgate.config.freeze.nodesets import UnknownNodeset, flattened
+from headgate.config.freeze.playbooks import Books, UnknownSecret
+from headgate.config.kinds.job import semaphore_names
+from headgate.config.model import JobRole, Nodeset, Parameter, Playbook
+from headgate.config.parse import Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+Json = dict[str, Any]
+_PLAIN: dict[str, tuple[str, Any]] = {
+    "description": ("description", None),
+    "variant_description": ("variant-description", ""),
+    "final": ("final", False),
+    "abstract": ("abstract", False),
+    "intermediate": ("intermediate", False),
+    "voting": ("voting", True),
+    "protected": ("protected", None),
+    "post_review": ("post-review", None),
+    "pre_timeout": ("pre-timeout", None),
+    "timeout": ("timeout", None),
+    "post_timeout": ("post-timeout", None),
+    "attempts": ("attempts", 3),
+    "match_on_config_updates": ("match-on-config-updates", True),
+    "deduplicate": ("deduplicate", "auto"),
+    "image_build_name": ("image-build-name", None),
+    "secret_exposure": ("secret-exposure", "ignore"),
+    "ansible_split_streams": ("ansible-split-streams", None),
+    "workspace_scheme": ("workspace-scheme", "golang"),
+    "workspace_checkout": ("workspace-checkout", True),
+}
+"""Attribute of the answer -> that of the language, and what it is where nobody says."""
+_LISTS = {name: name.replace("_", "-") for name in ("tags", "provides", "requires", "failure_output")}
+_VARIABLES = {
+    "variables": "vars",
+    "extra_variables": "extra-vars",
+    "host_variables": "host-vars",
+    "group_variables": "group-vars",
+}
+
+
+def context_of(stanza: Stanza) -> Json:
+    """Return where it is written.  JSON."""
+    source = stanza.source
+    return {"project": source.project, "branch": source.branch, "path": source.path, "line": stanza.line}
+
+
+def parent_of(layout: Layout, stanza: Stanza) -> str | None:
+    """Return the job it inherits from; None: it is a base job."""
+    if "parent" not in stanza.body:
+        return layout.tenant.default_parent
+    parent = stanza.body["parent"]
+    return parent if isinstance(parent, str) else None
+
+
+def branches_of(stanza: Stanza) -> list[str]:
+    """Return the patterns of branches it says it is for."""
+    return [one["regex"] for one in _patterns(stanza.body, "branches")]
+
+
+def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = False) -> Json:
+    """Return one definition of a job; `attaching`: as a section of a project names it.  JSON."""
+    body = stanza.body
+    told: Json = {
+        "name": name,
+        "parent": None if attaching and "parent" not in body else parent_of(layout, stanza),
+        "branches": branches_of(stanza) or None,
+        "source_context": context_of(stanza),
+        "files": _patterns(body, "files"),
+        "irrelevant_files": _patterns(body, "irrelevant-files"),
+        "override_checkout": body.get("override-checkout") or body.get("override-branch"),
+        "required_projects": [_required(one) for one in _several(body, "required-projects")],
+        "include_projects": _filters(body, "include-projects"),
+        "exclude_projects": _filters(body, "exclude-projects"),
+        "semaphores": [{"name": one, "resources_first": late} for one, late in semaphore_names(body)],
+        "include_vars": [_included(one) for one in _several(body, "include-vars")],
+        "dependencies": [_dependency(one) for one in _several(body, "dependencies")],
+        "type": "normal" if body.get("type", "regular") == "regular" else body["type"],
+        "ansible_version": str(body["ansible-version"]) if "ansible-version" in body else None,
+    }
+    told |= {key: deep_plain(body.get(of, default)) for key, (of, default) in _PLAIN.items()}
+    told |= {key: [str(one) for one in _several(body, of)] for key, of in _LISTS.items()}
+    told |= {key: deep_plain(body.get(of)) or {} for key, of in _VARIABLES.items()}
+    return {**told, **_books(layout, stanza, attaching=attaching), **_nodesets(layout, body)}
+
+
+def parameter(one: Parameter) -> Json:
+    """Return what may be given to a pipeline by hand.  JSON."""
+    return {
+        "name": one.name,
+        "type": one.type,
+        "description": one.description or None,
+        "values": list(one.values) or None,
+        "default": one.default,
+        "required": one.required,
+    }
+
+
+def _several(body: Table, key: str) -> list[Any]:
+    """Return what is listed, whatever it is tagged with."""
+    found: list[Any] = as_list(deep_plain(body.get(key)))
+    return found
+
+
+def _patterns(body: Table, key: str) -> list[Json]:
+    return [
+        {"regex": str(one["regex"]), "negate": bool(one.get("negate", False))}
+        if isinstance(one, dict)
+        else {"regex": str(one), "negate": False}
+        for one in _several(body, key)
+    ]
+
+
+def _required(one: Any) -> Json:
+    said = one if isinstance(one, dict) else {"name": one}
+    return {
+        "project_name": said["name"],
+        "override_branch": said.get("override-branch"),
+        "override_checkout": said.get("override-checkout"),
+    }
+
+
+def _filters(body: Table, key: str) -> list[Json] | None:
+    if key not in body:
+        return None
+    said = ({"name": one} if isinstance(one, str) else one for one in _several(body, key))
+    return [{"type": one.get("type", "name"), **({"name": one["name"]} if "name" in one else {})} for one in said]
+
+
+def _included(one: Any) -> Json:
+    said = one if isinstance(one, dict) else {"name": one}
+    return {
+        "name": said["name"],
+        "project_name": said.get("project"),
+        "required": said.get("required", True),
+        "use_ref": said.get("use-ref", True),
+    }
+
+
+def _dependency(one: Any) -> Json:
+    said = one if isinstance(one, dict) else {"name": one}
+    return {"name": said["name"], "soft": said.get("soft", False)}
+
+
+def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
+    books = Books(layout)
+    try:
+        books.add(stanza, stanza.body, 0, attaching)
+    except UnknownSecret:
+        books = Books(layout)  # told of among the errors of the configuration
+    secrets = list(_secrets(stanza.body))
+    post, cleanup = ([b for b in books.post_run if b.ignore_result is late] for late in (False, True))
+    phases = {"run": books.run, "pre_run": books.pre_run, "post_run": post, "cleanup_run": cleanup}
+    told: Json = {name: [_book(book, stanza, secrets) for book in found] for name, found in phases.items()}
+    return {"roles": [_role(role) for role in books.roles], **told}
+
+
+def _book(book: Playbook, stanza: Stanza, secrets: list[Json]) -> Json:
+    return {
+        "path": book.path,
+        "roles": [_role(role) for role in book.roles],
+        "secrets": secrets,
+        "semaphores": [{"name": name} for name in book.semaphores],
+        "cleanup": book.cleanup,
+        "preserve_home_paths": list(book.preserve_home_paths),
+        "source_context": context_of(stanza),
+    }
+
+
+def _role(role: JobRole) -> Json:
+    return {
+        "target_name": role.name,
+        "type": "zuul",
+        "project_canonical_name": role.project,
+        "implicit": role.implicit,
+    }
+
+
+def _secrets(body: Table) -> Iterator[Json]:
+    """Yield what each playbook of the definition may read: names alone."""
+    for one, _ in entries(body.get("secrets"), 0):
+        name = one if isinstance(one, str) else one["name"]
+        yield {"name": name if isinstance(one, str) else one.get("secret", name), "alias": name}
+
+
+def _nodesets(layout: Layout, body: Table) -> Json:
+    given = body.get("nodeset")
+    if given is None:
+        return {}
+    try:
+        found = flattened(layout, given)
+    except UnknownNodeset:
+        found = [Nodeset(given if isinstance(given, str) else "")]
+    told = [nodeset(one) for one in found]
+    return {"nodeset": told[0]} if len(told) == 1 else {"nodeset_alternatives": told}
+
+
+def nodeset(found: Nodeset) -> Json:
+    """Return a nodeset whose machines nobody has yet.  JSON."""
+    nodes = [
+        {
+            "name": node.name[0],
+            "aliases": list(node.name[1:]),
+            "label": node.label,
+            "id": None,
+            "state": "unknown",
+            "hold_job": None,
+            "comment": None,
+            "user_data": None,
+            "tenant_name": None,
+            "requestor": None,
+        }
+        for node in found.nodes
+    ]
+    return {"name": found.name, "nodes": nodes, "groups": msgspec.to_builtins(found.groups), "alternatives": []}

@@ -1,0 +1,295 @@
+"""YAML whose every key and value knows where it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from headgate.config.budgets import DEFAULTS, Budgets, sized
+from headgate.config.files.source import Wrong, unreadable
+
+DEPTH_MAX = 200
+"""Levels of nesting, aliases written out."""
+INTEGER_MAX = 2**63 - 1
+DIGITS_MAX = 100
+"""Characters of a number."""
+ENCRYPTED = "!encrypted/pkcs1-oaep"
+_YAML = "tag:yaml.org,2002:"
+_TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
+"""Kinds of scalars whose text is taken as it is written."""
+_NUMBERS = frozenset((_YAML + "int", _YAML + "float"))
+_NESTS = frozenset((_YAML + "map", _YAML + "seq"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A value under `!override` or `!inherit`."""
+
+    tag: str
+    value: Any  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """Text under `!encrypted/pkcs1-oaep`: base64 of one or more chunks."""
+
+    chunks: tuple[str, ...]
+
+
+class Table(dict[str, Any]):
+    """A mapping that knows its line and the line of each key.  Values are JSON, Tables, Rows, Tagged and Encrypted.
+
+    It may be shared between several places of a document: never change one that was read.
+    """
+
+    __slots__ = ("line", "lines")
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+
+    def at(self, key: str) -> int:
+        return self.lines.get(key, self.line)
+
+
+class Rows(list[Any]):
+    """A list that knows the line of each element."""
+
+    __slots__ = ("line", "lines")
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: list[int] = []
+
+
+def row_lines(value: Any, line: int) -> list[int]:
+    """Return the line of each element of a list, or of the one value that stands for a list."""
+    return value.lines if isinstance(value, Rows) else [line]
+
+
+def load(text: str, budgets: Budgets = DEFAULTS) -> Any:
+    """Return the document as JSON with Tables and Rows; None when empty.  Raises Wrong."""
+    node = composed(text, budgets)
+    return None if node is None else _Reader().value(node)
+
+
+def composed(text: str, budgets: Budgets) -> yaml.Node | None:
+    """Return the nodes of a document that keeps to the budgets; None when it is empty.  Raises Wrong."""
+    if why := unreadable(text):
+        raise Wrong(why, 1)
+    if (length_bytes := len(text.encode(errors="replace"))) > budgets.file_max_bytes:
+        raise Wrong(f"this file has {sized(length_bytes)}, more than the {sized(budgets.file_max_bytes)} allowed", 1)
+    _shallow(text, budgets.values_max)
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        context = f" {error.context}" if error.context else ""
+        last = max(1, len(text.splitlines()))
+        raise Wrong(f"this is not YAML: {error.problem}{context}", min(mark.line + 1, last) if mark else 1) from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Wrong(f"this is not YAML: {why}", 1) from error
+    if node is not None and "&" in text:
+        _Extent(budgets).of(node)
+    if node is not None and _DIGITS.search(text):
+        _short_numbers(node)
+    return node
+
+
+_INDENT = re.compile(r"^[ \-?:]*", re.MULTILINE)
+_SEPARATORS = (
+    ",", "\n", "\r", "\x85", "\u2028", "\u2029", "[", "{", ": ", ":\t", "- ", "-\t", "? ", "?\t",
+    '":', "':", "]:", "}:",
+)  # fmt: skip
+"""Before each value of a document stands one of these, or an empty value stands between two of them."""
+
+
+def _shallow(text: str, values_max: int) -> None:
+    """Neither nested too deep for the composer, which is recursive, nor of too many values for it.  Raises Wrong."""
+    brackets = text.count("[") + text.count("{")
+    deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
+    if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
+        return
+    depth = values = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+                continue
+            values += isinstance(event, yaml.NodeEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if depth > DEPTH_MAX or values > values_max:
+                line = event.start_mark.line + 1 if event.start_mark else 0
+                raise Wrong(_too_deep() if depth > DEPTH_MAX else f"this holds more than {values_max} values", line)
+    except (yaml.YAMLError, UnicodeError):
+        return  # the composer finds the same, and says it
+
+
+def _too_deep() -> str:
+    return f"this is nested more than {DEPTH_MAX} levels deep"
+
+
+_DIGITS = re.compile(rf"[0-9a-fA-F_:.]{{{DIGITS_MAX}}}")
+
+
+def _short_numbers(root: yaml.Node) -> None:
+    """No number is so long that reading it takes long.  Raises Wrong."""
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > DIGITS_MAX:
+            raise Wrong(f"the number {node.value[:20]}… is too long; write it as text, in quotes", _line(node))
+        fresh = [child for child in _children(node) if id(child) not in seen]
+        seen.update(map(id, fresh))
+        waiting += fresh
+
+
+class _Extent:
+    """Measures a document as it is with its aliases written out: values, characters, levels."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+        self._known: dict[int, tuple[int, int, int]] = {}
+        self._inside: set[int] = set()
+
+    def of(self, node: yaml.Node) -> tuple[int, int, int]:
+        """Raises Wrong for what is endless or too large."""
+        known = self._known.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in self._inside:
+            raise Wrong("this contains itself, by an alias", _line(node))
+        self._inside.add(id(node))
+        values, characters, levels = 1, 0, 0
+        for child in _children(node):
+            more = self.of(child)
+            values, characters, levels = values + more[0], characters + more[1], max(levels, more[2] + 1)
+        if isinstance(node, yaml.ScalarNode):
+            characters = len(node.value)
+        self._inside.discard(id(node))
+        budgets, how = self._budgets, "with its aliases written out this"
+        if values > budgets.values_max:
+            raise Wrong(f"{how} holds more than {budgets.values_max} values", _line(node))
+        if characters > budgets.written_max_bytes:
+            raise Wrong(f"{how} holds more than {sized(budgets.written_max_bytes)}", _line(node))
+        if levels > DEPTH_MAX:
+            raise Wrong(f"{how} is nested more than {DEPTH_MAX} levels deep", _line(node))
+        self._known[id(node)] = values, characters, levels
+        return values, characters, levels
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+class _Reader:
+    """Nodes to values; a node that stands in several places is read once."""
+
+    def __init__(self) -> None:
+        self._scalars = yaml.constructor.SafeConstructor()
+        self._known: dict[int, Any] = {}
+
+    def value(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.ScalarNode) and node.tag == _YAML + "str":
+            return node.value
+        known = self._known.get(id(node), self)
+        if known is self:
+            known = self._known[id(node)] = self._read(node)
+        return known
+
+    def _read(self, node: yaml.Node) -> Any:
+        tag = node.tag
+        if tag in ("!override", "!inherit"):
+            return Tagged(tag[1:], self._content(node))
+        if tag == ENCRYPTED:
+            return self._encrypted(node)
+        if tag.startswith("!") or not tag.startswith(_YAML) or "/" in tag:
+            raise Wrong(f"the tag {tag} is not known; there are !override, !inherit and {ENCRYPTED}", _line(node))
+        return self._content(node)
+
+    def _content(self, node: yaml.Node) -> Any:
+        if not isinstance(node, yaml.ScalarNode) and node.tag.startswith(_YAML) and node.tag not in _NESTS:
+            raise Wrong(f"the tag {node.tag} is not known", _line(node))
+        if isinstance(node, yaml.MappingNode):
+            return self._table(node)
+        if isinstance(node, yaml.SequenceNode):
+            rows = Rows(_line(node))
+            for child in node.value:
+                rows.append(self.value(child))
+                rows.lines.append(_line(child))
+            return rows
+        return node.value if node.tag.startswith("!") else self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        if node.tag in _TEXT:
+            return node.value
+        assert isinstance(node, yaml.ScalarNode), "mappings and sequences are read elsewhere"
+        read = {
+            _YAML + "int": self._scalars.construct_yaml_int,
+            _YAML + "float": self._scalars.construct_yaml_float,
+            _YAML + "bool": self._scalars.construct_yaml_bool,
+            _YAML + "null": self._scalars.construct_yaml_null,
+        }.get(node.tag)
+        if read is None:
+            raise Wrong(f"the tag {node.tag} is not known", _line(node))
+        try:
+            value = read(node)
+        except (yaml.YAMLError, ValueError, KeyError, IndexError, OverflowError) as error:
+            raise Wrong(f"{node.value[:80]!r} cannot be read as {node.tag.removeprefix(_YAML)}", _line(node)) from error
+        if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX:
+            raise Wrong(f"the number {node.value[:80]} is too large; write it as text, in quotes", _line(node))
+        return value
+
+    def _encrypted(self, node: yaml.Node) -> Encrypted:
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if isinstance(node, yaml.MappingNode) or not all(isinstance(n, yaml.ScalarNode) for n in nodes):
+            raise Wrong(f"{ENCRYPTED} stands before text or a list of texts", _line(node))
+        return Encrypted(tuple("".join(n.value.split()) for n in nodes))
+
+    def _table(self, node: yaml.MappingNode) -> Table:
+        own, merged = Table(_line(node)), list[Any]()
+        for key_node, value_node in node.value:
+            if key_node.tag == _YAML + "merge":
+                found = self.value(value_node)
+                merged += found if isinstance(found, list) else [found]
+                continue
+            key = self._key(key_node)
+            if key in own:
+                raise Wrong(f"the key {key!r} is given twice", _line(key_node))
+            own[key] = self.value(value_node)
+            own.lines[key] = _line(key_node)
+        return self._merged(own, merged) if merged else own
+
+    def _merged(self, own: Table, others: list[Any]) -> Table:
+        """Merged keys beneath our own; of several mappings the first says."""
+        table = Table(own.line)
+        for other in reversed(others):
+            if not isinstance(other, Table):
+                raise Wrong("what is merged by << must be a mapping, or a list of mappings", own.line)
+            table.update(other)
+            table.lines.update(other.lines)
+        table.update(own)
+        table.lines.update(own.lines)
+        return table
+
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise Wrong("a key must be text", _line(node))
+        value = self.value(node)
+        if isinstance(value, Tagged | Encrypted):
+            raise Wrong("a key has no tag", _line(node))
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return "null" if value is None else str(value)

@@ -1,0 +1,109 @@
+"""Where in its file an error stands, to the column: for editors, which underline what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import yaml
+
+from headgate.config.budgets import DEFAULTS
+from headgate.config.files.document import composed
+from headgate.config.files.source import Wrong
+from headgate.config.model import ConfigError
+
+_QUOTED = re.compile(r"'([^']+)'")
+_WORD = r"(?<![\w./-]){}(?![\w/-])"
+
+
+class Extent(NamedTuple):
+    """From a first character up to, not including, a last one.  Lines and columns count from 1, in characters."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def holds(self, line: int, column: int) -> bool:
+        return (self.line, self.column) <= (line, column) < (self.end_line, self.end_column)
+
+
+class Spelled(NamedTuple):
+    """A scalar of a document, and the keys on the way to it; an element of a list counts as its list."""
+
+    path: tuple[str, ...]
+    text: str
+    extent: Extent
+    key: bool
+    """It is a key of a mapping, and the last of `path`."""
+
+
+@lru_cache(maxsize=64)
+def spelled(text: str) -> tuple[Spelled, ...]:
+    """Return every scalar in the order of the file; nothing of what is no YAML.  What aliases stand for is told
+    once."""
+    try:
+        root = composed(text, DEFAULTS)
+    except Wrong:
+        return ()
+    return tuple(_walk(root, (), set())) if root is not None else ()
+
+
+def _walk(node: yaml.Node, path: tuple[str, ...], seen: set[int]) -> Iterator[Spelled]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield Spelled(path, node.value, _extent(node), key=False)
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _walk(child, path, seen)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = (*path, str(key.value))
+            if isinstance(key, yaml.ScalarNode):
+                yield Spelled(inner, key.value, _extent(key), key=True)
+            yield from _walk(value, inner, seen)
+
+
+def _extent(node: yaml.Node) -> Extent:
+    start, end = node.start_mark, node.end_mark
+    return Extent(start.line + 1, start.column + 1, end.line + 1, end.column + 1)
+
+
+def extent(error: ConfigError, text: str) -> Extent:
+    """Return what of its line the error is about: a word that it quotes, else a value of the line, else all of it.
+
+    `text` is that of the file; without it (or without a line) the extent is empty, at the beginning of the line.
+    """
+    lines = text.split("\n")
+    if not 0 < error.line <= len(lines):
+        return Extent(max(error.line, 1), 1, max(error.line, 1), 1)
+    here = [one for one in spelled(text) if one.extent.line == error.line]
+    for word in _QUOTED.findall(error.text):
+        if (found := next((one for one in here if word in (one.text, repr(one.text)[1:-1])), None)) is not None:
+            return _within(found.extent, lines)
+    start, end = in_line(lines[error.line - 1], error.text, {one.text for one in here})
+    return Extent(error.line, start + 1, error.line, end + 1)
+
+
+def in_line(line: str, text: str, values: Collection[str] = ()) -> tuple[int, int]:
+    """First column and the one after the last (from 0) of the word that `text` quotes, or that is one of the line's
+    `values`; else of all that the line holds."""
+    line = line.rstrip("\r")
+    quoted = _QUOTED.findall(text)
+    for word in (*quoted, *(word for word in text.split() if word in values)):
+        if exact := re.search(_WORD.format(re.escape(word)), line):
+            return exact.start(), exact.end()
+    bare = line.lstrip()
+    first = len(line) - len(bare)
+    return first, first + max(1, len(bare.rstrip()))
+
+
+def _within(found: Extent, lines: list[str]) -> Extent:
+    """Of a text over several lines the first: the rest is for nobody to look at."""
+    if found.end_line == found.line:
+        return found
+    return Extent(found.line, found.column, found.line, len(lines[found.line - 1].rstrip("\r")) + 1)

@@ -1,0 +1,213 @@
+"""What a key of a driver is: its form, and whether what it says holds of a change or of what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from headgate.config.files.check import Keys, StanzaKey
+from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Word
+
+
+class ProposedChange(Protocol):
+    """A change, or a ref that was updated (`gate.change.Change`)."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def branch(self) -> str: ...
+    @property
+    def ref(self) -> str: ...
+    @property
+    def commit(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def is_change(self) -> bool: ...
+    @property
+    def deletes(self) -> bool: ...
+
+
+class KnownFacts(Protocol):
+    """What its connection knows of it (`gate.change.Standing`)."""
+
+    @property
+    def change(self) -> ProposedChange: ...
+    @property
+    def open(self) -> bool: ...
+    @property
+    def landed(self) -> bool: ...
+    @property
+    def is_approved(self) -> bool: ...
+    @property
+    def approvals(self) -> Sequence[Word]: ...
+    @property
+    def vetoes(self) -> Sequence[Word]: ...
+    @property
+    def proposers(self) -> Sequence[str]: ...
+    @property
+    def checks(self) -> Sequence[PipelineCheck]: ...
+    @property
+    def details(self) -> Details | None: ...
+
+
+class TermSubject(NamedTuple):
+    """What is asked about."""
+
+    known: KnownFacts
+    tenant: str = ""
+    now_ms: int | None = None
+    """The moment at which it is to come in; None: it is there already, and what only counts at that moment is not asked
+    again, nor what Headgate itself says of it."""
+    kind: str = ""
+    """Of an event: `gate.change.EventKind`."""
+    happening: ForgeEvent | None = None
+    """Of an event of a forge."""
+    ours: frozenset[str] = frozenset()
+    """The labels and contexts that the pipeline's reporters set."""
+
+    @property
+    def change(self) -> ProposedChange:
+        return self.known.change
+
+    @property
+    def details(self) -> Details:
+        """Return what the forge says; a change of which it says nothing has nothing."""
+        return self.known.details or _NOTHING
+
+    @property
+    def what(self) -> ForgeEvent:
+        return self.happening or _NOTHING_HAPPENED
+
+
+_NOTHING, _NOTHING_HAPPENED = Details(), ForgeEvent("")
+Holds = Callable[[Any, TermSubject], bool]
+"""What is said in the configuration (JSON), and what is asked about."""
+
+
+class TriggerTerm(NamedTuple):
+    """One key of a trigger or a requirement."""
+
+    form: StanzaKey
+    holds: Holds
+    """In a trigger, and in `require`."""
+    rejects: Callable[[Any, TermSubject], bool | str] | None = None
+    """In `reject`, where that is no mere opposite, perhaps with what is to be told; None: as `holds`."""
+    lacks: Callable[[Any, TermSubject], str] | None = None
+    """What is missing in `require`, for people, where there is more to say than that it does not hold; empty: it
+    holds."""
+
+
+Terms = Mapping[str, TriggerTerm]
+_Hows = Sequence[Mapping[str, Any]]
+
+
+def forms(terms: Terms) -> Keys:
+    """Return what the configuration may say."""
+    return {name: term.form for name, term in terms.items()}
+
+
+OF_CHANGE = frozenset({"require", "reject", "require-approval", "reject-approval", "require-status", "reject-status"})
+"""Keys of triggers."""
+
+
+class Dialect(NamedTuple):
+    """What the driver of a forge lets pipelines say, and what it means."""
+
+    trigger: Terms
+    require: Terms
+    reporter: Keys
+    unless_said: Mapping[str, Any] = {}
+    """Keys of a trigger that are asked for with this value where they are not said."""
+    instead: Mapping[str, str] = {}
+    """Key of a trigger -> the one that it gives way to where both are said."""
+    told: Mapping[str, tuple[ForgeEvent, ...]] = {}
+    """Kind of event -> what it is in the words of triggers, where no more is known of it."""
+    sets: Callable[[Mapping[str, Any]], frozenset[str]] = lambda _: frozenset()
+    """Of one reporter: the labels and contexts that it sets."""
+    nobody: frozenset[str] = frozenset()
+    """Events and actions of which nobody is told who did them: what asks for a permission never matches them."""
+    closes: Callable[[_Hows, _Hows], _Hows] = lambda _begun, _said: ()
+    """Reporters of the beginning, and of the end of an item that is taken out -> what has to be said besides, so that
+    nothing stays open at the forge."""
+    of_change: frozenset[str] = OF_CHANGE
+    """Keys of a trigger that ask something of the change."""
+    refs_too: bool = False
+    """Are refs let in whatever a pipeline requires of changes?  Elsewhere a ref does not meet what is asked of
+    changes."""
+
+
+def triggered(dialect: Dialect, said: Mapping[str, Any], seen: TermSubject) -> bool:
+    """Does everything that a trigger says hold of what happened?  Where no more than its kind is known, of anything
+    that is of this kind."""
+    asked = {**dialect.unless_said, **said}
+    terms = [
+        (dialect.trigger[name], value)
+        for name, value in asked.items()
+        if name in dialect.trigger and dialect.instead.get(name) not in asked
+    ]
+    ways = [seen]
+    if seen.happening is None and dialect.told:
+        ways = [seen._replace(happening=one) for one in dialect.told.get(seen.kind, ())]
+    return any(all(term.holds(value, way) for term, value in terms) for way in ways)
+
+
+def unmet(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> str:
+    """Return what is missing first of what is required, for people; empty: nothing is."""
+    return next(missing(terms, said, seen), "")
+
+
+def missing(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
+    """Yield what is missing of what is required, for people."""
+    for name, value in said.items():
+        term = terms.get(name)
+        if term is None:
+            continue
+        why = term.lacks(value, seen) if term.lacks is not None else ""
+        if why or (term.lacks is None and not term.holds(value, seen)):
+            yield why or f"{seen.change.key} {_is_not(name, _part(value, term.holds, seen, holds=False))}"
+
+
+def refused(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> str:
+    """Return what holds first of that which keeps a change out, for people; empty: nothing does."""
+    return next(hindering(terms, said, seen), "")
+
+
+def hindering(terms: Terms, said: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
+    """Yield what holds of that which keeps a change out, for people."""
+    for name, value in said.items():
+        term = terms.get(name)
+        if term is None:
+            continue
+        rejects = term.rejects or term.holds
+        if found := rejects(value, seen):
+            part = _part(value, rejects, seen, holds=True)
+            yield found if isinstance(found, str) else f"{seen.change.key} {_is(name, part)}"
+
+
+def _part(value: object, term: Callable[[Any, TermSubject], bool | str], seen: TermSubject, *, holds: bool) -> object:
+    """Return those of a list that it is about: of what is wanted together, only what is missing."""
+    if not isinstance(value, list):
+        return value
+    return [one for one in value if bool(term([one], seen)) is holds] or value
+
+
+def _is_not(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"is {'not ' if value else ''}{name}"
+    return f"lacks what is required of it: {name}: {spelled(value)}"
+
+
+def _is(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"is {'' if value else 'not '}{name}"
+    return f"has what keeps it out: {name}: {spelled(value)}"
+
+
+def spelled(value: object) -> str:
+    """Return what stands in a configuration, in one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {spelled(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(spelled, value))}]" if len(value) != 1 else spelled(value[0])
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,104 @@
+"""Which variants of a job and of its ancestors apply, in the order in which they are applied (config-language §7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headgate.config.files.check import entries
+from headgate.config.files.document import Table
+from headgate.config.freeze.matchers import FreezeTarget, job_applies
+from headgate.config.freeze.mix import VariantRefused
+from headgate.config.freeze.sections import SectionEntry
+from headgate.config.parse import Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+ANCESTORS_MAX = 200
+"""Jobs on the way from a job to its base."""
+VARIANTS_MAX = 2_000
+"""Variants that apply to one job, its ancestors' included."""
+ALL = ""
+"""Key of the checkout that holds for every project that has none of its own."""
+
+
+class NoParent(Exception):
+    """A parent is not defined, or has no variant that applies: the job is in no graph."""
+
+
+def collect(layout: Layout, name: str, attached: list[SectionEntry], target: FreezeTarget) -> list[Stanza]:
+    """Base first; empty when no variant applies, or none of a parent's.  Raises VariantRefused for more than can be."""
+    overrides: dict[str, str] = {}
+    for entry in attached:
+        overrides |= _checkouts(layout, entry.attributes)
+    collector = _Collector(layout, target)
+    try:
+        collector.visit(name, overrides)
+    except NoParent:
+        return []
+    return collector.found
+
+
+class _Collector:
+    def __init__(self, layout: Layout, target: FreezeTarget) -> None:
+        self._layout, self._target = layout, target
+        self._visited: set[str] = set()
+        self.found: list[Stanza] = []
+
+    def visit(self, name: str, overrides: Mapping[str, str]) -> bool:
+        """Did any variant of `name` apply?  Raises NoParent."""
+        self._visited.add(name)
+        if len(self._visited) > ANCESTORS_MAX:
+            raise NoParent
+        matched = False
+        for variant in self._layout.variants(name):
+            if not job_applies(self._layout, variant, self._seen(variant, overrides)):
+                continue
+            matched = True
+            parent = self._parent(variant)
+            if parent is not None and parent not in self._visited:
+                inner = {**overrides, **_checkouts(self._layout, variant.body)}
+                if not self.visit(parent, inner):
+                    raise NoParent
+            if not any(_equal(variant, known) for known in self.found):
+                self.found.append(variant)
+            if len(self.found) > VARIANTS_MAX:
+                raise VariantRefused(f"more than {VARIANTS_MAX} variants apply to job {name}", variant)
+        return matched
+
+    def _parent(self, variant: Stanza) -> str | None:
+        if "parent" in variant.body:
+            parent = variant.body["parent"]
+            return parent if isinstance(parent, str) else None
+        return None if self.found else self._layout.tenant.default_parent
+
+    def _seen(self, variant: Stanza, overrides: Mapping[str, str]) -> FreezeTarget:
+        """A project checked out at another branch says what it says on that branch, if it has it."""
+        project = variant.source.project
+        branch = overrides.get(project) or overrides.get(ALL)
+        if branch and branch in self._layout.branches.get(project, ()):
+            return FreezeTarget(branch)
+        return self._target
+
+
+def _equal(one: Stanza, other: Stanza) -> bool:
+    """The same stanza, or the same said again on the same branch."""
+    if one is other:
+        return True
+    same_place = (one.source.project, one.source.branch) == (other.source.project, other.source.branch)
+    return same_place and one.body == other.body
+
+
+def _checkouts(layout: Layout, body: Table) -> dict[str, str]:
+    """Project (or ALL) -> the branch these attributes say is checked out."""
+    found: dict[str, str] = {}
+    if override := body.get("override-checkout") or body.get("override-branch"):
+        found[ALL] = override
+    for entry, _ in entries(body.get("required-projects"), 0):
+        if isinstance(entry, Table):
+            override = entry.get("override-checkout") or entry.get("override-branch")
+            project = layout.tenant.find(entry["name"])
+            if override and project is not None:
+                found[project.project] = override
+    return found

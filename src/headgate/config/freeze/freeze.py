@@ -1,0 +1,249 @@
+"""Freezing: which jobs an item runs, each with all its matching variants applied (config-language §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from headgate.config.files.source import MEANING
+from headgate.config.freeze.collect import collect
+from headgate.config.freeze.graph import Graph, GraphRoom, JobCandidate
+from headgate.config.freeze.matchers import FreezeTarget
+from headgate.config.freeze.mix import Mix, VariantRefused
+from headgate.config.freeze.playbooks import UnknownSecret
+from headgate.config.freeze.sections import (
+    SectionEntry,
+    accepted,
+    attached,
+    deep_merge,
+    fail_fast,
+    missing_templates,
+    parameters,
+    project_vars,
+    sections,
+)
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.config.parse import Stanza
+from headgate.config.patterns import Undecided, any_matches
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+UNDECIDED = "Pattern Undecided"
+"""Name of the error about a pattern that takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeQuestion:
+    """What is to be frozen."""
+
+    pipeline: str
+    project: str
+    """Canonical name."""
+    target: FreezeTarget
+    files: tuple[str, ...] | None = None
+    """The change touches; None or empty: every file matcher matches."""
+    ahead: Layout | None = None
+    """What holds without the change, when the change alters the configuration."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Parameters of an enqueuing by hand."""
+
+
+def freeze(layout: Layout, asked: FreezeQuestion) -> FrozenGraph:
+    """Return the frozen jobs that `asked` selects; with any error, return a configuration error and no jobs."""
+    try:
+        return _frozen(layout, _Freezer(layout, asked), asked)
+    except Undecided as undecided:
+        return FrozenGraph(errors=(ConfigError(UNDECIDED, str(undecided), asked.project, asked.target.branch),))
+
+
+def reuses(layout: Layout, pipeline: str, project: str, branch: str) -> bool:
+    """Return whether a job of such a change may say `reuse`; it is cheap to ask."""
+    own = layout.pipelines.get(pipeline)
+    if own is not None and own.reuse:
+        return True
+    if any(stanza.body.get("reuse") for stanzas in layout.jobs.values() for stanza in stanzas):
+        return True
+    entries = attached(sections(layout, pipeline, project, FreezeTarget(branch))).values()
+    return any(entry.attributes.get("reuse") for of in entries for entry in of)
+
+
+def _frozen(layout: Layout, freezer: _Freezer, asked: FreezeQuestion) -> FrozenGraph:
+    found, errors = freezer.sections, list(missing_templates(layout, asked.project))
+    if not found and not errors:
+        return FrozenGraph(in_pipeline=False)
+    graph, room = Graph(), GraphRoom(layout.budgets)
+    for name in freezer.entries:
+        try:
+            candidate = freezer.candidate(name)
+        except VariantRefused as refused:
+            errors.append(refused.stanza.error(refused.name, refused.text, refused.key))
+            continue
+        except Undecided as undecided:
+            entry = freezer.entries[name][0]
+            text = f"job {name}: {undecided}"
+            return FrozenGraph(errors=(entry.stanza.source.error(UNDECIDED, text, entry.line),))
+        if candidate is None:
+            continue
+        graph.candidates[name] = candidate
+        if over := room.over(candidate):
+            return FrozenGraph(errors=(candidate.error(f"pipeline {asked.pipeline}: {over}"),))
+    if not errors:
+        errors += graph.resolve(lambda name: bool(layout.variants(name)))
+    if errors:
+        return FrozenGraph(errors=tuple(errors))
+    return FrozenGraph(
+        jobs=graph.jobs,
+        fail_fast=fail_fast(found),
+        debug=any(s.body.get("debug") for s in found),
+        parameters=parameters(found),
+        reporters=graph.reporters,
+    )
+
+
+class _Freezer:
+    """One question asked of one layout."""
+
+    def __init__(self, layout: Layout, asked: FreezeQuestion) -> None:
+        self._layout, self._asked = layout, asked
+        self.sections = sections(layout, asked.pipeline, asked.project, asked.target)
+        self.entries = attached(self.sections)
+        given = accepted(parameters(self.sections), asked.given)
+        self._variables = deep_merge(project_vars(layout, asked.project, asked.target), given)
+        self._ahead: _Freezer | None = None
+
+    def candidate(self, name: str) -> JobCandidate | None:
+        """Return the job as a candidate for the graph, or None if it is not in the graph.  Raise VariantRefused,
+        Undecided."""
+        fitting = self._fitting(name)
+        mix = self._mix(name, fitting)
+        if mix is None:
+            return None
+        job = mix.frozen(noop=name == "noop")
+        pipeline = self._layout.pipelines.get(self._asked.pipeline)
+        if pipeline is not None and pipeline.reuse and mix.value("reuse", True):
+            job = replace(job, reuse=True)
+        first = fitting[0]
+
+        def error(text: str) -> ConfigError:
+            return first.stanza.source.error(MEANING, text, first.line)
+
+        return JobCandidate(job, self._is_optional(mix, job), self._forbidden(mix, job, fitting), error)
+
+    def _fitting(self, name: str) -> list[SectionEntry]:
+        entries = self.entries.get(name, ())
+        return [e for e in entries if self._asked.target.matches(e.attributes.get("branches"))]
+
+    def _mix(self, name: str, fitting: list[SectionEntry]) -> Mix | None:
+        """Return the job with all its variants applied, or None if none of them apply.  Raise VariantRefused."""
+        variants = collect(self._layout, name, fitting, self._asked.target) if fitting else []
+        steps = list(mixed(self._layout, name, variants, self._variables, fitting))
+        return steps[-1][0] if steps else None
+
+    def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[SectionEntry]) -> ConfigError | None:
+        """Return the first reason why the job may not be run here, or None if it may."""
+        layout, asked, name = self._layout, self._asked, job.name
+        entry = fitting[0]
+        pipeline = layout.pipelines.get(asked.pipeline)
+        if mix.abstract:
+            text = f"job {name} is abstract: it is there to be inherited from, not to be run"
+        elif mix.allowed is not None and not mix.config_attached and asked.project not in mix.allowed:
+            text = f"job {name} may not be run for {asked.project}: its allowed-projects do not name it"
+        elif mix.post_review and pipeline is not None and not pipeline.post_review:
+            text = f"job {name} is post-review; pipeline {asked.pipeline} runs before review"
+        elif not mix.has_run and not job.noop:
+            text = f"job {name} has nothing to run: no variant says `run`"
+        elif job.image_build_name and not self._has_image(job.image_build_name, name, fitting):
+            text = f"job {name} references an unknown image {job.image_build_name!r}"
+        elif job.type == "reporter" and (bad := self._not_for_reporters(fitting)):
+            entry, text = bad, f"{bad.stanza.source.project} may not attach {name}, a job of type reporter"
+            return entry.stanza.source.error("Reporter Job Not Permitted", text, entry.line)
+        else:
+            return None
+        return entry.stanza.source.error(MEANING, text, entry.line)
+
+    def _has_image(self, name: str, job: str, fitting: list[SectionEntry]) -> bool:
+        """Return whether the image is of a project that attaches the job, and nobody else says that the job builds it
+        but config-projects: what it returns is what machines of others are started from."""
+        found = self._layout.singles["image"].get(name)
+        if found is None or not any(found.source.project == e.stanza.source.project for e in fitting):
+            return False
+        variants = collect(self._layout, job, fitting, self._asked.target)
+        claims = [e.stanza for e in fitting if "image-build-name" in e.attributes]
+        claims += [one for one in variants if "image-build-name" in one.body]
+        own = found.source.project
+        return all(s.source.project == own or self._layout.source(s.source.project).trusted for s in claims)
+
+    def _not_for_reporters(self, fitting: list[SectionEntry]) -> SectionEntry | None:
+        may = self._layout.source
+        return next((e for e in fitting if not may(e.stanza.source.project).allow_reporter_jobs), None)
+
+    # --- files
+
+    def _is_optional(self, mix: Mix, job: FrozenJob) -> bool:
+        """Return whether neither the change's files nor what it changes of the configuration ask for the job."""
+        files = self._asked.files
+        if not files or _files_match(mix, files):
+            return False
+        return not (mix.value("match-on-config-updates", True) and self._is_updated(job, files))
+
+    def _is_updated(self, job: FrozenJob, files: tuple[str, ...]) -> bool:
+        project, branch = self._asked.project, self._asked.target.branch
+        books = (*job.pre_run, *job.run, *job.post_run)
+        own = {b.path for b in books if b.project == project and b.branch == branch}
+        for found in job.include_vars:
+            if found.zuul_project or (found.project == project and found.branch in ("", branch)):
+                own.add(found.name)
+        return not own.isdisjoint(files) or self._differs_ahead(job)
+
+    def _differs_ahead(self, job: FrozenJob) -> bool:
+        """Return whether the job differs, or is missing, without the change; False if that alters no configuration."""
+        if self._asked.ahead is None:
+            return False
+        if self._ahead is None:
+            self._ahead = _Freezer(self._asked.ahead, replace_dataclass(self._asked, ahead=None))
+        try:
+            mix = self._ahead._mix(job.name, self._ahead._fitting(job.name))
+            before = mix.frozen(noop=job.noop) if mix is not None else None
+        except VariantRefused:
+            return True
+        return before is None or _essence(before) != _essence(job)
+
+
+def mixed(
+    layout: Layout, name: str, variants: list[Stanza], variables: dict[str, Any], attached: list[SectionEntry]
+) -> Iterator[tuple[Mix, Stanza | SectionEntry | None]]:
+    """Yield the job after each step: a variant, the `variables` of its project (None), what attaches it.  Raises
+    VariantRefused."""
+    if not variants:
+        return
+    mix = Mix(name, layout)
+    current = variants[0]
+    try:
+        for current in variants:
+            mix.apply(current, current.body, of=current.name)
+            yield mix, current
+        mix.beneath(variables)
+        yield mix, None
+        for entry in attached:
+            current = entry.stanza
+            mix.apply(current, entry.attributes, of=name, attaching=True)
+            yield mix, entry
+    except UnknownSecret as unknown:
+        raise VariantRefused(f"job {name}: {unknown}", current, "secrets") from unknown
+
+
+def _essence(job: FrozenJob) -> FrozenJob:
+    """Return the job without what is there for people only."""
+    return replace(job, inheritance=(), description="")
+
+
+def _files_match(mix: Mix, files: tuple[str, ...]) -> bool:
+    wanted, irrelevant = mix.listed("files"), mix.listed("irrelevant-files")
+    if wanted and not any(any_matches(wanted, file) for file in files):
+        return False
+    return not irrelevant or not all(any_matches(irrelevant, file) for file in files)

@@ -1,0 +1,108 @@
+"""The jobs of an item as a graph: who is needed, who is left out, what is wrong with it (config-language §7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+import msgspec
+
+from headgate.config.budgets import Budgets, sized
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+
+
+@dataclass(slots=True)
+class JobCandidate:
+    """A frozen job that may or may not be in the graph."""
+
+    job: FrozenJob
+    optional: bool
+    """It does not match the files of the change: run only when a job that does needs it."""
+    forbidden: ConfigError | None
+    """Why it cannot be run, should it come to that."""
+    error: Callable[[str], ConfigError]
+    """An error at the place where the job is attached."""
+
+
+class GraphRoom:
+    """What is left of the budgets of one item."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+        self._jobs = self._edges = self._length_bytes = 0
+
+    def over(self, candidate: JobCandidate) -> str:
+        """Return which bound is passed with one more; empty: none.  Jobs that may be left out still are not counted."""
+        most, job = self._budgets, candidate.job
+        self._jobs += not candidate.optional
+        self._edges += len(job.dependencies)
+        self._length_bytes += len(msgspec.json.encode(job))
+        if self._jobs > most.jobs_max:
+            return f"there are more than {most.jobs_max} jobs for this change ([scheduler] item_jobs_max)"
+        if self._edges > most.edges_max:
+            return f"its jobs have more than {most.edges_max} dependencies ([scheduler] item_dependencies_max)"
+        if self._length_bytes > most.item_max_bytes:
+            return f"its jobs come to more than {sized(most.item_max_bytes)} ([scheduler] item_max_bytes)"
+        return ""
+
+
+@dataclass(slots=True)
+class Graph:
+    candidates: dict[str, JobCandidate] = field(default_factory=dict)
+
+    def resolve(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
+        """Leaves the jobs that run; what is wrong with them.  `defined`: is there a job of this name anywhere?"""
+        self._drop_unneeded()
+        wrong = list(self._dependencies(defined))
+        yield from wrong
+        if not wrong:
+            yield from self._circle()
+        yield from (c.forbidden for c in self.candidates.values() if c.forbidden is not None)
+
+    @property
+    def jobs(self) -> tuple[FrozenJob, ...]:
+        return tuple(c.job for c in self.candidates.values() if c.job.type != "reporter")
+
+    @property
+    def reporters(self) -> tuple[FrozenJob, ...]:
+        return tuple(c.job for c in self.candidates.values() if c.job.type == "reporter")
+
+    def _drop_unneeded(self) -> None:
+        wanted = [name for name, c in self.candidates.items() if not c.optional]
+        kept = set(wanted)
+        while wanted:
+            for d in self.candidates[wanted.pop()].job.dependencies:
+                if not d.soft and d.name in self.candidates and d.name not in kept:
+                    kept.add(d.name)
+                    wanted.append(d.name)
+        self.candidates = {name: c for name, c in self.candidates.items() if name in kept}
+
+    def _dependencies(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
+        for name, candidate in self.candidates.items():
+            for d in candidate.job.dependencies:
+                if d.name in self.candidates:
+                    continue
+                if not d.soft:
+                    yield candidate.error(f"job {name} depends on {d.name}, which is not run for this change")
+                elif not defined(d.name):
+                    yield candidate.error(f"job {name} depends on {d.name}, which is not defined")
+
+    def _circle(self) -> Iterator[ConfigError]:
+        graph = FrozenGraph(tuple(c.job for c in self.candidates.values()))
+        needs = {job.name: [d.name for d in graph.needs(job) if d.name in self.candidates] for job in graph.jobs}
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            circle = list(reversed(error.args[1]))
+            turned = _from_first(circle, list(self.candidates))
+            text = f"the dependencies of jobs go in a circle: {' -> '.join(turned)}"
+            yield self.candidates[turned[0]].error(text)
+
+
+def _from_first(circle: list[str], order: list[str]) -> list[str]:
+    """The closed way, begun at the job that comes first in the graph."""
+    ring = circle[:-1]
+    start = ring.index(min(ring, key=order.index))
+    turned = ring[start:] + ring[:start]
+    return [*turned, turned[0]]

@@ -1,0 +1,76 @@
+"""Does a stanza apply to a branch, a tag or another ref?  (config-language §6)"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headgate.config.files.check import as_list, deep_plain, plain
+from headgate.config.parse import Stanza
+from headgate.config.patterns import any_matches
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+
+class FreezeTarget(NamedTuple):
+    """What something is frozen for."""
+
+    branch: str = ""
+    """Of a change, or of a branch itself; empty for tags and other refs."""
+    ref: str = ""
+    containing: tuple[str, ...] = ()
+    """Branches that contain the commit of a tag."""
+    anywhere: bool = False
+    """A tag of which it is not known yet which branches contain it: any may."""
+
+    def matches(self, rules: Any) -> bool:
+        """Any of the users' patterns, at the start; no patterns match everything."""
+        known = as_list(deep_plain(plain(rules)))
+        if not known or self.anywhere:
+            return True
+        return any(any_matches(known, name) for name in self._names())
+
+    def is_branch(self, branch: str) -> bool:
+        """Exactly this one."""
+        return self.anywhere or branch in self._names()
+
+    def _names(self) -> tuple[str, ...]:
+        if self.branch:
+            return (self.branch,)
+        return (self.ref, *self.containing) if self.ref.startswith("refs/tags/") else (self.ref,)
+
+
+def job_applies(layout: Layout, stanza: Stanza, target: FreezeTarget) -> bool:
+    if "branches" in stanza.body:
+        return target.matches(stanza.body["branches"])
+    source = layout.source(stanza.source.project)
+    wanted = stanza.pragma.get("implied-branch-matchers", source.implied_branch_matchers)
+    if wanted is None:
+        wanted = not stanza.source.trusted and (bool(source.always_dynamic_branches) or _several(layout, stanza))
+    return not wanted or _implied(stanza, target)
+
+
+def template_applies(layout: Layout, stanza: Stanza, target: FreezeTarget) -> bool:
+    wanted = stanza.pragma.get("implied-branch-matchers")
+    if wanted is None:
+        wanted = not stanza.source.trusted and _several(layout, stanza)
+    return not wanted or _implied(stanza, target)
+
+
+def project_applies(layout: Layout, stanza: Stanza, project: str, target: FreezeTarget) -> bool:
+    """`project` is the canonical name of the one it configures."""
+    if "branches" in stanza.body:
+        return target.matches(stanza.body["branches"])
+    if stanza.source.project == project:
+        return stanza.source.trusted or target.is_branch(stanza.source.branch)
+    return template_applies(layout, stanza, target)
+
+
+def _several(layout: Layout, stanza: Stanza) -> bool:
+    return len(layout.branches.get(stanza.source.project, ())) > 1
+
+
+def _implied(stanza: Stanza, target: FreezeTarget) -> bool:
+    if "implied-branches" in stanza.pragma:
+        return target.matches(stanza.pragma["implied-branches"])
+    return target.is_branch(stanza.source.branch)

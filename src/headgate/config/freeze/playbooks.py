@@ -1,0 +1,151 @@
+"""The playbooks of a job under construction, with the roles and secrets each of them is run with."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+
+from headgate.config.files.check import deep_plain, entries
+from headgate.config.files.document import Table
+from headgate.config.kinds.job import BOOK_KEYS
+from headgate.config.model import JobRole, Playbook, PlaybookSecret
+from headgate.config.parse import Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+
+class JobSecrets(NamedTuple):
+    """What the secrets of one variant mean for the job."""
+
+    restrict: bool
+    """They can be read by code that was not reviewed: after review only."""
+    passed_only: bool
+    """That code is a parent's."""
+
+
+_IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
+"""What the name of a repository that is a role may begin with, and the name of the role does not."""
+
+
+def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
+    """The new ones in front; what is there keeps its place, and one that is asked for now takes that of its implicit
+    twin."""
+    asked = {role.project: role for role in reversed(new) if not role.implicit}
+    kept = [asked[role.project] if role.implicit and role.project in asked else role for role in known]
+    there = {role.project for role in kept}
+    return [*(role for role in new if role not in kept and not (role.implicit and role.project in there)), *kept]
+
+
+class UnknownSecret(Exception):
+    pass
+
+
+class Books:
+    """`add` one variant after another."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.pre_run: list[Playbook] = []
+        self.run: list[Playbook] = []
+        self.post_run: list[Playbook] = []
+        self.roles: list[JobRole] = []
+        """Nearest first."""
+        self._trusted_roles: list[JobRole] = []
+        """Those of them that config-projects named: a proposal adds none, wherever its job stands."""
+        self._home_paths: list[str] = []
+
+    def add(self, stanza: Stanza, body: Table, level: int, attaching: bool) -> JobSecrets:
+        """`level`: how many variants came before.  Raises UnknownSecret."""
+        own, passed = self._secrets(stanza, body)
+        new = self._own_roles(stanza, body, attaching)
+        self.roles = _with_roles(self.roles, new)
+        if stanza.source.trusted:
+            self._trusted_roles = _with_roles(self._trusted_roles, new)
+        for path, _ in entries(body.get("preserve-home-paths"), 0):
+            if path not in self._home_paths:
+                self._home_paths.append(path)
+        untrusted_parent = bool(passed) and any(not b.trusted for b in (*self.pre_run, *self.run, *self.post_run))
+        self._pass(passed)
+        if "run" in body:
+            self.run = self._books(stanza, body, "run", level, own)
+        self.pre_run += self._books(stanza, body, "pre-run", level, own)
+        post = self._books(stanza, body, "post-run", level, own)
+        self.post_run = post + self._books(stanza, body, "cleanup-run", level, own) + self.post_run
+        foreign = "secrets" in body and bool(entries(body["secrets"], 0)) and not stanza.source.trusted
+        return JobSecrets(foreign or untrusted_parent, not foreign)
+
+    def _books(
+        self, stanza: Stanza, body: Table, key: str, level: int, secrets: tuple[PlaybookSecret, ...]
+    ) -> list[Playbook]:
+        source = stanza.source
+        return [
+            Playbook(
+                project=source.project,
+                connection=source.connection,
+                branch=source.branch,
+                path=book if isinstance(book, str) else book["name"],
+                trusted=source.trusted,
+                nesting=level,
+                semaphores=() if isinstance(book, str) else tuple(s for s, _ in entries(book.get("semaphores"), 0)),
+                cleanup=key == "cleanup-run" or (not isinstance(book, str) and book.get("cleanup", False)),
+                ignore_result=key == "cleanup-run",
+                roles=tuple(self._trusted_roles if source.trusted else self.roles),
+                secrets=secrets,
+                preserve_home_paths=tuple(self._home_paths),
+            )
+            for book, _ in entries(body.get(key), 0)
+        ]
+
+    def _own_roles(self, stanza: Stanza, body: Table, attaching: bool) -> list[JobRole]:
+        """The repository of the variant, unless it only attaches the job, and those that it names."""
+        source, tenant = stanza.source, self._layout.tenant
+        name = _IMPLICIT.sub("", source.project.rpartition("/")[2]) or source.project.rpartition("/")[2]
+        new = [] if attaching else [JobRole(source.project, source.connection, name, implicit=True)]
+        for role, _ in entries(body.get("roles"), 0):
+            project = tenant.find(role["zuul"]) if "zuul" in role else None
+            if project is not None:
+                named = JobRole(project.project, project.connection, role.get("name", project.name.rpartition("/")[2]))
+                new = [named if known.implicit and known.project == named.project else known for known in new]
+                new += [] if named in new else [named]
+        return new
+
+    def _secrets(self, stanza: Stanza, body: Table) -> tuple[tuple[PlaybookSecret, ...], tuple[PlaybookSecret, ...]]:
+        """(for this variant's playbooks, to be passed to the parents')"""
+        own: list[PlaybookSecret] = []
+        passed: list[PlaybookSecret] = []
+        needed = any(key in body for key in BOOK_KEYS)
+        for entry, _ in entries(body.get("secrets"), 0):
+            said: Any = {"name": entry} if isinstance(entry, str) else entry
+            goes_on = said.get("pass-to-parent", False)
+            if needed or goes_on:
+                secret = self._secret(stanza, said["name"], said.get("secret", said["name"]))
+                own.append(secret)
+                if goes_on:
+                    passed.append(secret)
+        return tuple(own), tuple(passed)
+
+    def _secret(self, stanza: Stanza, name: str, secret: str) -> PlaybookSecret:
+        found = self._layout.singles["secret"].get(secret)
+        project, connection = stanza.source.project, stanza.source.connection
+        if found is None or found.source.project != project:
+            raise UnknownSecret(f"the secret {secret!r} is not defined in {project}")
+        if "oidc" in found.body:
+            tenant = self._layout.tenant
+            said = deep_plain(found.body["oidc"]) or {}
+            return PlaybookSecret(name, project, connection, oidc={"ttl": tenant.default_oidc_ttl_s, **said})
+        return PlaybookSecret(name, project, connection, deep_plain(found.body["data"]))
+
+    def _pass(self, passed: tuple[PlaybookSecret, ...]) -> None:
+        """To every playbook so far that has no secret of that name."""
+
+        def given(book: Playbook) -> Playbook:
+            known = {s.name for s in book.secrets}
+            return replace(book, secrets=(*book.secrets, *(s for s in passed if s.name not in known)))
+
+        if passed:
+            self.pre_run = [given(b) for b in self.pre_run]
+            self.run = [given(b) for b in self.run]
+            self.post_run = [given(b) for b in self.post_run]

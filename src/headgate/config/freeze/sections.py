@@ -1,0 +1,154 @@
+"""What a project's stanzas and templates say of one pipeline (config-language §7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headgate.config.files.check import as_list, deep_plain, entries
+from headgate.config.files.document import Table
+from headgate.config.freeze.matchers import FreezeTarget, project_applies, template_applies
+from headgate.config.kinds.project import section_jobs
+from headgate.config.model import ConfigError, Parameter
+from headgate.config.parse import Stanza
+
+if TYPE_CHECKING:
+    from headgate.config.layout import Layout
+
+
+class SectionEntry(NamedTuple):
+    """A job as one section names it."""
+
+    stanza: Stanza
+    attributes: Table
+    line: int
+
+
+class Section(NamedTuple):
+    stanza: Stanza
+    body: Table
+
+
+def applying(layout: Layout, project: str, target: FreezeTarget) -> Iterator[tuple[Stanza, list[Stanza]]]:
+    """Stanzas of the project that apply, each with its templates that do."""
+    for stanza in layout.stanzas(project):
+        if project_applies(layout, stanza, project, target):
+            named = [t for name in as_list(stanza.body.get("templates")) for t in layout.templates.get(name, ())]
+            yield stanza, [t for t in named if template_applies(layout, t, target)]
+
+
+def sections(layout: Layout, pipeline: str, project: str, target: FreezeTarget) -> list[Section]:
+    """In order of application; empty: the project takes no part."""
+    found: list[Section] = []
+    for stanza, templates in applying(layout, project, target):
+        for one in (*templates, stanza):
+            body = one.body.get(pipeline)
+            if isinstance(body, Table) and not is_dropped(layout, pipeline, body):
+                found.append(Section(one, body))
+    return found
+
+
+def is_dropped(layout: Layout, pipeline: str, section: Table) -> bool:
+    """Does a section have parameters in a pipeline that has none?"""
+    known = layout.pipelines.get(pipeline)
+    return "parameters" in section and known is not None and not known.allow_parameters
+
+
+def project_vars(layout: Layout, project: str, target: FreezeTarget) -> dict[str, Any]:
+    """Return each template beneath the stanza that uses it, each stanza over the ones before."""
+    found: dict[str, Any] = {}
+    for stanza, templates in applying(layout, project, target):
+        for one in (*templates, stanza):
+            found = deep_merge(found, deep_plain(one.body.get("vars") or {}))
+    return found
+
+
+def missing_templates(layout: Layout, project: str) -> Iterator[ConfigError]:
+    """Yield what is missing, whatever the branch: until it is mended, nothing of the project can be frozen."""
+    for stanza in layout.stanzas(project):
+        for name, line in entries(stanza.body.get("templates"), stanza.body.at("templates")):
+            if name not in layout.templates:
+                yield stanza.source.error("Template Not Found", f"there is no project-template {name!r}", line)
+
+
+def attached(found: list[Section]) -> dict[str, list[SectionEntry]]:
+    """Job name -> how it is attached; the same said twice counts once."""
+    jobs: dict[str, list[SectionEntry]] = {}
+    for section in found:
+        for name, attributes, line in section_jobs(section.body):
+            entries_of = jobs.setdefault(name, [])
+            if not any(e.attributes == attributes and _same_place(e.stanza, section.stanza) for e in entries_of):
+                entries_of.append(SectionEntry(section.stanza, attributes, line))
+    return jobs
+
+
+def _same_place(one: Stanza, other: Stanza) -> bool:
+    return (one.source.project, one.source.branch) == (other.source.project, other.source.branch)
+
+
+def fail_fast(found: list[Section]) -> bool:
+    """Return the first that says."""
+    return next((bool(s.body["fail-fast"]) for s in found if "fail-fast" in s.body), False)
+
+
+def parameters(found: list[Section]) -> tuple[Parameter, ...]:
+    """Return the first that says."""
+    said: Any = next((s.body["parameters"] for s in found if s.body.get("parameters")), [])
+    return tuple(
+        Parameter(
+            name=p["name"],
+            type=p.get("type", "string"),
+            description=p.get("description", ""),
+            values=tuple(as_list(p.get("values"))),
+            default=p.get("default"),
+            required=p.get("required", False),
+        )
+        for p in as_list(deep_plain(said))
+    )
+
+
+def accepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of an item: what was given, without what no parameter of the pipeline is or may be."""
+    may = {one.name for one in known if one.name in given and _may_be(one, given[one.name])}
+    return {name: value for name, value in given.items() if name in may}
+
+
+def completed(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given, and of each parameter that was not its default."""
+    return {one.name: one.default for one in known if one.default is not None} | given
+
+
+def unaccepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the parameters of an enqueuing by hand, for people."""
+    names = [one.name for one in known]
+    wrong = [
+        f"{name}: there is no such parameter; there are {', '.join(names) or 'none'}" for name in given.keys() - names
+    ]
+    for one in known:
+        if one.name not in given:
+            wrong += [f"{one.name}: it must be given"] if one.required and one.default is None else []
+        elif not _may_be(one, given[one.name]):
+            choice = f" among {', '.join(map(str, one.values))}" if one.values else ""
+            wrong.append(f"{one.name}: it is a {one.type}{choice}")
+    return sorted(wrong)
+
+
+def _may_be(parameter: Parameter, value: Any) -> bool:
+    match parameter.type:
+        case "bool":
+            return isinstance(value, bool)
+        case "selection":
+            return value in parameter.values
+        case "multiple-selection":
+            return isinstance(value, list) and all(one in parameter.values for one in value)
+        case _:
+            return isinstance(value, str)
+
+
+def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merged through and through, everything else replaced."""
+    merged = dict(under)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged

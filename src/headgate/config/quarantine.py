@@ -1,0 +1,108 @@
+"""What was pushed past the gate and would take something away because it is wrong: it is held back, and what was there
+before stays in force until that is mended.
+
+Whoever takes a definition away on purpose is believed.  What is held loses something by being wrong: a stanza that was
+there cannot be read or is refused now, or one that stays refers to what is gone.  An error of what is new costs nobody
+anything that he had: it is told, and the rest takes effect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from headgate.config.assembly.admission import Admission, Key
+from headgate.config.assembly.links import Branches, Place, exchanged
+from headgate.config.layout import Layout
+from headgate.config.model import ConfigError
+from headgate.config.parse import ParsedBranch, Stanza
+
+LOOKS_MAX = 200
+"""Layouts that are made to find out which of many branches are wrong; of more, those not looked at are held."""
+
+
+def held(landed: Layout, fresh: Branches) -> frozenset[Place]:
+    """Return those of the `fresh` branches that are not to take effect on top of `landed`, which has them all in an
+    earlier form."""
+    places = {(project, branch): one for project, found in fresh.items() for branch, one in found.items()}
+    return _Search(landed, places).held()
+
+
+class _Search:
+    def __init__(self, landed: Layout, places: Mapping[Place, ParsedBranch]) -> None:
+        self._landed, self._places = landed, places
+        self._fit: dict[Place, ParsedBranch] = {}
+        self._looks = 0
+
+    def held(self) -> frozenset[Place]:
+        """What is wrong alone may be right with what another branch brings: it is asked until no more is found."""
+        order, before = sorted(self._places, key=lambda place: (self._landed.tenant.order[place[0]], place)), -1
+        while len(self._fit) > before:
+            before = len(self._fit)
+            self._take([place for place in order if place not in self._fit])
+        return frozenset(place for place in order if place not in self._fit)
+
+    def _take(self, places: Sequence[Place]) -> None:
+        """As many as fit, all of them at once where they do."""
+        if not places or self._looks >= LOOKS_MAX:
+            return
+        self._looks += 1
+        wanted = {**self._fit, **{place: self._places[place] for place in places}}
+        if not loses(self._landed, wanted):
+            self._fit = wanted
+        elif len(places) > 1:
+            self._take(places[: len(places) // 2])
+            self._take(places[len(places) // 2 :])
+
+
+def loses(landed: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
+    """Return whether what is wrong with these branches takes away what the layout has."""
+    branches: dict[str, dict[str, ParsedBranch]] = {}
+    for (project, branch), one in places.items():
+        branches.setdefault(project, {})[branch] = one
+    layout = exchanged(landed, branches, keep=False)
+    return _goes(landed, layout, places) or _dangles(landed, layout, places)
+
+
+def _goes(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
+    """Is there less of something than there was, on a branch that is wrong?"""
+    wrong = {place for place in places if _is_wrong(layout, place)}
+    if not wrong:
+        return False
+    assert landed.index is not None, "a layout that others are made from keeps its index"
+    admission = Admission(landed.tenant)
+    keys = {admission.key(s) for place in wrong if (one := landed.index.parsed.get(place)) for s in one.stanzas}
+    return any(_counted(landed, key, place) > _counted(layout, key, place) for key in keys for place in wrong)
+
+
+def _is_wrong(layout: Layout, place: Place) -> bool:
+    found = layout.findings
+    refused = (errors for stanza, errors in found.refused.items() if _place(stanza) == place)
+    return any(_blocking(errors) for errors in (found.files.get(place, ()), *refused))
+
+
+def _counted(layout: Layout, key: Key, place: Place) -> int:
+    return sum(_place(stanza) == place for stanza in layout.admitted(key))
+
+
+def _dangles(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
+    """Does something that was right refer to what is not there now?"""
+    admission, before = Admission(landed.tenant), Counter[Key]()
+    for stanza, errors in landed.findings.references.items():
+        before[admission.key(stanza)] += _blocking(errors)
+    for stanza, errors in layout.findings.references.items():
+        if landed.findings.references.get(stanza) is errors or not _blocking(errors):
+            continue
+        key = admission.key(stanza)
+        was = [one for one in landed.admitted(key) if _place(one) == _place(stanza)]
+        if was and not before[key]:
+            return True
+    return False
+
+
+def _place(stanza: Stanza) -> Place:
+    return stanza.source.project, stanza.source.branch
+
+
+def _blocking(errors: Sequence[ConfigError]) -> bool:
+    return any(error.severity == "error" for error in errors)

@@ -1,0 +1,183 @@
+"""Landing: one repository after the other, each asked for once the state knows that the one before has landed.
+
+What goes together in one repository lands in one step.  Of several repositories each step is tried before the first,
+and there is no way back once that one has landed: what is left is landed, be it after another test, or it is told
+which part has landed and which has not.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.gate.actions import ALARM, LANDED, Action, Land, MarkLanded, Report
+from headgate.gate.carry import reset
+from headgate.gate.change import Change
+from headgate.gate.leave import commit_of, leave, with_landed
+from headgate.gate.model import Item, Landed, Queue, with_item
+from headgate.gate.readiness import heeds_vetoes, leases, needs_approval
+from headgate.gate.report import text
+from headgate.gate.requirements import demands
+from headgate.gate.work import Demands, LandAnswer, Landing, LandRequest, ReportRequest
+from headgate.gate.world import World
+
+REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
+"""Ways of merging that make other commits of those that are proposed."""
+
+
+def ask_to_land(item: Item, queue: Queue, world: World, asked: list[Action]) -> Item:
+    """Ask for the next step of landing the item, and return the item, marked as landing."""
+    buildset, step = item.buildset, _step(item, world)
+    assert buildset is not None and buildset.state is not None, "only a merged buildset can be complete and good"
+    first, *others = (_part(item, change, step, world) for change in step)
+    later = tuple(change for change in item.left if change not in step)
+    if not _merged(first.change, world):  # whoever pushes can try nothing that a forge merges
+        later = tuple(change for change in later if not _merged(change, world))
+    work = LandRequest(
+        buildset=buildset.id,
+        state=buildset.state,
+        change=first.change,
+        commit=first.commit,
+        note=first.note,
+        pipeline=world.pipeline.name,
+        approved=first.approved,
+        leases=first.leases,
+        vetoed=first.vetoed,
+        said=first.said,
+        others=tuple(others),
+        later=tuple(replace(_part(item, change, step, world), note="") for change in later if not item.landed),
+        after=queue.landed_as if _merged(first.change, world) else (),
+        rest=bool(item.landed),
+        queue=queue.name,
+        demands=_demands(item, world),
+    )
+    alone = len(item.left) == len(step) and not item.landed
+    of = () if alone else (first.change.key if _merged(first.change, world) else first.change.project,)
+    asked.append(Land(derived(buildset.id, "land", *of), work, world.pipeline.precedence))
+    return replace(item, buildset=replace(buildset, landing=True))
+
+
+def _demands(item: Item, world: World) -> dict[str, Demands]:
+    """Return what forges are asked before their changes are pushed."""
+    pushed = [one for one in item.left if one.number and not _merged(one, world)]
+    exempt = tuple(one.key for one in pushed if item.exempts(one))
+    return {name: demands(world, name, exempt) for name in sorted({one.connection for one in pushed})}
+
+
+def _merged(change: Change, world: World) -> bool:
+    """Return whether the forge of the change makes the merge."""
+    return change.connection in world.merging
+
+
+def _step(item: Item, world: World) -> tuple[Change, ...]:
+    """Return what is left of the repository whose turn it is; of a forge that merges, one change alone."""
+    left = item.left
+    if _merged(left[0], world):
+        return left[:1]
+    return tuple(change for change in left if change.project == left[0].project)
+
+
+def _part(item: Item, change: Change, step: tuple[Change, ...], world: World) -> Landing:
+    note = "\n".join([text(item, "SUCCESS", world), *_company(item, change, step)])
+    standing = world.standings.get(change.key)
+    return Landing(
+        change,
+        commit_of(item, change),
+        note,
+        needs_approval(item, change, world.pipeline),
+        leases(item, change, world),
+        vetoed=heeds_vetoes(world.pipeline, change.connection) and not item.exempts(change),
+        said={word.ref: word.commit for word in standing.approvals} if standing is not None else {},
+    )
+
+
+def _company(item: Item, change: Change, step: tuple[Change, ...]) -> list[str]:
+    """Return lines that tell people what goes together with a change, and whether that has landed."""
+    done = {one.change.key: one.commit for one in item.landed}
+    lines = [f"It goes together with {key}, which has landed as {commit}." for key, commit in done.items()]
+    for other in item.left:
+        when = "in the same step" if other in step else "after it"
+        lines += [f"It goes together with {other.key}, which lands {when}."] if other != change else []
+    return ["", *lines] if lines else []
+
+
+def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, asked: list[Action]) -> Queue:
+    """Return the queue after the answer to the step asked for last; an answer to an earlier step changes nothing."""
+    buildset = item.buildset
+    if buildset is None or not buildset.landing:
+        return queue
+    step = _step(item, world)
+    if answer.project not in ("", step[0].project) or answer.change not in ("", step[0].key):
+        return queue  # of a step before it: that is known
+    if answer.ok:
+        queue = with_landed(queue, item, step, answer.commit)
+        done = tuple(Landed(one, answer.commit or commit_of(item, one)) for one in step)
+        marked = (one for one in done if one.change.number and not _merged(one.change, world))
+        asked.extend(_mark(item, one, world, early=len(step) < len(item.left)) for one in marked)
+        if answer.differs:
+            queue = _unbelieved(queue, item, world, asked)
+            asked.append(_alarm(item, step[0], answer, world))
+        if len(step) < len(item.left):
+            item = replace(item, landed=item.landed + done, buildset=replace(buildset, landing=False))
+            return with_item(queue, item)
+        asked.extend(_completed(item, done, world))
+        return leave(queue, item, "SUCCESS", world, asked, told=False)
+    if answer.shut:
+        return with_item(queue, replace(item, buildset=replace(buildset, landing=False)))
+    if answer.moved:  # somebody pushed to the branch: test again on what is there now
+        return with_item(queue, rest(item))
+    return with_item(queue, replace(item, buildset=replace(buildset, landing=False, landing_error=answer.error)))
+
+
+def _mark(item: Item, one: Landed, world: World, *, early: bool) -> MarkLanded:
+    """Return the request that shows on its forge that a change has landed.
+
+    A forge sees that a change is merged once the branch has the change's own commits; where they were made anew for the
+    test, the change is closed.
+    """
+    assert item.buildset is not None and item.buildset.state is not None, "what has landed was merged"
+    change, chain = one.change, item.buildset.state.chain
+    mode = next((at.mode for at in chain if (at.project, at.commit) == (change.project, change.commit)), "merge")
+    note = f"{text(item, 'SUCCESS', world)}\n\nIt has landed: {change.branch} has it as {one.commit}."
+    work = ReportRequest(change, world.pipeline.name, note, landed=one.commit)
+    return MarkLanded(item.named(change, "mark"), work, mode not in REWRITES or one.commit == change.commit, early)
+
+
+def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Report:
+    """Return the report that tells readers of the change that nobody tested what its branch has now."""
+    note = (
+        f"ALARM: {change.key} has landed as {answer.commit or 'another commit'}, and {change.branch} does not have the "
+        "tree that was tested: somebody pushed to it at that moment, or the forge merges otherwise. Look at the "
+        "branch; what is behind it in the queue is tested anew."
+    )
+    work = ReportRequest(change, world.pipeline.name, note, landed=answer.commit)
+    return Report(item.named(change, "differs"), work, world.pipeline.precedence, kind=ALARM)
+
+
+def _unbelieved(queue: Queue, item: Item, world: World, asked: list[Action]) -> Queue:
+    """Return the queue with every other live item that is not landing to be tested anew, as it rests on this one: the
+    branch has not come to what was tested."""
+    items = list(queue.items)
+    for position, other in enumerate(items):
+        if other.id != item.id and other.live and not (other.buildset is not None and other.buildset.landing):
+            items[position] = reset(other, world, asked)
+    return replace(queue, items=tuple(items))
+
+
+def rest(item: Item) -> Item:
+    """Return the item with only the changes that have not landed, to be tested anew."""
+    first, *others = item.left
+    return replace(item, change=first, others=tuple(others), buildset=None)
+
+
+def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Action]:
+    """Return reports that tell the changes that landed in earlier steps that now all has landed."""
+    said = text(item, "SUCCESS", world)
+    told: list[Action] = []
+    for one in item.landed:
+        others = (other for other in (*item.landed, *last) if other != one)
+        lines = (f"It goes together with {other.change.key}, which has landed as {other.commit}." for other in others)
+        note = "\n".join([said, "", *lines])
+        work = ReportRequest(one.change, world.pipeline.name, note, landed=one.commit)
+        told.append(Report(item.named(one.change, "landed"), work, world.pipeline.precedence, kind=LANDED))
+    return told

@@ -1,0 +1,77 @@
+"""A pipeline that the configuration does not have any more: all that is in it leaves, and its people are told why.
+
+What it said of reporters and requirements is kept beside its queues, for nobody else knows it then.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict, fields, replace
+
+from headgate.config.model import Pipeline
+from headgate.gate.actions import Action, Record
+from headgate.gate.change import EventKind
+from headgate.gate.closures import closing_of
+from headgate.gate.decide import unfinished
+from headgate.gate.landings import ask_to_land
+from headgate.gate.leave import leave
+from headgate.gate.model import Item, Queue, Remains, State, with_item, with_queue
+from headgate.gate.report import result_of
+from headgate.gate.triggers import heard
+from headgate.gate.world import World
+
+ENDS = ("success", "failure", "merge-conflict", "config-error", "no-jobs", "dequeue")
+"""Reports of how an item ended: who is told one of them is told that the pipeline went."""
+TOLD = ("dequeue", "failure")
+"""Reports that are made when the pipeline is gone."""
+_SAME = tuple(field.name for field in fields(Remains) if field.name not in ("reporters", "reports"))
+
+
+def remains(pipeline: Pipeline) -> Remains:
+    """Return what is to be known of a pipeline once it is gone."""
+    same = {name: getattr(pipeline, name) for name in _SAME}
+    names = (name for kind in ENDS for name in pipeline.reporters.get(kind, ()))
+    reports = {name: how for kind in ENDS for name, how in pipeline.reports.get(kind, {}).items()}
+    return Remains(**same, reporters=tuple(dict.fromkeys(names)), reports=reports)
+
+
+def as_it_was(name: str, kept: Remains | None) -> Pipeline:
+    """Return a pipeline that takes nothing in, and tells who was told of it how its items end."""
+    if kept is None:
+        return Pipeline(name, "independent")
+    rest = asdict(kept) | {
+        "reporters": dict.fromkeys(TOLD, kept.reporters),
+        "reports": dict.fromkeys(TOLD, kept.reports),
+    }
+    return Pipeline(name, **rest)
+
+
+def remembered(state: State, pipeline: Pipeline) -> State:
+    """Return the state with what is to be known of its pipeline, as long as it holds anything."""
+    kept = remains(pipeline) if state.queues else None
+    return state if kept == state.remains else replace(state, remains=kept)
+
+
+def dissolved(state: State, why: str, world: World, asked: list[Action]) -> State:
+    """Return the state without all that can leave now; `why` is what people are told.  What is being landed stays until
+    it is known what came of that, and of what goes together the rest still lands where a part has."""
+    for queue in state.queues:
+        for item in queue.items:
+            if not unfinished(asked):
+                current = next(one for one in state.queues if one.id == queue.id)
+                state = with_queue(state, _dissolved(current, item, why, world, asked))
+    for action in list(asked):
+        if isinstance(action, Record) and action.result == "SUCCESS":
+            for change in action.item.whole:
+                asked.extend(heard(EventKind.PROJECT_MERGED, action.item, change, world))
+    return replace(state, queues=tuple(queue for queue in state.queues if queue.items))
+
+
+def _dissolved(queue: Queue, item: Item, why: str, world: World, asked: list[Action]) -> Queue:
+    if item.buildset is not None and item.buildset.landing:
+        return queue
+    shut = closing_of(world.closings, world.pipeline.name, queue.name)
+    complete = item.buildset is not None and item.buildset.complete
+    if item.landed and complete and shut is None and result_of(item) == "SUCCESS":
+        return with_item(queue, ask_to_land(item, queue, world, asked))
+    result = "FAILURE" if item.landed else "DEQUEUED"
+    return leave(queue, replace(item, trouble=why), result, world, asked, told=not item.epilogue, tested=False)

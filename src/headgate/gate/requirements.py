@@ -1,0 +1,120 @@
+"""What a pipeline asks of a change, and of what happened to it, in the words of the driver of its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import chain
+
+from headgate.config.forges.keyterms import Dialect, TermSubject, hindering, missing, triggered
+from headgate.config.forges.table import DIALECTS
+from headgate.config.model import Pipeline, TriggerFilter
+from headgate.gate.change import Change, ChangeState, TriggerEvent
+from headgate.gate.work import Demands
+from headgate.gate.world import World
+
+_NOTHING: dict[str, object] = {}
+
+
+def dialect_of(pipeline: Pipeline, connection: str) -> Dialect:
+    """Return how the pipeline talks of changes of a connection."""
+    return DIALECTS.get(pipeline.drivers.get(connection, "git"), DIALECTS["git"])
+
+
+def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None) -> bool:
+    """Is it what a trigger waits for?  `known`: what its connection knows of the change; None: nobody has looked, and
+    what is required of the change is asked later."""
+    if not filter.events:
+        return False
+    dialect = dialect_of(pipeline, filter.connection)
+    said = {name: value for name, value in filter.more.items() if known is not None or name not in dialect.of_change}
+    said |= {"event": list(filter.events), "branch": list(filter.branches), "ref": list(filter.refs)}
+    said = {name: value for name, value in said.items() if value != []}
+    if "ignore-deletes" in dialect.trigger:
+        said["ignore-deletes"] = filter.ignore_deletes
+    standing = known if known is not None and known.change.commit == event.change.commit else ChangeState(event.change)
+    seen = TermSubject(standing, now_ms=event.at_ms, kind=event.kind, happening=event.happening)
+    return triggered(dialect, said, seen)
+
+
+def ours(world: World, connection: str) -> frozenset[str]:
+    """Return the labels and contexts that the pipeline sets itself at this connection."""
+    pipeline, sets = world.pipeline, dialect_of(world.pipeline, connection).sets
+    hows = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
+    return frozenset({f"{world.tenant}/{pipeline.name}"}).union(*map(sets, hows))
+
+
+def unmet(world: World, standing: ChangeState, *, entering: bool = False) -> str:
+    """Return which of the pipeline's requirements keeps a change out first, for people; empty: none does.  `entering`:
+    as of `lacking`."""
+    return next(lacking(world, standing, entering=entering), "")
+
+
+def lacking(world: World, standing: ChangeState, *, entering: bool = False) -> Iterator[str]:
+    """Yield the pipeline's requirements that keep a change out, for people.  `entering`: it is to come in now; else it
+    is there, and what Headgate says of it since is not asked."""
+    pipeline, change = world.pipeline, standing.change
+    connection = change.connection
+    wanted, unwanted = pipeline.require.get(connection, _NOTHING), pipeline.reject.get(connection, _NOTHING)
+    dialect = dialect_of(pipeline, connection)
+    if not change.is_change and dialect.refs_too:
+        return
+    if connection in pipeline.require_approved and not standing.is_approved:
+        yield f"{change.key} is not approved"
+    if wanted or unwanted:
+        now_ms = world.now_ms if entering else None
+        seen = TermSubject(standing, world.tenant, now_ms, ours=ours(world, connection))
+        yield from missing(dialect.require, wanted, seen)
+        yield from hindering(dialect.require, unwanted, seen)
+
+
+def ruled_out(world: World, standing: ChangeState) -> str:
+    """Return the first of what the forge itself still asks for before the change may be merged, for people; empty:
+    nothing but what the pipeline says once it has passed."""
+    return next(rulings(world, standing), "")
+
+
+def rulings(world: World, standing: ChangeState) -> Iterator[str]:
+    """Yield what the forge itself still asks for, for people.  What it has not made up its mind about is waited for."""
+    details, change = standing.details, standing.change
+    if details is None or not world.dependent or change.connection not in world.pipeline.lands:
+        return
+    if details.mergeable is False and not details.draft:
+        yield f"{change.key} conflicts with {change.branch}"
+    yield from withheld(standing, ours(world, change.connection))
+
+
+def withheld(standing: ChangeState, mine: Collection[str]) -> Iterator[str]:
+    """Yield the rules of its forge that keep the change from landing, for people.  `mine`: labels and contexts that are
+    set by who asks, so that nothing is amiss where a rule asks for them alone."""
+    details, change = standing.details, standing.change
+    if details is None:
+        return
+    if details.draft:
+        yield f"{change.key} is a draft"
+    for rule in details.rules or ():
+        only_ours = bool(rule.missing) and set(rule.missing) <= set(mine)
+        if rule.met is False and not rule.bypassed and not only_ours:
+            yield f"{change.key} {rule.text}"
+
+
+def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Demands:
+    """Return what the pipeline asks of changes of a forge.  `exempt`: keys of those of which it is not asked."""
+    pipeline, mine = world.pipeline, tuple(sorted(ours(world, connection)))
+    require, reject = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
+    return Demands(pipeline.drivers.get(connection, "git"), require, reject, mine, tuple(exempt))
+
+
+def amiss(asked: Demands, standing: ChangeState, tenant: str) -> str:
+    """Return what keeps a change that its forge was just asked for from landing, for people; empty: nothing does."""
+    dialect = DIALECTS.get(asked.driver, DIALECTS["git"])
+    seen = TermSubject(standing, tenant, ours=frozenset(asked.ours))
+    if standing.change.key not in asked.exempt:
+        found = chain(missing(dialect.require, asked.require, seen), hindering(dialect.require, asked.reject, seen))
+        if why := next(found, ""):
+            return why
+    return next(withheld(standing, asked.ours), "")
+
+
+def of_refs(change: Change, world: World) -> str:
+    """Return why a ref that was updated does not meet what is required; empty: it does."""
+    return unmet(world, ChangeState(change), entering=True)

@@ -1,0 +1,154 @@
+"""What Headgate reads of what a job returned, and the rules it must follow.
+
+Only these keys below `zuul` have a type.  All others, there and beside it, are the job's own: they are handed on as
+they are, within the bounds of `values`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from headgate.base.texts import line, visible
+from headgate.gate.returns.values import Unfit, bounded
+
+NAME_SIZE_MAX = 500
+URL_SIZE_MAX = 4_000
+TEXT_SIZE_MAX = 20_000
+LINE_MAX = 2**31
+SHOWN_MAX = 300
+_NEVER = ("javascript", "data", "vbscript", "blob", "filesystem", "about", "view-source")
+"""Schemes of addresses that a browser would run or make up a page from."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
+Url = Annotated[str, msgspec.Meta(max_length=URL_SIZE_MAX)]
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
+Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
+"""Of a file; 0: the file as a whole."""
+
+
+class ReturnedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Represent a file or URL that the build published."""
+
+    name: Name
+    url: Url
+    """Absolute, or relative to the build's log."""
+    metadata: dict[str, Any] | None = None
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Of a comment: characters of lines."""
+
+    start_line: Line
+    start_character: Line
+    end_line: Line
+    end_character: Line
+
+
+class FileComment(msgspec.Struct, frozen=True):
+    """On a line of a file."""
+
+    message: Text
+    line: Line = 0
+    level: Literal["info", "warning", "error"] | None = None
+    range: Range | None = None
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """Hold the keys below `zuul` that are read."""
+
+    log_url: Url | None = None
+    artifacts: tuple[ReturnedArtifact, ...] | None = None
+    child_jobs: tuple[str, ...] | None = None
+    """The jobs to run of those that depend on this one; None: all of them."""
+    pause: bool | None = None
+    retry: bool | None = None
+    warnings: tuple[Text, ...] | None = None
+    file_comments: dict[str, tuple[FileComment, ...]] | None = None
+    disable_file_comment_line_mapping: bool | None = None
+    redactions: tuple[Any, ...] | None = None
+
+
+NOTHING = Returned()
+
+
+def checked(data: object) -> Returned:
+    """Raises Unfit, saying what is wrong and where, for data that is not of this shape."""
+    bounded(data)
+    if not isinstance(data, dict):
+        raise Unfit("the data must be an object")
+    zuul = data.get("zuul")
+    if zuul is None:
+        return NOTHING
+    if not isinstance(zuul, dict):
+        raise Unfit("zuul must be an object")
+    try:
+        found = msgspec.convert(zuul, Returned, strict=True)
+    except msgspec.ValidationError as error:
+        raise Unfit(_plain(str(error))) from error
+    _texts(found)
+    return found
+
+
+def _texts(found: Returned) -> None:
+    """Raises Unfit."""
+    if found.log_url is not None:
+        _url("zuul.log_url", found.log_url)
+    for number, artifact in enumerate(found.artifacts or ()):
+        _one_line(f"zuul.artifacts[{number}].name", artifact.name)
+        _url(f"zuul.artifacts[{number}].url", artifact.url)
+    for number, text in enumerate(found.warnings or ()):
+        _seen(f"zuul.warnings[{number}]", text)
+    for path, comments in (found.file_comments or {}).items():
+        _one_line("a path of zuul.file_comments", path)
+        for comment in comments:
+            _seen(f"a message of zuul.file_comments.{line(path, SHOWN_MAX)}", comment.message)
+
+
+def _seen(where: str, text: str) -> None:
+    if visible(text) != text:
+        raise Unfit(f"{where} has characters that cannot be shown: {_shown(text)}")
+
+
+def _one_line(where: str, text: str) -> None:
+    _seen(where, text)
+    if "\n" in text:
+        raise Unfit(f"{where} is more than one line: {_shown(text)}")
+
+
+def _url(where: str, url: str) -> None:
+    if url != url.strip() or "\t" in url or "\n" in url or visible(url) != url:
+        raise Unfit(f"{where} is no URL, as it has white space around it or what cannot be shown: {_shown(url)}")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise Unfit(f"{where} is no URL: {error}: {_shown(url)}") from error
+    if url.partition(":")[0].lower() in _NEVER:
+        raise Unfit(f"{where} is no URL that anybody can be sent to: {_shown(url)}")
+    if parts.password is not None:
+        raise Unfit(f"{where} has a password in it, which everybody could read")
+
+
+def joined(base: str, url: str) -> str:
+    """`url`, when it is relative, below `base`; empty when one of the two is no URL, as older versions kept some."""
+    try:
+        whole = urljoin(f"{base.rstrip('/')}/", url)
+        _url("it", whole)
+    except (ValueError, Unfit):
+        return ""
+    return whole
+
+
+def _shown(text: str) -> str:
+    return f'"{line(text, SHOWN_MAX)}"'
+
+
+def _plain(error: str) -> str:
+    """msgspec's words, with the place in front as people write it."""
+    what, at, where = error.rpartition(" - at `$")
+    if not at:
+        return f"zuul: {line(error)}"
+    return f"zuul{line(where.rstrip('`'))}: {line(what)}"

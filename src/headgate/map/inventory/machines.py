@@ -1,0 +1,170 @@
+"""Machines that are made when they are needed: what is known of each, and of who waits for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.config.machines import FlatProvider
+from headgate.gate.returns.secrets import Sealed
+from headgate.map.tree import Dir, each, place
+
+FREE = ("ready", "building", "requested")
+"""States in which a machine can be given to whoever asks, the best first."""
+ARRIVING = ("registering", "rebuilding")
+"""States of machines that are there anyway, while nobody knows whether they answer."""
+ENDING = ("used", "failed", "outdated")
+"""States of machines that are taken away."""
+
+
+class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A machine, from before anything is asked of its cloud until nothing is left there."""
+
+    id: str
+    provider: str
+    """Canonical."""
+    connection: str
+    label: str
+    """As the provider has it; the build may have asked by an alias."""
+    state: str = "requested"
+    """requested | building | ready | in-use | used | failed | outdated | hold; of what is there anyway also
+    registering, until it answers, and rebuilding, after each build"""
+    said: dict[str, Any] = {}
+    """What it is made of: label, image, flavor, and the other keys of the provider, also when they are gone there."""
+    digest: str = ""
+    tags: dict[str, str] = {}
+    uses: dict[str, float] = {}
+    """What it takes of its account."""
+    driver: dict[str, str] = {}
+    """How far it is, in words of its driver."""
+    why: str = ""
+    """What it waits for, or what went wrong."""
+    tenant: str = ""
+    """Of who it was made for."""
+    project: str = ""
+    request: str = ""
+    """Whose it is; empty: nobody's."""
+    node: str = ""
+    """What that calls it."""
+    build: str = ""
+    asked_ms: int = 0
+    since_ms: int = 0
+    """When it came to be in this state."""
+    begun_ms: int = 0
+    """When its cloud was first asked."""
+    served: int = 0
+    """Builds that had it."""
+    external_id: str = ""
+    host: dict[str, Any] | None = None
+    """Variables of Ansible, once it is there; None: it is no host."""
+    about: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
+    secrets: Sealed | None = None
+    comment: str = ""
+    """Why it is held."""
+    until_ms: int = 0
+    """How long it is held; 0: until somebody gives it back."""
+    fixed: bool = False
+    """Whether it is there anyway: it is neither made nor removed."""
+    slot: int | None = None
+    """Which of the builds it is that a machine has at a time, where there may be several."""
+
+
+class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a request has no machines yet."""
+
+    request: str
+    why: str = ""
+    since_ms: int = 0
+    """When that became the reason."""
+    tried: tuple[str, ...] = ()
+    """What went wrong so far, in order."""
+    failed: dict[str, dict[str, int]] = {}
+    """Name of a node -> provider -> how often it failed there."""
+    at: str = ""
+    """The provider where it waits for room."""
+    room_ms: int = 0
+    """Since when it waits for room."""
+
+
+class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody wants done with a machine."""
+
+    state: str
+    """hold | used | outdated"""
+    comment: str = ""
+    until_ms: int = 0
+    by: str = ""
+
+
+class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """By what everything that is ours is known in accounts that others use, too."""
+
+    id: str
+    terms: tuple[str, ...] = ()
+    """Of its launchers, the newest last."""
+
+
+class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Where machines were made: it is looked at until nothing of ours is left there, whatever is configured by then."""
+
+    connection: str
+    region: str = ""
+    said: dict[str, Any] = {}
+    """What its driver is told, of a provider there."""
+    lacking_ms: int = 0
+    """Since when the launcher's settings have no such connection; 0: they have it."""
+    strange: tuple[str, ...] = ()
+    """Machines there that have our tag and are none of ours: another installation has the same store, or a copy."""
+    strange_ms: int = 0
+    given_up: str = ""
+    """Who does not want to hear of it any more."""
+
+
+class ProviderPlace(Dir):
+    """One provider."""
+
+    record = place(
+        FlatProvider, "What machines are made there, as the tenant's configuration says it.", by="scheduler", own=True
+    )
+
+
+class TenantProviders(Dir):
+    """Of one tenant."""
+
+    provider = each(ProviderPlace, key="provider", bare=True)
+
+
+class MadePlace(Dir):
+    """One machine."""
+
+    record = place(
+        MadeNode,
+        "A machine that was made, written before anything is asked of its cloud; gone once nothing is left of it.",
+        by="launcher",
+        own=True,
+    )
+
+
+class WaitPlace(Dir):
+    """One request."""
+
+    record = place(NodeWait, "Why it waits, and what was tried.", by="launcher", own=True)
+
+
+class OrderPlace(Dir):
+    """One machine."""
+
+    record = place(NodeOrder, "What somebody wants done with it.", by="web, launcher", own=True)
+
+
+class AccountPlace(Dir):
+    """One account, in one region."""
+
+    record = place(
+        NodeAccount,
+        "Where machines were made; gone once neither a provider nor anything of ours is there.",
+        by="launcher, web",
+        own=True,
+    )

@@ -1,0 +1,75 @@
+"""Records as they were listed, looked up by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from headgate.gate.model import Build
+from headgate.map.places import JobPlace
+from headgate.map.places import PipelineDir as PipelinePlace
+from headgate.map.tree import Address, Undecodable, unescape
+from headgate.recipes import blob
+from headgate.store.types import Entry
+
+R = TypeVar("R")
+
+MISSING = "it is missing, though another record names it"
+
+
+class Entries:
+    """A listed subtree, looked up by place."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.all = list(entries)
+        self._by_path = {entry.path: entry for entry in self.all}
+        self._builds: dict[str, list[Entry]] = {}
+        """The path above a job's builds -> them."""
+        for entry in self.all:
+            if (above := entry.path.rpartition("/")[0]).endswith("/build"):
+                self._builds.setdefault(above, []).append(entry)
+
+    def get(self, address: Address[R]) -> R | None:
+        """Return the record at an address, or None if there is none.  Raise Undecodable."""
+        entry = self._by_path.get(address.path)
+        return None if entry is None else address.decode(entry.value)
+
+    def blob(self, address: Address[R], *, needed: bool) -> R | None:
+        """Return the blob at an address, or None if there is none.  Raise Undecodable, also if a `needed` one is
+        missing."""
+        entry = self._by_path.get(address.path)
+        if entry is None and needed:
+            raise Undecodable(address.path, MISSING)
+        if entry is None:
+            return None
+        try:
+            return address.decode(blob.assemble(entry, self.all))
+        except ValueError as error:
+            raise Undecodable(address.path, str(error)) from error
+
+    def build(self, job: JobPlace, name: str) -> Build | None:
+        """Return the latest attempt at a job, or None if there is none.  There are several if a writer died before it
+        removed the one before.  Raise Undecodable, also for a build of another id or job."""
+        attempts = list[Build]()
+        for entry in self._builds.get(f"{job.path}/build", ()):
+            id = unescape(entry.path.rpartition("/")[2])
+            build = job.build(id).record.decode(entry.value)
+            if (build.id, build.job) != (id, name):
+                raise Undecodable(entry.path, f"it is build {build.id} of {build.job}")
+            attempts.append(build)
+        return max(attempts, key=lambda build: build.attempt, default=None)
+
+    def need(self, address: Address[R]) -> R:
+        """Raises Undecodable, for what is missing, too."""
+        found = self.get(address)
+        if found is None:
+            raise Undecodable(address.path, MISSING)
+        return found
+
+    def items(self, place: PipelinePlace) -> dict[str, list[Entry]]:
+        """Return the entries of each item that has any, by its id."""
+        prefix, found = f"{place.item('').path.rpartition('/')[0]}/", dict[str, list[Entry]]()
+        for entry in self.all:
+            if entry.path.startswith(prefix):
+                found.setdefault(entry.path[len(prefix) :].partition("/")[0], []).append(entry)
+        return {unescape(name): entries for name, entries in found.items()}

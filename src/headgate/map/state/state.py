@@ -1,0 +1,349 @@
+"""A pipeline's state as records in the store, and back.
+
+The state is written as the difference of two frozen values: what did not change is the same object and costs nothing.
+What lies in each record is said by `forms`; here is where each record lies, and what must be there with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.gate.change import Change
+from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.gate.work import RepoState
+from headgate.map.places import BuildSetPlace, JobPlace
+from headgate.map.places import PipelineDir as PipelinePlace
+from headgate.map.records import ProposedFiles
+from headgate.map.state.entries import Entries
+from headgate.map.state.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
+from headgate.map.tree import Undecodable, encode_plain
+from headgate.recipes import blob
+from headgate.store.types import Delete, Entry, Op, Put
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+MANY = 5_000
+"""Queues that fit into one entry, whatever else the record of a pipeline has."""
+
+
+@dataclass(slots=True)
+class Writes:
+    """The operations that turn one state into another."""
+
+    fresh: list[Op] = field(default_factory=list)
+    """What nothing points to until an item's record does."""
+    builds: dict[str, list[Op]] = field(default_factory=dict)
+    """Build -> its record; goes together with the request for it."""
+    items: dict[str, list[Op]] = field(default_factory=dict)
+    """Item -> its record and its buildset's; goes together with the request to merge it."""
+    made: list[Op] = field(default_factory=list)
+    """Queues that are new: nothing points to them until the pipeline's record does."""
+    pipeline: list[Op] = field(default_factory=list)
+    """Its record."""
+    queues: list[Op] = field(default_factory=list)
+    """The others that have changed."""
+    stale: list[Op] = field(default_factory=list)
+    """Deletions of what nothing points to any more."""
+
+    def __iter__(self) -> Iterator[Op]:
+        """Yield all operations, in the order of their writing."""
+        yield from self.fresh
+        for ops in (*self.items.values(), *self.builds.values()):
+            yield from ops
+        yield from (*self.made, *self.pipeline, *self.queues, *self.stale)
+
+
+def writes(place: PipelinePlace, before: State, after: State) -> Writes:
+    """Return what to write so that the records under `place` say `after` instead of `before`."""
+    out = Writes()
+    if (record := _changed(PIPELINE, before, after)) is not None:
+        _pipeline(place, before, record, out)
+    old = {queue.id: queue for queue in before.queues}
+    old_items = {item.id: item for _, item in before.items()}
+    for queue in after.queues:
+        if queue is (was_queue := old.get(queue.id)):
+            continue
+        if (record := _changed(QUEUE, was_queue, queue)) is not None:
+            (out.queues if was_queue else out.made).append(place.queue(queue.id).record.put(record))
+        for item in queue.items:
+            if item is not (was := old_items.get(item.id)):
+                _item(place, was, item, out)
+    kept = {item.id for _, item in after.items()}
+    for id, item in old_items.items():
+        if id not in kept:
+            _drop_item(place, item, out)
+    left = {queue.id for queue in after.queues}
+    out.stale.extend(place.queue(id).record.delete() for id in old if id not in left)
+    return out
+
+
+def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> None:  # of the form PIPELINE
+    """Add to `out` the writes of the pipeline's record, which lies in pieces when it has very many queues."""
+    *pieces, pointer = place.record.blob(record)
+    out.fresh.extend(pieces)
+    out.pipeline.append(pointer)
+    if len(before.queues) >= MANY:
+        kept = {place.record.path, *(op.path for op in pieces if isinstance(op, Put))}
+        old = blob.delete_ops(place.record.path, encode_plain(PIPELINE.record(before)))
+        out.stale.extend(op for op in old if isinstance(op, Delete) and op.path not in kept)
+
+
+def _changed(form: Form[V], before: V | None, after: V) -> Any:  # a record of the form
+    """Return the record to write, or None when the one that is there says the same."""
+    record = form.record(after)
+    return None if before is not None and form.record(before) == record else record
+
+
+def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) -> None:
+    here = place.item(item.id)
+    old, new = before.buildset if before else None, item.buildset
+    if (record := _changed(ITEM, before, item)) is not None:
+        out.items.setdefault(item.id, []).append(here.record.put(record))
+    kept = item.origins
+    for id in before.origins - kept if before is not None else ():
+        out.stale.extend(_drop_state(here.buildset(id), before.earlier.get(id) if before is not None else None))
+    out.fresh.extend(op for id in kept if before is None for op in here.buildset(id).repo_state.blob(item.earlier[id]))
+    if old is not None and (new is None or new.id != old.id):
+        _drop_buildset(place, item.id, old, out, kept)
+        old = None
+    if new is not None and new is not old:
+        _buildset(place, item.id, old, new, out)
+
+
+def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: BuildSet, out: Writes) -> None:
+    here = place.item(item).buildset(new.id)
+    if new.state is not None and (before is None or before.state is not new.state):
+        out.fresh.extend(here.repo_state.blob(new.state))
+    if new.proposed and (before is None or before.proposed is not new.proposed):
+        out.fresh.extend(here.proposed.blob(ProposedFiles(new.proposed)))
+    known = {job.id for job in _every_job(before)} if before else set()
+    out.fresh.extend(here.job(job.id).record.put(job) for job in _every_job(new) if job.id not in known)
+    for name, gone in before.builds.items() if before else ():
+        if name not in new.builds:
+            out.builds[gone.id] = _drop_build(here, gone)
+    for name, build in new.builds.items():
+        was = before.builds.get(name) if before else None
+        if was is build:
+            continue
+        put = here.job(name).build(build.id).record.put(build)
+        if was is None and build.origin:  # there before its item gives it up: nothing else has what it runs for
+            out.fresh.append(put)
+        else:
+            out.builds[build.id] = [put]
+        if was is not None and was.id != build.id:
+            out.stale.extend(_drop_build(here, was))
+    if (record := _changed(BUILDSET, before, new)) is not None:
+        out.items.setdefault(item, []).append(here.record.put(record))
+
+
+def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
+    """Return the jobs of a buildset, also those that run once it has succeeded."""
+    return (*buildset.graph.jobs, *buildset.graph.reporters) if buildset.graph is not None else ()
+
+
+def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
+    for id in item.origins:
+        out.stale.extend(_drop_state(place.item(item.id).buildset(id), item.earlier.get(id)))
+    if item.buildset is not None:
+        _drop_buildset(place, item.id, item.buildset, out)
+    out.stale.append(Delete(place.item(item.id).record.path))
+
+
+def _drop_buildset(
+    place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, kept: Collection[str] = ()
+) -> None:
+    """Add to `out` the deletion of a buildset; the states of buildsets in `kept` stay, as builds go on with them."""
+    here = place.item(item).buildset(buildset.id)
+    for build in buildset.builds.values():
+        out.stale.extend(_drop_build(here, build))
+    out.stale.extend(here.job(job.id).record.delete() for job in _every_job(buildset))
+    if buildset.id not in kept:
+        out.stale.extend(_drop_state(here, buildset.state))
+    if buildset.proposed:
+        out.stale.extend(blob.delete_ops(here.proposed.path, encode_plain(ProposedFiles(buildset.proposed))))
+    out.stale.append(here.record.delete())
+
+
+def _drop_state(here: BuildSetPlace, state: RepoState | None) -> list[Op]:
+    return blob.delete_ops(here.repo_state.path, encode_plain(state)) if state is not None else []
+
+
+def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
+    place = here.job(build.job).build(build.id)
+    return [place.record.delete(), place.parameters.delete()]
+
+
+# --- and back
+
+
+class Damaged(NamedTuple):
+    """A record that cannot be read, or that names what is not there: nothing is decided on it."""
+
+    path: str
+    why: str
+    item: str = ""
+    """Whose it is: an item of the state, which is to be set aside; empty: nothing of it is in the state."""
+    change: Change | None = None
+    """Of an item that is in no queue any more."""
+
+
+class LoadedState(NamedTuple):
+    state: State
+    damaged: tuple[Damaged, ...]
+
+
+class KnownItem(NamedTuple):
+    """What the records of an item said, and their versions."""
+
+    versions: tuple[int, ...]
+    item: Item | None
+    damaged: tuple[Damaged, ...]
+
+
+def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownItem] | None = None) -> LoadedState:
+    """Return the state the records under `place` say, and what is damaged of them.  What no record points to is not
+    part of it; but when the record that may have pointed to it is damaged, it is named.  `known` has items by id as
+    they were loaded before, which are not read again unless their records have changed; it is kept up."""
+    loading = _Loading(place, Entries(entries), known if known is not None else {})
+    return LoadedState(loading.state(), tuple(loading.damaged))
+
+
+class _Loading:
+    def __init__(self, place: PipelinePlace, found: Entries, known: dict[str, KnownItem]) -> None:
+        self._place, self._found, self._known = place, found, known
+        self._of_items = found.items(place)
+        self._seen: set[str] = set()
+        """Items that a queue has."""
+        self.damaged: list[Damaged] = []
+
+    def state(self) -> State:
+        record, queues, torn = PIPELINE.record(State()), list[Queue](), False
+        try:
+            record = self._found.blob(self._place.record, needed=False) or record
+        except Undecodable as error:
+            self.damaged.append(Damaged(error.path, error.why))
+            torn = True
+        for id in dict.fromkeys(record.queues):
+            try:
+                queue = self._found.need(self._place.queue(id).record)
+            except Undecodable as error:
+                self.damaged.append(Damaged(error.path, error.why))
+                torn = True
+                continue
+            items = (self._item(item) for item in queue.items)
+            queues.append(QUEUE.value(queue, id=id, items=tuple(item for item in items if item is not None)))
+        if torn:
+            self._name_the_lost()
+        for gone in self._known.keys() - self._seen:
+            del self._known[gone]
+        return PIPELINE.value(record, queues=tuple(queues))
+
+    def _name_the_lost(self) -> None:
+        """Add to `damaged` the live items whose queue is not known any more."""
+        for id, entries in self._of_items.items():
+            there = any(entry.path == self._place.item(id).record.path for entry in entries)
+            record = self._record(id, self._found) if there and id not in self._seen else None
+            if record is not None and record.live:
+                path = self._place.item(id).record.path
+                self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
+
+    def _record(self, id: str, found: Entries) -> Any:  # of the form ITEM
+        """Return the record of an item; if it is damaged, note that and return None."""
+        try:
+            return found.need(self._place.item(id).record)
+        except Undecodable as error:
+            self.damaged.append(Damaged(error.path, error.why))
+            return None
+
+    def _item(self, id: str) -> Item | None:
+        if id in self._seen:
+            self.damaged.append(Damaged(self._place.item(id).record.path, "it is in its queue, or in two, twice"))
+            return None
+        self._seen.add(id)
+        entries = self._of_items.get(id, [])
+        versions = tuple(entry.version for entry in entries)
+        known = self._known.get(id)
+        if known is None or known.versions != versions:
+            before, self.damaged = self.damaged, []
+            item = self._read(id, Entries(entries))
+            known = self._known[id] = KnownItem(versions, item, tuple(self.damaged))
+            self.damaged = before
+        self.damaged += known.damaged
+        return known.item
+
+    def _read(self, id: str, found: Entries) -> Item | None:
+        """Return an item that `found` are the records of."""
+        record = self._record(id, found)
+        if record is None:
+            return None
+        buildset, epilogue, earlier = None, record.epilogue, dict[str, RepoState]()
+        try:
+            if record.buildset:
+                own = found.need(self._place.item(id).buildset(record.buildset).record)
+                here = self._place.item(id).buildset(record.buildset)
+                buildset = _buildset_of(found, here, record.buildset, own, (record.change, *record.others)[-1])
+                epilogue = epilogue or (own.apart is None and _was_epilogue(record))
+            item = ITEM.value(record, id=id, buildset=buildset, earlier=earlier)
+            for origin in sorted(item.origins):
+                state = found.blob(self._place.item(id).buildset(origin).repo_state, needed=True)
+                earlier |= {origin: state} if state is not None else {}
+        except Undecodable as error:
+            self.damaged.append(Damaged(error.path, error.why, id))
+        return replace(ITEM.value(record, id=id, buildset=buildset, earlier=earlier), epilogue=epilogue)
+
+
+def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
+    """Raise Undecodable, also for what is missing or another's."""
+    graph, builds = _graph(found, here, record), dict[str, Build]()
+    for job in graph.jobs if graph is not None else ():
+        if (build := found.build(here.job(job.id), job.id)) is not None:
+            builds[job.id] = build
+    apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
+    state = found.blob(here.repo_state, needed="state" in apart)
+    proposed = found.blob(here.proposed, needed="proposed" in apart)
+    own = {state.landed, *(one.commit for one in state.chain[-1:])} if state is not None else {change.commit}
+    if change.is_change and change.commit not in own:
+        raise Undecodable(here.repo_state.path, "it is of another change")
+    files = proposed.files if proposed is not None else {}
+    return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)
+
+
+def _graph(found: Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
+    """Return its jobs; None: it is not frozen yet."""
+    if record.jobs is None:
+        return None
+    jobs = tuple(_job(found, here.job(name), name) for name in record.jobs)
+    reporters = tuple(_job(found, here.job(name), name) for name in record.reporters)
+    return GRAPH.value(record, jobs=jobs, reporters=reporters)
+
+
+def _job(found: Entries, here: JobPlace, name: str) -> FrozenJob:
+    job = found.need(here.record)
+    if job.id != name:
+        raise Undecodable(here.record.path, f"it is the job {job.id}")
+    return job
+
+
+def _was_epilogue(record: Any) -> bool:  # of the form ITEM
+    """Return whether an item is an epilogue, which older versions did not write: no other has a buildset without having
+    been started."""
+    return bool(record.live) and record.resets == 0
+
+
+def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
+    """Deletes everything under `place` that `state` does not account for: left by a writer that died half-way."""
+    entries = list(entries)
+    kept = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
+    kept |= {
+        place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path
+        for _, i in state.items()
+        if i.buildset
+        for b in i.buildset.builds.values()
+    }
+    return [Delete(entry.path) for entry in entries if entry.path not in kept and entry.path != place.record.path]

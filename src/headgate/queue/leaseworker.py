@@ -1,0 +1,189 @@
+"""Processing messages by leases of partitions: no store and no settings file is needed, only the message server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from headgate.adapters.identity.trust import trusting
+from headgate.adapters.messages.holders import CREW, Handed, MessageLease
+from headgate.base.tasks import run_until, unless
+from headgate.queueing import Message, Reject, RetryLater, StopWorker
+from headgate.services.queueing.calls import JobCaller, JobExit, Stuck, log
+
+WAIT_S = 20.0
+"""A request for work waits so long for some."""
+TROUBLE_MAX_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobFunction:
+    """A function marked with `job`; it can be called as before."""
+
+    function: Callable[..., Any]  # people's own
+    queue: str
+    attempts: int = 3
+    time_limit_s: float = 0.0
+    concurrency: int = 1
+    """Partitions of the queue that one worker has at once."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:  # as the function takes them
+        return self.function(*arguments, **named)
+
+
+def job(
+    queue: str, *, attempts: int = 3, time_limit_s: float = 0.0, concurrency: int = 1
+) -> Callable[[Callable[..., Any]], JobFunction]:
+    """Mark `function(message, context)`, plain or async, as what processes the messages of a queue."""
+    if attempts < 1 or concurrency < 1 or time_limit_s < 0:
+        raise ValueError("attempts and concurrency are at least 1, time_limit_s at least 0")
+    return lambda function: JobFunction(function, queue, attempts, time_limit_s, concurrency)
+
+
+class _Answer(msgspec.Struct):
+    lease: MessageLease | None = None
+    messages: tuple[Handed, ...] = ()
+
+
+class Worker:
+    """`await Worker(url, app_key, jobs).run(stop)`: partitions are shared with every other worker of the group."""
+
+    def __init__(
+        self,
+        url: str,
+        app_key: str,
+        jobs: Sequence[JobFunction],
+        *,
+        context: Any = None,  # whatever jobs want
+        group: str = CREW,
+        ttl_s: float = 30.0,
+        threads: int = 100,
+        ca: str | Path = "",
+    ) -> None:
+        """`ca`: a file (PEM) with the authority of the server's certificate, when the system does not know it."""
+        self._ca = ca
+        self._url, self._headers = url.rstrip("/"), {"Authorization": f"Application {app_key}"}
+        self._jobs, self._context, self._group, self._ttl_s = tuple(jobs), context, group, ttl_s
+        self._caller = JobCaller(sum(one.concurrency for one in jobs) or 1, threads)
+        self._name = f"{socket.gethostname()}-{os.getpid()}"
+        self._failure: JobExit | Stuck | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop`, or until a job raises StopWorker: the jobs that run end, then everything is given back.
+
+        Raise JobExit when a job wanted the process to end, Stuck when too many of them never do.
+        """
+        timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
+        connector = aiohttp.TCPConnector(ssl=trusting(*([Path(self._ca)] if self._ca else ())) or True)
+        over, ended, self._failure = asyncio.Event(), asyncio.Event(), None
+
+        async def asked() -> None:
+            await stop.wait()
+            over.set()
+
+        async def work() -> None:
+            lines = [self._line(http, one, over) for one in self._jobs for _ in range(one.concurrency)]
+            await run_until(asyncio.Event(), *lines)
+            ended.set()
+
+        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector) as http:
+            try:
+                await run_until(ended, asked(), work())
+            finally:
+                self._caller.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _line(self, http: aiohttp.ClientSession, of: JobFunction, stop: asyncio.Event) -> None:
+        """Process one partition after another until `stop`, which a job that wants the end sets as well."""
+        wait_s = 0.1
+        while not stop.is_set():
+            try:
+                wish = {"worker": self._name, "group": self._group, "ttl": self._ttl_s}
+                asked = self._ask(http, "POST", f"/{quote(of.queue)}/lease?wait={WAIT_S:g}", wish)
+                found = await unless(stop, asked)
+                if found is not None and found.lease is not None:
+                    await self._hold(http, of, found.lease, stop)
+                wait_s = 0.1
+            except StopWorker as asked:  # the lease runs out, so that the next try of its message is known to be one
+                log.info("%s: a job asked the worker to stop: %s", of.queue, asked)
+                stop.set()
+            except (JobExit, Stuck) as failure:
+                self._failure = self._failure or failure
+                stop.set()
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                log.warning("%s: %s; trying again in %.1f s", of.queue, error or type(error).__name__, wait_s)
+                await unless(stop, asyncio.sleep(wait_s))
+                wait_s = min(wait_s * 2, TROUBLE_MAX_S)
+
+    async def _hold(
+        self, http: aiohttp.ClientSession, of: JobFunction, lease: MessageLease, stop: asyncio.Event
+    ) -> None:
+        path, lost = f"/{quote(of.queue)}/lease/{lease.lease}", asyncio.Event()
+        await run_until(lost, self._keep(http, path, lost), self._work(http, of, path, stop, lost))
+
+    async def _keep(self, http: aiohttp.ClientSession, path: str, lost: asyncio.Event) -> None:
+        """Extends the lease; a job is stopped when it is lost."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._ttl_s
+        while not lost.is_set():
+            await asyncio.sleep(self._ttl_s / 4)
+            try:
+                asked_s = loop.time()
+                if await self._ask(http, "POST", path, {"ttl": self._ttl_s}) is None:
+                    lost.set()
+                until_s = asked_s + self._ttl_s
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                log.warning("the lease is not extended: %s", error or type(error).__name__)
+                if loop.time() + self._ttl_s / 4 >= until_s:
+                    lost.set()
+
+    async def _work(
+        self, http: aiohttp.ClientSession, of: JobFunction, path: str, stop: asyncio.Event, lost: asyncio.Event
+    ) -> None:
+        """Until nothing is left, or `stop`; then the lease is given back."""
+        while not stop.is_set():
+            found = await self._ask(http, "GET", f"{path}?wait=1", None)
+            if found is None or not found.messages:
+                break
+            for one in found.messages:
+                outcome = await self._tried(of, one)
+                if await self._ask(http, "POST", path, outcome) is None or stop.is_set():
+                    break
+        await self._ask(http, "DELETE", path, None)
+        lost.set()
+
+    async def _tried(self, of: JobFunction, one: Handed) -> dict[str, Any]:
+        """Return what is told of it.  Raise StopWorker, JobExit, Stuck: these are no failures of the message."""
+        message = Message(one.message_id, one.body, one.partition, one.timestamp, of.queue, one.attempt)
+        failure: dict[str, Any] = {"message_id": one.message_id}
+        try:
+            await self._caller.call(of.function, message, self._context, limit_s=of.time_limit_s)
+        except (StopWorker, Stuck):
+            raise
+        except Exception as error:
+            log.info("%s: try %s of message %s failed: %r", of.queue, one.attempt, one.message_id, error)
+            failure |= {"error": f"{type(error).__name__}: {error}", "reject": isinstance(error, Reject)}
+            if isinstance(error, RetryLater):
+                failure["retry_after"] = error.after_s
+            return {"failed": [failure], "attempts": of.attempts, "ttl": self._ttl_s}
+        return {"done": [one.message_id], "ttl": self._ttl_s}
+
+    async def _ask(self, http: aiohttp.ClientSession, method: str, path: str, body: Any) -> _Answer | None:  # JSON
+        """None when the lease is no more.  Raises what aiohttp raises, OSError."""
+        async with http.request(method, self._url + path, json=body) as answer:
+            if answer.status == 409:
+                return None
+            said = await answer.read()
+            if answer.status >= 300:
+                raise OSError(f"{self._url}{path.partition('?')[0]} answers {answer.status}: {said[:500]!r}")
+            return msgspec.json.decode(said, type=_Answer)

@@ -1,0 +1,337 @@
+"""Giving objects, or parts of what they have, to who asks: in order, until a moment, never more than there is.
+
+Every change of a lease is one commit that checks the ledger and writes it, so that it stands on all leases there are.
+What launchers give is left to them (`launched`); everything else is given by whichever server looks first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from headgate.base.ids import fresh
+from headgate.inventory import leases, names
+from headgate.inventory.leases import ObjectLease
+from headgate.inventory.model import Caller
+from headgate.inventory.names import Invalid
+from headgate.map.places import Map
+from headgate.services.inventory.errors import InventoryError, NotFound, PermissionDenied, Stale, Unmet
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.pastleases import ObjectPast
+from headgate.services.inventory.pool import Book, LeaseCandidate, LeaseChoice, Pool, book_of, marks, matching
+from headgate.store.store import GuardLost
+from headgate.store.types import At, Conflict, Delete, Op, Unavailable
+
+log = logging.getLogger("headgate.inventory")
+
+ATTEMPTS_MAX = 20
+WAITING_MAX, ACTIVE_MAX = 20, 1_000
+"""Leases that wait: of one user; and all there are, with those that hold something."""
+GIVE_UP_S = 24 * 3_600
+"""How long somebody waits who does not say."""
+RETRY_S, RETRY_MAX_S = 1.0, 10.0
+LOOK_INTERVAL_S = 0.2
+"""However much changes, leases are not looked through more often."""
+
+
+class ObjectLeasing:
+    """`run()` gives, and ends what is over; `inventory.journal.run()` must be running."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self._places = inventory.places.leases
+        self._store = inventory.facts.store
+        self._past = ObjectPast(inventory.facts.store, inventory.places)
+        self._book: Book | None = None
+        self._pool, self._pool_at = Pool(inventory), -1
+        """What the line was found to want, as long as no object changes."""
+
+    # ---- what is asked of it
+
+    async def ask(self, caller: Caller, wanted: ObjectLease, *, wait_s: int = 0) -> ObjectLease:
+        """Return the lease, given at once if it can be, or waiting; so long, or GIVE_UP_S.
+
+        Raise Invalid, PermissionDenied; Unmet for what cannot be had at all.
+        """
+        now_ms = self.inventory.clock()
+        lease = leases.check(replace(
+            wanted, id=fresh(), user=caller.user, project=caller.project, partition=caller.partition, asked_ms=now_ms,
+            roles=tuple(sorted(caller.roles)), give_up_ms=now_ms + (wait_s or GIVE_UP_S) * 1_000,
+        ))  # fmt: skip
+        if lease.precedence < leases.PRECEDENCE and not caller.operator:
+            raise PermissionDenied(f"only operators ask for a precedence below {leases.PRECEDENCE}")
+        await self._possible(lease)
+        for _ in range(ATTEMPTS_MAX):
+            book = await self.book()
+            self._room(book, lease)
+            if await self._write(book, lease) is not None:
+                break
+        else:
+            raise Stale("leases change faster than this one can be asked for; try again")
+        await self.give()
+        return (await self._own(caller, lease.id))[1]
+
+    async def _possible(self, lease: ObjectLease) -> None:
+        """Raise Unmet for what will never be given."""
+        for quota in (await self.book()).quotas:
+            if leases.concerns(quota, lease) and (why := leases.within(quota, lease, (), (), 0)):
+                raise Unmet(f"{why}: this will never be given")
+        pool = Pool(self.inventory)
+        found = await pool.candidates(lease)
+        if not found:
+            raise Unmet(f"nothing that you may see matches {lease.search!r} and has as much; this will never be given")
+        shares = [await pool.share(one.provider) if one.launched and one.provider else 1 for one in found]
+        if not any(shares):
+            raise Unmet(
+                f"all that matches {lease.search!r} is for builds: the property `leases` of its provider says how many "
+                "machines people may have"
+            )
+
+    def _room(self, book: Book, lease: ObjectLease) -> None:
+        """Raise Unmet when too many are there already."""
+        if len(book.leases) >= ACTIVE_MAX:
+            raise Unmet(f"there are {ACTIVE_MAX} leases, which is the most; try again when some have ended")
+        own = [one for one in book.leases.values() if one.user == lease.user and one.state == leases.WAITING]
+        if len(own) >= WAITING_MAX:
+            raise Unmet(f"{len(own)} leases of {lease.user} wait already; end some of them first")
+
+    async def listed(self, caller: Caller) -> list[tuple[ObjectLease, int]]:
+        """Return those the caller may see, each with how many are before it: first what is held, then the line."""
+        book = await self.book()
+        line = [one.id for one in book.line(self.inventory.clock())]
+        held = sorted(book.taking, key=lambda one: (one.until_ms, one.id))
+        found = [(one, 0) for one in held] + [(book.leases[id], ahead) for ahead, id in enumerate(line)]
+        return [(one, ahead) for one, ahead in found if _visible(one, caller)]
+
+    async def get(self, caller: Caller, id: str) -> tuple[ObjectLease, int]:
+        """Return it, and how many are before it.  Raise NotFound."""
+        book, lease = await self._own(caller, id)
+        line = [one.id for one in book.line(self.inventory.clock())]
+        return lease, line.index(lease.id) if lease.id in line else 0
+
+    async def extend(self, caller: Caller, id: str, duration_s: int) -> ObjectLease:
+        """Make it end so long from now.
+
+        Raise NotFound, PermissionDenied, Invalid; Unmet when a quota or who waits is against it.
+        """
+        leases.check_duration(duration_s)
+        for _ in range(ATTEMPTS_MAX):
+            book, lease = await self._own(caller, id, change=True)
+            if lease.state != leases.HELD:
+                raise Unmet(f"lease {id} is {lease.state}; only what is held is extended")
+            now_ms = self.inventory.clock()
+            longer = replace(lease, until_ms=now_ms + duration_s * 1_000)
+            if longer.until_ms > lease.until_ms:
+                await self._may_be_longer(book, longer)
+            if longer.until_ms - longer.begun_ms > leases.DURATION_MAX_S * 1_000:
+                raise Unmet(f"a lease is for at most {leases.DURATION_MAX_S // 86_400} days in all; ask for another")
+            if await self._write(book, longer) is not None:
+                return longer
+        raise Stale("leases change faster than this one can be extended; try again")
+
+    async def _may_be_longer(self, book: Book, longer: ObjectLease) -> None:
+        """Raise Unmet."""
+        now_ms = self.inventory.clock()
+        if why := await self._beyond_quota(book, longer, now_ms):
+            raise Unmet(why)
+        pool = Pool(self.inventory)
+        for other in book.line(now_ms):
+            if longer.object in {one.object.uuid for one in await pool.candidates(other)}:
+                raise Unmet(f"somebody waits for {longer.name}: it is not extended; ask for another lease")
+
+    async def end(self, caller: Caller, id: str) -> ObjectLease:
+        """Give it back, or no longer wait.  Raise NotFound, PermissionDenied."""
+        for _ in range(ATTEMPTS_MAX):
+            book, lease = await self._own(caller, id, change=True)
+            ended = await self._end(book, lease, f"ended by {caller.user}")
+            if ended is not None:
+                await self.give()
+                return ended
+        raise Stale("leases change faster than this one can be ended; try again")
+
+    async def _own(self, caller: Caller, id: str, *, change: bool = False) -> tuple[Book, ObjectLease]:
+        book = await self.book()
+        lease = book.leases.get(names.normal(id))
+        if lease is None or not _visible(lease, caller):
+            raise NotFound(f"there is no lease {id}; or it has ended")
+        if change and lease.user != caller.user and not caller.operator:
+            raise PermissionDenied(f"lease {id} is of {lease.user}; they and operators end and extend it")
+        return book, lease
+
+    # ---- giving and ending
+
+    async def book(self) -> Book:
+        """Return what is there now."""
+        return await book_of(self.inventory)
+
+    async def run(self) -> None:
+        """Give and end, whenever something has changed or is over; until cancelled."""
+        retry_s = RETRY_S
+        while True:
+            revision = self.inventory.journal.revision
+            try:
+                until_ms = await self._look()
+            except (Unavailable, Conflict) as error:
+                if retry_s == RETRY_S:
+                    log.warning("leases are neither given nor ended for now: %s", error)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, RETRY_MAX_S)
+                continue
+            retry_s = RETRY_S
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            wait_s = None if until_ms is None else max(0.0, (until_ms - self.inventory.clock()) / 1_000)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self.inventory.journal.passed(revision)
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> int | None:
+        """End what is over, give what can be given; return the next moment at which something is over."""
+        book = self._book
+        ledger = await self._store.get(self._places.active.ledger.path)
+        now_ms = self.inventory.clock()
+        if book is None or book.at.version != (ledger.version if ledger else None):
+            await self._past.trim(now_ms)
+            book = await self.book()
+        while (ending := _over(book, now_ms)) is not None:
+            await self._end(book, *ending)
+            book = await self.book()
+        if book.line(now_ms):
+            book = await self.give()
+        self._book = book
+        ends = [one.until_ms if one.state == leases.HELD else one.give_up_ms for one in book.leases.values()
+                if one.state != leases.CLEANING]  # fmt: skip
+        return min(ends, default=None)
+
+    async def give(self) -> Book:
+        """Give, in order, what launchers do not; return what is there then."""
+        for _ in range(ATTEMPTS_MAX):
+            if self._pool_at != self.inventory.journal.latest:
+                self._pool, self._pool_at = Pool(self.inventory), self.inventory.journal.latest
+            book, pool = await self.book(), self._pool
+            busy: set[str] = set()
+            for lease in book.line(self.inventory.clock()):
+                choice = await self.choose(book, pool, lease, launched=False, busy=busy)
+                if choice.candidate is None:
+                    busy |= choice.reserved
+                    continue
+                given = await self.given(book, lease, choice.candidate)
+                if given is None:
+                    self._pool_at = -1
+                    break  # somebody else was quicker: look again
+                book = given
+            else:
+                return book
+        return book
+
+    async def choose(
+        self, book: Book, pool: Pool, lease: ObjectLease, *, launched: bool, busy: set[str]
+    ) -> LeaseChoice:
+        """Return what the lease can have now.  One that is refused, or beyond a quota, holds nobody else up."""
+        try:
+            choice = await pool.choose(book, lease, launched=launched, busy=busy)
+            if choice.candidate is not None:
+                asked = self._filled(book, lease, choice.candidate)
+                if why := await self._beyond_quota(book, asked, self.inventory.clock()):
+                    return LeaseChoice(None, frozenset(), why)
+            elif why := await self._beyond_quota(book, lease, self.inventory.clock()):
+                return LeaseChoice(None, frozenset(), why)
+            return choice
+        except (InventoryError, Invalid) as error:
+            return LeaseChoice(None, frozenset(), str(error))
+
+    async def given(
+        self, book: Book, lease: ObjectLease, one: LeaseCandidate, *, guards: Sequence[At] = ()
+    ) -> Book | None:
+        """Give it; return what is there then, or None when something it stands on has changed."""
+        record = self.inventory.places.objects.by_uuid(one.object.uuid).record.path
+        claim = Map().nodes.claims(one.object.uuid).record.path
+        now_ms = self.inventory.clock()
+        held = replace(
+            self._filled(book, lease, one), state=leases.HELD, begun_ms=now_ms,
+            until_ms=now_ms + lease.duration_s * 1_000,
+        )  # fmt: skip
+        return await self._write(book, held, (At(record, one.generation), At(claim, None), *one.checks), guards=guards)
+
+    def _filled(self, book: Book, lease: ObjectLease, one: LeaseCandidate) -> ObjectLease:
+        """Return the lease with the object it is about to get."""
+        counts = tuple(quota.name for quota in book.quotas if quota.search and matching(quota, one.object))
+        provider = {**one.provider.properties, "uuid": one.provider.uuid} if one.provider and one.launched else {}
+        return replace(
+            lease, object=one.object.uuid, name=one.object.name, counts=counts, reach=dict(one.full.properties),
+            provider=provider,
+        )  # fmt: skip
+
+    async def _beyond_quota(self, book: Book, lease: ObjectLease, now_ms: int) -> str:
+        """Return which quota keeps it from being given; empty: none."""
+        for quota in book.quotas:
+            if leases.concerns(quota, lease):
+                past = await self._past.since(now_ms - quota.window_hours * 3_600_000) if quota.hours else []
+                if why := leases.within(quota, lease, book.taking, past, now_ms):
+                    return why
+        return ""
+
+    async def _end(self, book: Book, lease: ObjectLease, why: str) -> ObjectLease | None:
+        """End it; a machine that builds may have next is cleaned by a launcher before.  None: look again."""
+        now_ms = self.inventory.clock()
+        if lease.state == leases.CLEANING:
+            return lease
+        if lease.state == leases.HELD and lease.provider:
+            cleaning = replace(lease, state=leases.CLEANING, until_ms=now_ms, why=why)
+            return cleaning if await self._write(book, cleaning) is not None else None
+        return await self.over(book, replace(lease, why=why))
+
+    async def over(self, book: Book, lease: ObjectLease, *, guards: Sequence[At] = ()) -> ObjectLease | None:
+        """Nothing of it is left but what quotas over time ask for.  None: something changed, look again."""
+        now_ms = self.inventory.clock()
+        ended = leases.ended(lease, book.quotas, now_ms)
+        address = self._places.active.lease(lease.id).record
+        checks = [book.at, At(address.path, book.entries[lease.id].version)]
+        ops: list[Op] = [Delete(address.path)]
+        if lease.begun_ms:
+            ops.append(self._past.put(ended))
+        try:
+            await self._store.commit(checks, [*ops, *marks(self.inventory)], guards=guards)
+        except GuardLost:
+            raise
+        except Conflict:
+            return None
+        return ended
+
+    async def _write(
+        self, book: Book, lease: ObjectLease, checks: Sequence[At] = (), *, guards: Sequence[At] = ()
+    ) -> Book | None:
+        """Return what is there then; None when something it stands on has changed."""
+        address = self._places.active.lease(lease.id).record
+        before = book.entries.get(lease.id)
+        own = At(address.path, before.version if before else None)
+        try:
+            entries = await self._store.commit(
+                [book.at, own, *checks], [address.put(lease), *marks(self.inventory)], guards=guards
+            )
+        except GuardLost:
+            raise
+        except Conflict:
+            self.inventory.facts.forget()
+            return None
+        written = {entry.path: entry for entry in entries if entry is not None}
+        return book.with_lease(lease, written[address.path], written[self._places.active.ledger.path])
+
+
+def _over(book: Book, now_ms: int) -> tuple[ObjectLease, str] | None:
+    """Return a lease whose time is over, and why it ends."""
+    for lease in book.leases.values():
+        if lease.state == leases.HELD and lease.until_ms <= now_ms:
+            return lease, "its time was over"
+        if lease.state == leases.WAITING and lease.give_up_ms <= now_ms:
+            return lease, "nothing came in time"
+    return None
+
+
+def _visible(lease: ObjectLease, caller: Caller) -> bool:
+    """Return whether the caller may know of it: one of their project, or as an operator of the partition."""
+    return lease.partition == caller.partition and (caller.operator or lease.project == caller.project)

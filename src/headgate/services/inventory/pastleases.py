@@ -1,0 +1,102 @@
+"""Leases that ended, for quotas over time: no older ones than a quota can ask for, and no more than so many.
+
+With more of them two of one user become one, which counts at least as much: who leases for a second again and again has
+not spent less for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from headgate.inventory.leases import WINDOW_MAX_HOURS, ObjectLease, joinable, joined
+from headgate.map.inventory.places import InventoryMap
+from headgate.store.store import PORTION_MAX, Store
+from headgate.store.types import At, Conflict, Delete, Entry, Op
+
+PAST_MAX = 10_000
+"""Of all partitions together; what one look takes away comes on top."""
+TRIM_INTERVAL_MS = 60_000
+"""They are not looked through more often."""
+OPS_MAX = 60
+"""Of one commit."""
+ROUNDS_MAX = 10
+"""Of joining two to one, in one look."""
+Change = tuple[list[At], list[Op]]
+"""What it stands on, and what it does."""
+
+
+class ObjectPast:
+    def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = PAST_MAX) -> None:
+        self._store, self._places, self._kept_max = store, places.leases.past, kept_max
+        self._trimmed_ms = 0
+
+    def put(self, ended: ObjectLease) -> Op:
+        """Return what keeps it."""
+        return self._places(_key(ended)).record.put(ended)
+
+    async def since(self, moment_ms: int) -> list[ObjectLease]:
+        """Return the leases that ended after that moment."""
+        return [self._lease(entry) for entry in await self._entries(f"{max(0, moment_ms):015d}")]
+
+    async def trim(self, now_ms: int) -> None:
+        """Take away what is too old, and have fewer where there are too many; what others change meanwhile stays."""
+        if now_ms - self._trimmed_ms < TRIM_INTERVAL_MS:
+            return
+        self._trimmed_ms = now_ms
+        oldest = f"{self._places.path}/{max(0, now_ms - WINDOW_MAX_HOURS * 3_600_000):015d}"
+        await self._commit([_gone(entry) for entry in await self._entries("") if entry.path < oldest])
+        for _ in range(ROUNDS_MAX):
+            kept = await self._entries("")
+            over = len(kept) - self._kept_max
+            if over <= 0:
+                return
+            await self._commit(self._fewer(kept, over))
+
+    def _fewer(self, kept: Sequence[Entry], over: int) -> list[Change]:
+        """Return how at most so many leases become part of others; where no two can, the oldest go."""
+        leases = [self._lease(entry) for entry in kept]
+        of = {lease.id: entry for lease, entry in zip(leases, kept, strict=True)}
+        changes: list[Change] = []
+        for earlier, later in joinable(leases)[:over]:
+            first, second = of[earlier.id], of[later.id]
+            put = self.put(joined(earlier, later))  # in the place of the later one
+            changes.append(([_at(first), _at(second)], [Delete(first.path), put]))
+        return changes or [_gone(entry) for entry in kept[:over]]
+
+    async def _commit(self, changes: Sequence[Change]) -> None:
+        """Make them, some at a time; what others changed meanwhile is left for another time."""
+        step = OPS_MAX // 2
+        for start in range(0, len(changes), step):
+            some = changes[start : start + step]
+            with suppress(Conflict):
+                await self._store.commit([at for ats, _ in some for at in ats], [op for _, ops in some for op in ops])
+
+    async def _entries(self, after: str) -> list[Entry]:
+        """Return those whose key comes after, read in portions."""
+        found: list[Entry] = []
+        directory = self._places.path
+        while True:
+            read = await self._store.scan(directory, after=after, limit=PORTION_MAX)
+            found += read
+            if len(read) < PORTION_MAX:
+                return found
+            after = read[-1].path[len(directory) + 1 :]
+            await asyncio.sleep(0)
+
+    def _lease(self, entry: Entry) -> ObjectLease:
+        return self._places("_").record.decode(entry.value)
+
+
+def _key(ended: ObjectLease) -> str:
+    """Return the name of its entry: in the order in which leases ended."""
+    return f"{ended.ended_ms:015d}-{ended.id}"
+
+
+def _gone(entry: Entry) -> Change:
+    return [_at(entry)], [Delete(entry.path)]
+
+
+def _at(entry: Entry) -> At:
+    return At(entry.path, entry.version)

@@ -1,0 +1,107 @@
+"""What the gate asks of the configuration: answered at once where that is cheap, and apart from the loop where not.
+
+An item whose proposal is judged apart waits; the pipeline takes a turn when the answer is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+
+from headgate.base.tasks import end
+from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts, refusal
+from headgate.gate.world import LayoutView
+from headgate.ports.judge import Judge, Judging
+
+log = logging.getLogger("headgate.pipeline")
+
+FILES_MAX = 100
+"""Files of a change whose configuration is judged at once."""
+READ_MAX_BYTES = 32_000
+"""Of all changed files of configuration that are read at once."""
+ANSWERS_MAX = 500
+"""Answers kept until their items have taken them up."""
+_COSTLY = re.compile(r"&|\(\?|\\[1-9xuU\r\n]|[*+?}]\+")
+"""Anchors; lookarounds, flags, references, and whatever may be written with an escape; possessive repetitions."""
+
+
+class Proposals:
+    """Of one pipeline, in one process."""
+
+    def __init__(self, judging: Judging | None, stir: Callable[[], None]) -> None:
+        """Without `judging` all are judged at once; `stir` brings about a turn."""
+        self._judging, self._stir = judging, stir
+        self._answers: OrderedDict[str, Judgement] = OrderedDict()
+        """By buildset."""
+        self._asking: dict[str, asyncio.Future[None]] = {}
+        self.answered = 0
+        """Answers that came so far."""
+
+    def over(self, layouts: TenantLayouts) -> JudgedLayouts:
+        """The layouts of a turn."""
+        return JudgedLayouts(layouts, self)
+
+    async def __aenter__(self) -> Proposals:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await end(*self._asking.values())
+
+    def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement | None:
+        """None: it is being judged."""
+        judging = self._judging
+        if judging is None or _is_small(layouts, asked, judging.at_once_max_bytes):
+            return layouts.judged(asked)
+        known = self._answers.get(asked.buildset)
+        if known is None and asked.buildset not in self._asking:
+            self._asking[asked.buildset] = asyncio.ensure_future(self._ask(judging.judge, layouts, asked))
+        return known
+
+    async def _ask(self, judge: Judge, layouts: TenantLayouts, asked: LayoutRequest) -> None:
+        try:
+            answer = await judge.judged(layouts, asked)
+        except Exception as error:  # whatever it is, the item must not wait for ever
+            log.exception("the configuration that %s proposes cannot be judged", asked.project)
+            answer = refusal(asked, f"this configuration cannot be judged: {error}")
+        finally:
+            del self._asking[asked.buildset]
+        self._answers[asked.buildset] = answer
+        if len(self._answers) > ANSWERS_MAX:
+            self._answers.popitem(last=False)
+        self.answered += 1
+        self._stir()
+
+
+class JudgedLayouts:
+    """`gate.world.Layouts` in one turn."""
+
+    def __init__(self, layouts: TenantLayouts, proposals: Proposals) -> None:
+        self._layouts, self._proposals = layouts, proposals
+
+    @property
+    def landed(self) -> LayoutView:
+        return self._layouts.landed
+
+    def content(self, project: str) -> Mapping[str, str]:
+        return self._layouts.content(project)
+
+    def reuses(self, pipeline: str, project: str, branch: str) -> bool:
+        return self._layouts.reuses(pipeline, project, branch)
+
+    def judged(self, asked: LayoutRequest) -> Judgement | None:
+        return self._proposals.judged(self._layouts, asked)
+
+
+def _is_small(layouts: TenantLayouts, asked: LayoutRequest, most_bytes: int) -> bool:
+    """Does it take milliseconds?  What is read is bounded by the files, what is made of it by what is new in them."""
+    if not asked.texts:
+        return True
+    fresh = layouts.fresh(asked.texts)
+    if len(asked.files or ()) > FILES_MAX or sum(len(text) for text, _ in fresh) > READ_MAX_BYTES:
+        return False
+    more = (Counter(text.splitlines()) - Counter(had.splitlines()) for text, had in fresh)
+    new = "".join(f"{line}\n" for lines in more for line in lines.elements())
+    return len(new) <= most_bytes and not _COSTLY.search(new)

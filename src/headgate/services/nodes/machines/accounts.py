@@ -1,0 +1,208 @@
+"""What is asked of clouds: no oftener than each bears, and so that one which is away holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headgate.map.inventory.machines import MadeNode
+from headgate.ports.cloud import (
+    NODE_TAG,
+    SYSTEM_TAG,
+    Amounts,
+    Cloud,
+    CloudUnavailable,
+    LaunchFailed,
+    MachineSpec,
+    OverQuota,
+    Resource,
+)
+
+log = logging.getLogger("headgate.launcher")
+T = TypeVar("T")
+
+CALL_MAX_S = 60.0
+"""After so long a call counts as not answered."""
+QUIET_FIRST_S, QUIET_MAX_S = 1.0, 60.0
+"""How long a cloud that did not answer is left alone: twice as long each time."""
+LIMITS_KEPT_S = 300.0
+HUNT_S = 60.0
+"""Between two looks at all that an account has."""
+WHY_MAX = 300
+"""Letters of what a cloud says that are kept."""
+
+
+class CloudAccount:
+    """One connection: whoever asks it stands in one line."""
+
+    def __init__(self, name: str, cloud: Cloud, rate: float) -> None:
+        """Ask `cloud` at most `rate` times a second, or any number of times if that is 0."""
+        self.name, self.cloud = name, cloud
+        self._gap_s = 1 / rate if rate > 0 else 0.0
+        self._turn_s = self._quiet_until_s = self._quiet_s = 0.0
+        self._away = ""
+
+    @property
+    def away(self) -> str:
+        """Return why it is left alone now; empty: it is not."""
+        return self._away if self.back_s > asyncio.get_running_loop().time() else ""
+
+    @property
+    def back_s(self) -> float:
+        """Return until when it is left alone, in the loop's time."""
+        return self._quiet_until_s
+
+    async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Raise LaunchFailed, OverQuota, CloudUnavailable; what else a driver raises is as if it did not answer."""
+        self._check()
+        now_s = asyncio.get_running_loop().time()
+        self._turn_s = max(now_s, self._turn_s + self._gap_s)
+        if self._turn_s > now_s:
+            await asyncio.sleep(self._turn_s - now_s)
+            self._check()
+        try:
+            async with asyncio.timeout(CALL_MAX_S):
+                found = await call()
+        except (LaunchFailed, OverQuota):
+            self._answered()
+            raise
+        except CloudUnavailable as away:
+            raise self._quiet(str(away), away.after_s) from away
+        except TimeoutError as late:
+            raise self._quiet(f"no answer in {CALL_MAX_S:.0f} s") from late
+        except Exception as error:
+            log.exception("connection %s: its driver failed", self.name)
+            raise self._quiet(f"its driver failed: {error}") from error
+        self._answered()
+        return found
+
+    def _check(self) -> None:
+        """Raise CloudUnavailable while it is left alone."""
+        if (left_s := self._quiet_until_s - asyncio.get_running_loop().time()) > 0:
+            raise CloudUnavailable(self._away, left_s)
+
+    def _answered(self) -> None:
+        self._quiet_s, self._away = 0.0, ""
+
+    def _quiet(self, why: str, after_s: float = 0.0) -> CloudUnavailable:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._quiet_until_s:
+            self._quiet_s = min(2 * self._quiet_s or QUIET_FIRST_S, QUIET_MAX_S)
+        self._quiet_until_s = max(self._quiet_until_s, now_s + max(self._quiet_s, after_s))
+        self._away = f"the connection {self.name} is away: {why[:WHY_MAX]}"
+        return CloudUnavailable(self._away, self._quiet_until_s - now_s)
+
+
+@dataclass(slots=True)
+class AccountRegion:
+    """What is known of one account in one region: what it may have, what others have there, what nobody knows."""
+
+    limits: Amounts = field(default_factory=dict)
+    others: Amounts = field(default_factory=dict)
+    """What is used there that is not ours."""
+    limits_until_s: float = 0.0
+    look_at_s: float = 0.0
+    suspects: frozenset[str] = frozenset()
+    """Of ours, without a record at the last look."""
+
+
+def region_of(said: Mapping[str, Any]) -> str:
+    """Return the part of an account that a provider is in."""
+    return str(said.get("region", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What in an account is this installation's."""
+
+    system: str
+    made: Callable[[Resource], bool]
+    """Whether it was made by a launcher of this installation, of what has its tag."""
+    known: Callable[[], set[str]]
+    """The machines that are written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSurvey:
+    """What one look at an account found."""
+
+    ours: int
+    strange: frozenset[str]
+    """What has our tag, and was made by somebody else."""
+
+
+class Hunting:
+    """Looks at whole accounts: who uses how much, and what of ours nobody knows any more."""
+
+    def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
+        self._accounts = accounts
+        self.places: dict[tuple[str, str], AccountRegion] = {}
+        """By connection and region."""
+        self._uses: dict[tuple[str, str], Amounts | str] = {}
+        """(provider, digest) -> what one node takes, or why there can be none."""
+
+    def place(self, connection: str, said: Mapping[str, Any]) -> AccountRegion:
+        return self.places.setdefault((connection, region_of(said)), AccountRegion())
+
+    def uses(self, provider: str, digest: str) -> Amounts | str | None:
+        """Return what is known of it; None: nobody has asked."""
+        return self._uses.get((provider, digest))
+
+    async def learn(self, connection: str, provider: str, digest: str, wanted: MachineSpec) -> None:
+        """Ask what one such node takes.  Raise CloudUnavailable."""
+        account = self._accounts[connection]
+        try:
+            self._uses[provider, digest] = await account.ask(lambda: account.cloud.uses(wanted))
+        except (LaunchFailed, OverQuota) as error:
+            self._uses[provider, digest] = str(error)[:WHY_MAX]
+
+    def forget(self) -> None:
+        """Ask anew what could not be made: somebody may have mended it."""
+        self._uses = {key: found for key, found in self._uses.items() if not isinstance(found, str)}
+
+    async def look(self, connection: str, said: Mapping[str, Any], ours: Ours) -> AccountSurvey:
+        """Look at all of one account; what is ours, and had no record twice, is deleted.  Raise CloudUnavailable,
+        LaunchFailed."""
+        account, place = self._accounts[connection], self.place(connection, said)
+        loop = asyncio.get_running_loop()
+        if loop.time() >= place.limits_until_s:
+            place.limits = await account.ask(lambda: account.cloud.limits(said))
+            place.limits_until_s = loop.time() + LIMITS_KEPT_S
+        found = await account.ask(lambda: account.cloud.resources(said))
+        tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
+        nodes = ours.known()
+        mine = [one for one in tagged if one.tags.get(NODE_TAG) in nodes or ours.made(one)]
+        strange = {_key(one) for one in tagged} - set(map(_key, mine))
+        own = set(map(_key, mine))
+        place.others = total(one.uses for one in found if _key(one) not in own)
+        lost = [one for one in mine if one.tags.get(NODE_TAG) not in nodes]
+        again, place.suspects = place.suspects, frozenset(map(_key, lost))
+        for one in (one for one in lost if _key(one) in again):
+            log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
+            try:
+                await account.ask(lambda one=one: account.cloud.delete(said, one))  # type: ignore[misc]
+            except (LaunchFailed, OverQuota) as error:
+                log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
+        return AccountSurvey(len(mine), frozenset(strange))
+
+
+def _key(one: Resource) -> str:
+    return f"{one.kind}/{one.id}"
+
+
+def total(several: Iterable[Amounts]) -> dict[str, float]:
+    """Return the sum of each kind."""
+    found: dict[str, float] = {}
+    for uses in several:
+        for kind, much in uses.items():
+            found[kind] = found.get(kind, 0.0) + much
+    return found
+
+
+def wanted_of(node: MadeNode) -> MachineSpec:
+    """Return what its driver is told of a machine, as when it was made."""
+    said = node.said
+    return MachineSpec(node.id, said["label"], said["image"], said["flavor"], said["provider"], node.tags)

@@ -1,0 +1,286 @@
+"""Which request gets which machines, made or to be made, at one look.  Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.base.ids import derived
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.inventory.choice import choose
+from headgate.map.inventory.machines import ENDING, FREE, MadeNode, NodeWait
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.ports.cloud import Amounts
+from headgate.services.nodes.machines.demand import NodeDemand, NodeSurvey, short
+from headgate.services.nodes.machines.limits import SHARED, NodeLimits
+from headgate.services.nodes.machines.records import order, serving
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """A machine to be made."""
+
+    provider: FlatProvider
+    label: FlatLabel
+    node: str
+    uses: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """All that a request still lacks."""
+
+    take: tuple[tuple[MadeNode, str], ...]
+    """Machines that are nobody's, and what the request calls each."""
+    make: tuple[Make, ...]
+    leave: tuple[MadeNode, ...] = ()
+    """Machines that it has and does not want any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """It will have no machines."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Not now."""
+
+    why: str
+    idle: tuple[MadeNode, ...] = ()
+    """Machines that take the room it waits for, and that nobody has, or somebody behind it who waits, too."""
+    at: str = ""
+    """The provider whose room it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why a plan has to wait."""
+
+    why: str
+    plan: NodePlan | None = None
+    """What would be done with more room."""
+    provider: FlatProvider | None = None
+    hosts: tuple[tuple[str, ...], ...] = ()
+    """Of listed machines: for each node those that serve it, free or not."""
+
+
+class Choosing:
+    """Requests must be given in order: room is kept for who waits for it (`limits`)."""
+
+    def __init__(self, site: NodeSurvey) -> None:
+        self._site = site
+        self._free = {node.id: node for node in site.nodes if not node.request and node.state in FREE}
+        self._limits = NodeLimits(site)
+        self._waited: set[str] = set()
+        """Providers, and accounts, whose room somebody waits for."""
+
+    def serve(self, request: NodeRequest, wait: NodeWait | None) -> NodePlan | Never | Later:
+        """Return what is to be done for a request that has not all of its machines."""
+        asked = NodeDemand(self._site, request, wait)
+        most = self._site.most_of_project(request.tenant, request.project)
+        if 0 <= most < len(request.nodes):
+            return Never(f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time")
+        if asked.never:
+            return Never(asked.never)
+        own = {node.node: node for node in self._site.nodes if node.request == request.id}
+        lacks = list[Lack]()
+        for provider, names in asked.ways(own, self._rank):
+            fit = self._fit(provider, asked, names, own)
+            if isinstance(fit, NodePlan):
+                return self._taken(fit, request)
+            lacks.append(fit)
+        if asked.spread:
+            spread = self._spread(asked, own)
+            if isinstance(spread, NodePlan):
+                return self._taken(spread, request)
+            lacks.append(spread)
+        return self._wait(request, lacks, wait)
+
+    def more(self, provider: FlatProvider, label: FlatLabel, tenant: str) -> Make | None:
+        """Return one to be kept ready, if there is room that nobody waits for."""
+        uses = self._site.uses(provider, label)
+        if provider.is_static or self._site.closed(provider, label.name) or not isinstance(uses, Mapping):
+            return None
+        place = "/".join(self._site.place_of(provider))
+        make = Make(provider, label, "", uses)
+        if self._waited & {provider.name, place} or self._limits.lack_of_pool(make.provider, label, tenant, uses):
+            return None
+        self._limits.made(provider, label, tenant, uses)
+        return make
+
+    # --- one provider
+
+    def _rank(self, provider: FlatProvider, request: NodeRequest) -> tuple[float, float, str]:
+        """Return where a provider stands: who has most that is ready goes first, then who is used least."""
+        wanted = Counter(label for _, label in request.nodes)
+        found = Counter(name for name in wanted for node in self._matching(provider, name) if node.state == "ready")
+        ready = sum(min(found[name], wanted[name]) for name in wanted)
+        return -ready, self._usage(provider), derived(provider.name, request.id)
+
+    def _usage(self, provider: FlatProvider) -> float:
+        room, used = self._limits.room_of(provider), self._limits.used_by(provider)
+        most = max((used.get(kind, 0.0) / room[kind] if room[kind] > 0 else math.inf for kind in room), default=0.0)
+        return round(most, 1) if most < 1 else most
+
+    def _matching(self, provider: FlatProvider, name: str) -> list[MadeNode]:
+        """Return machines there that are nobody's and serve the label, the best first."""
+        label = provider.label(name)
+        if label is None:
+            return []
+        if provider.is_static:
+            return order(serving(self._free.values(), provider.name, name))
+        found = [
+            node
+            for node in self._free.values()
+            if node.provider == provider.name
+            and node.label == label.name
+            and node.digest == label.digest
+            and not self._site.expired(node)
+        ]
+        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+
+    def _fit(
+        self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], own: Mapping[str, MadeNode]
+    ) -> NodePlan | Lack:
+        """Return how all of `names` come from this provider, or why they do not now."""
+        have = {name for name, node in own.items() if node.provider == provider.name}
+        leave = tuple(node for name, node in own.items() if node.provider != provider.name and name in names)
+        lacking = [name for name in names if name not in have]
+        if provider.is_static:
+            return self._listed(provider, asked, lacking, leave)
+        take, make, taken = list[tuple[MadeNode, str]](), list[Make](), set[str]()
+        for name in lacking:
+            label = provider.label(asked.labels[name])
+            assert label is not None, "it is among those that have it"
+            ready = next((one for one in self._matching(provider, label.name) if one.id not in taken), None)
+            if ready is not None:
+                taken.add(ready.id)
+                take.append((ready, name))
+                continue
+            uses = self._site.uses(provider, label)
+            if why := self._site.closed(provider, label.name):
+                return Lack(why)
+            if not isinstance(uses, Mapping):
+                return Lack(f"provider {short(provider)}: {uses or 'what a machine takes there is being asked'}")
+            make.append(Make(provider, label, name, uses))
+        plan = NodePlan(tuple(take), tuple(make), leave)
+        why = self._limits.lack(asked.request, plan.take, plan.make, plan.leave)
+        return Lack(why, plan, provider) if why else plan
+
+    def _listed(
+        self, provider: FlatProvider, asked: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
+    ) -> NodePlan | Lack:
+        """Return which of its listed machines are given, or why none are."""
+        free = [[one.id for one in self._matching(provider, asked.labels[name])] for name in names]
+        usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
+        hosts = tuple(tuple(one.id for one in serving(usable, provider.name, asked.labels[name])) for name in names)
+        chosen = choose(free)
+        if chosen is None:
+            return Lack(self._why_none(provider, [asked.labels[name] for name in names]), None, provider, hosts)
+        if not self._limits.leaves_hosts(provider.name, chosen):
+            kept = f"limited by the machines of provider {short(provider)}: they are kept for who waits longer"
+            return Lack(kept, None, provider, hosts)
+        plan = NodePlan(tuple((self._free[id], name) for id, name in zip(chosen, names, strict=True)), (), leave)
+        why = self._limits.lack(asked.request, plan.take, (), leave)
+        return Lack(why, plan, provider, hosts) if why else plan
+
+    def _why_none(self, provider: FlatProvider, labels: Sequence[str]) -> str:
+        """Return what the listed machines do that serve these labels."""
+        every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
+        several = sorted(every.values(), key=lambda one: one.id)
+        taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
+        said = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
+        said += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"
+                 for one in several if one.state == "registering" and one.why]  # fmt: skip
+        if held := sum(one.state == "hold" for one in several):
+            said.append(f"{held} are held")
+        return ", ".join(said[:5])
+
+    # --- who waits
+
+    def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None) -> Later:
+        """Keep room for it at one of the providers that could serve it: the same at each look, if it still could."""
+        why = "; ".join(dict.fromkeys(one.why for one in lacks if one.why))
+        able = [one for one in lacks if one.plan is not None or one.hosts]
+        if not able:
+            return Later(why)
+        name = wait.at if wait is not None else ""
+        best = next((one for one in able if one.provider is not None and one.provider.name == name), able[0])
+        room_ms = wait.room_ms if wait is not None and wait.room_ms else self._site.now_ms
+        plan = best.plan or NodePlan((), ())
+        keys = self._limits.keep(request, plan.take, plan.make, best.hosts, best.provider, room_ms)
+        at = best.provider.name if best.provider is not None else ""
+        shared = [key for key in keys if key[0] in SHARED]
+        self._waited |= {"/".join(key[1:]) for key in shared}
+        if best.provider is not None:
+            self._waited.add(best.provider.name)
+        idle = tuple(node for key in shared for node in self._in_the_way(key, request, plan))
+        return Later(why, tuple({node.id: node for node in idle}.values()), at)
+
+    def _in_the_way(self, key: tuple[str, ...], request: NodeRequest, plan: NodePlan) -> tuple[MadeNode, ...]:
+        """Return what may go so that there is room, if nothing is on its way out."""
+        taken = {node.id for node, _ in plan.take}
+        near = [
+            node
+            for node in self._site.nodes
+            if not node.fixed
+            and (node.provider == key[1] if key[0] == "provider" else self._site.place(node) == key[1:])
+        ]
+        if any(node.state in ENDING for node in near):
+            return ()
+        line = self._site.line
+        behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
+        idle = [node for node in near if node.id in self._free and node.id not in taken]
+        idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+        held = [node for node in near if node.request in behind and node.state in FREE]
+        held.sort(key=lambda node: (-line.index(node.request), node.id))
+        return tuple([*idle, *held][: len(plan.make)])
+
+    # --- several providers
+
+    def _spread(self, asked: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
+        """Take each node from where it can come: no provider has all of its labels."""
+        whole, free, lacks = NodePlan((), ()), dict(self._free), list[Lack]()
+        try:
+            for name in (name for name in asked.labels if name not in own):
+                fits = list(self._anywhere(asked, name, whole))
+                fit = next((one for one in fits if isinstance(one, NodePlan)), None)
+                if fit is None:
+                    several = [one for one in fits if isinstance(one, Lack)]
+                    lacks.append(next((one for one in several if one.plan is not None), several[0]))
+                    why = "; ".join(dict.fromkeys(one.why for one in several))
+                    lacks[-1] = Lack(why, lacks[-1].plan, lacks[-1].provider, lacks[-1].hosts)
+                found = fit or lacks[-1].plan or NodePlan((), ())
+                whole = NodePlan((*whole.take, *found.take), (*whole.make, *found.make))
+                for node, _ in found.take:
+                    self._free.pop(node.id, None)
+        finally:
+            self._free = free
+        if not lacks:
+            return whole
+        why = "; ".join(dict.fromkeys(one.why for one in lacks))
+        hosts = tuple(ids for one in lacks for ids in one.hosts)
+        listed = next((one.provider for one in lacks if one.hosts), None)
+        able = listed is not None or all(one.plan is not None for one in lacks)
+        return Lack(why, whole if able else None, listed, hosts)
+
+    def _anywhere(self, asked: NodeDemand, name: str, so_far: NodePlan) -> Iterator[NodePlan | Lack]:
+        """Yield where one node may come from, beside the others."""
+        for provider in sorted(asked.able[name], key=lambda one: self._rank(one, asked.request)):
+            fit = self._fit(provider, asked, [name], {})
+            if isinstance(fit, NodePlan):
+                take, make = (*so_far.take, *fit.take), (*so_far.make, *fit.make)
+                why = self._limits.lack(asked.request, take, make, ())
+                fit = Lack(why, fit, provider) if why else fit
+            yield fit
+
+    def _taken(self, plan: NodePlan, request: NodeRequest) -> NodePlan:
+        for node, _ in plan.take:
+            self._free.pop(node.id)
+        self._limits.given(request, plan.take, plan.make, plan.leave)
+        return plan

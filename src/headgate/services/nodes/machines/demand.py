@@ -1,0 +1,181 @@
+"""What a request wants, and which providers could ever serve it.  Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.inventory.choice import choose
+from headgate.map.inventory.machines import MadeNode, NodeWait
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.ports.cloud import Amounts
+from headgate.services.nodes.machines.records import host_nodes, names_of
+
+
+@dataclass(slots=True)
+class NodeSurvey:
+    """What there is, at one look."""
+
+    providers: Mapping[str, Sequence[FlatProvider]]
+    """Tenant -> its providers."""
+    nodes: Sequence[MadeNode]
+    uses: Callable[[FlatProvider, FlatLabel], Amounts | str | None]
+    """What one takes; why there can be none; or None: nobody knows yet."""
+    account: Callable[[FlatProvider], tuple[Amounts, Amounts]]
+    """What its account may have, and what others use of that."""
+    closed: Callable[[FlatProvider, str], str]
+    """Why nothing of a label is made there now; empty: it may be."""
+    place: Callable[[MadeNode], tuple[str, str]]
+    """The account that a machine is in: connection and region."""
+    place_of: Callable[[FlatProvider], tuple[str, str]]
+    most_of_project: Callable[[str, str], int]
+    """(tenant, project) -> how many machines it may have; -1: any number."""
+    limits_of_tenant: Callable[[str], Amounts] = lambda _: {}
+    line: Sequence[str] = ()
+    """Requests without all of their machines, in order."""
+    order: Sequence[str] = ()
+    """All requests, in order: also those that have their machines."""
+    now_ms: int = 0
+    expired: Callable[[MadeNode], bool] = lambda _: False
+    claimed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(tenant, project) -> machines of the inventory that it has."""
+    fitted: Callable[[NodeRequest, Sequence[FlatProvider]], Sequence[FlatProvider]] = lambda _, several: several
+    """What the providers of a request's tenant are to it."""
+
+
+class NodeDemand:
+    """What a request wants, and who could ever serve it."""
+
+    def __init__(self, site: NodeSurvey, request: NodeRequest, wait: NodeWait | None) -> None:
+        self._site, self.request = site, request
+        self.labels = dict(request.nodes)
+        self._failed = wait.failed if wait is not None else {}
+        providers = site.fitted(request, site.providers.get(request.tenant, ()))
+        having = {name: [one for one in providers if one.label(label) is not None] for name, label in request.nodes}
+        every = {name: [one for one in having[name] if self._reached(one, label)] for name, label in request.nodes}
+        could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
+        labelled = [one for one in providers if all(one in several for several in could.values())]
+        whole = [one for one in labelled if self._placed({name: [one] for name in every})]
+        self.whole = [one for one in whole if all(self._left(one, name) for name in every)]
+        """Those that can serve all of it."""
+        self.spread = not whole
+        self.able = {name: [one for one in could[name] if self._left(one, name)] for name in every}
+        self.never = self._unreached(having, every) or self._never(every, could, wait)
+        """Why it can never be served; empty: it may."""
+
+    def ways(
+        self, own: Mapping[str, MadeNode], rank: Callable[[FlatProvider, NodeRequest], tuple[float, float, str]]
+    ) -> Iterator[tuple[FlatProvider, list[str]]]:
+        """Yield the providers that can serve all of it, the best first: the one that already serves most of it."""
+        has = Counter(node.provider for node in own.values())
+        for provider in sorted(self.whole, key=lambda one: (-has[one.name], rank(one, self.request))):
+            yield provider, list(self.labels)
+
+    def _reached(self, provider: FlatProvider, label: str) -> bool:
+        """Return whether the executor of the build reaches such machines."""
+        return zone_of_label(provider, label) in ("", self.request.zone)
+
+    def _unreached(
+        self, having: Mapping[str, Sequence[FlatProvider]], every: Mapping[str, Sequence[FlatProvider]]
+    ) -> str:
+        """Return which machines only executors of another zone reach; empty: none."""
+        for name, label in self.request.nodes:
+            if having[name] and not every[name]:
+                zones = ", ".join(sorted({zone_of_label(one, label) for one in having[name]}))
+                own = f"one of zone {self.request.zone}" if self.request.zone else "one without a zone"
+                return f"machines of label {label} are reached by executors of zone {zones}, and this build is on {own}"
+        return ""
+
+    def _left(self, provider: FlatProvider, name: str) -> bool:
+        """Return whether it may be tried there again."""
+        return self._failed.get(name, {}).get(provider.name, 0) < provider.launch_attempts
+
+    def _too_large(self, provider: FlatProvider, name: str) -> str:
+        """Return what one such machine takes that its provider may never have."""
+        label = provider.label(self.labels[name])
+        uses = self._site.uses(provider, label) if label is not None else None
+        if isinstance(uses, str):
+            return f"provider {short(provider)}: {uses}"
+        if provider.is_static and not self._listed(provider, name):
+            return f"provider {short(provider)} lists no machine of it"
+        most, _ = self._site.account(provider)
+        for kind, much in (uses or {}).items():
+            limit = min(most.get(kind, math.inf), provider.limits.get(kind, math.inf))
+            if much > limit:
+                return f"provider {short(provider)} may have {limit:g} {kind}, and one machine takes {much:g}"
+        return ""
+
+    def _placed(self, could: Mapping[str, Sequence[FlatProvider]]) -> bool:
+        """Return whether there is room for all of it where nothing else is."""
+        used: dict[str, dict[str, float]] = {}
+        listed: dict[str, list[list[str]]] = {}
+        for name in sorted(could, key=lambda name: len(could[name])):
+            for provider in could[name]:
+                if provider.is_static:
+                    asked = [*listed.get(provider.name, []), self._listed(provider, name)]
+                    limit = provider.limits.get("instances", math.inf)
+                    if len(asked) <= limit and choose(asked) is not None:
+                        listed[provider.name] = asked
+                        break
+                    continue
+                label, own = provider.label(self.labels[name]), dict(used.get(provider.name, {}))
+                uses = self._site.uses(provider, label) if label is not None else None
+                add(own, uses if isinstance(uses, Mapping) else {})
+                most, _ = self._site.account(provider)
+                limits = [*most.items(), *provider.limits.items()]
+                if all(own.get(kind, 0.0) <= limit for kind, limit in limits if kind in (uses or {})):
+                    used[provider.name] = own
+                    break
+            else:
+                return False
+        return True
+
+    def _listed(self, provider: FlatProvider, name: str) -> list[str]:
+        """Return the listed machines of a provider that serve a node, be they there or not."""
+        label = self.labels[name]
+        return [id for id, one in host_nodes(provider).items() if label in names_of(one)]
+
+    def _never(
+        self,
+        every: Mapping[str, Sequence[FlatProvider]],
+        could: Mapping[str, Sequence[FlatProvider]],
+        wait: NodeWait | None,
+    ) -> str:
+        """Return why it can never be served; empty: it may."""
+        for name, label in self.request.nodes:
+            if not every[name]:
+                return f"no provider of tenant {self.request.tenant} has the label {label}"
+            if not could[name]:
+                return f"label {label}: " + "; ".join(self._too_large(one, name) for one in every[name])
+            for one in every[name]:
+                found = one.label(label)
+                wanted = self._wanted(label)
+                if found is not None and 0 <= found.max_nodes < wanted:
+                    return f"{wanted} machines of label {label} are wanted, and there may be {found.max_nodes}"
+        if not self._placed(could):
+            return f"{len(self.labels)} such machines are more than the providers may ever have at a time"
+        if not (all(self.able.values()) if self.spread else self.whole):
+            return "; ".join(wait.tried) if wait is not None and wait.tried else "it failed everywhere"
+        return ""
+
+    def _wanted(self, label: str) -> int:
+        return sum(one == label for one in self.labels.values())
+
+
+def add(to: dict[str, float], uses: Amounts) -> None:
+    """Add to each kind."""
+    for kind, much in uses.items():
+        to[kind] = to.get(kind, 0.0) + much
+
+
+def zone_of_label(provider: FlatProvider, name: str) -> str:
+    """Return the zone whose executors reach its machines of a label; empty: any does."""
+    label = provider.label(name)
+    return str(label.label.get("executor-zone") or "") if label is not None else ""
+
+
+def short(provider: FlatProvider) -> str:
+    return provider.name.rpartition("/")[2]

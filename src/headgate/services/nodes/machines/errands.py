@@ -1,0 +1,68 @@
+"""What takes a while, beside each other: one of a name at a time, so many of a connection, each when it is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headgate.base.tasks import end
+from headgate.ports.cloud import CloudUnavailable
+
+ERRANDS_MAX = 50
+"""At a time, of one connection: a cloud that is slow holds up nobody else."""
+AWAY_MIN_S = 1.0
+Work = Coroutine[Any, Any, float | None]
+"""Return after how many seconds it is due again."""
+
+
+class Errands:
+    """They run until `end`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[float | None]] = {}
+        self._due: dict[str, float] = {}
+        """Errand -> when it may begin again, in the loop's time."""
+        self._asked = Counter[str]()
+        """Connection -> errands under way."""
+
+    def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
+        """Begin it, unless it is under way or not due, or much else is asked of the connection."""
+        due = self._due.get(key, 0.0) <= asyncio.get_running_loop().time()
+        if due and key not in self._tasks and self._asked[connection] < ERRANDS_MAX:
+            self._asked[connection] += 1
+            self._tasks[key] = asyncio.ensure_future(self._run(connection, work))
+
+    async def _run(self, connection: str, work: Callable[[], Work]) -> float | None:
+        try:
+            return await work()
+        except CloudUnavailable as away:
+            return max(AWAY_MIN_S, away.after_s)
+        finally:
+            self._asked[connection] -= 1
+
+    def ended(self) -> None:
+        """Take up what has ended.  Raise what one raised."""
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            pause_s = self._tasks.pop(key).result()
+            self._due[key] = asyncio.get_running_loop().time() + (pause_s or 0.0)
+
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Forget errands that nobody begins again."""
+        for key in [key for key in self._due if gone(key)]:
+            del self._due[key]
+
+    async def wait(self, moved: asyncio.Future[int], ends_s: list[float], limit_s: float) -> None:
+        """Wait for `moved`, for one that ends, or for what is due; `ends_s`: in the loop's time, too."""
+        now_s = asyncio.get_running_loop().time()
+        due = [due_s - now_s for due_s in (*self._due.values(), *ends_s) if due_s > now_s]
+        waits: list[asyncio.Future[Any]] = [moved, *self._tasks.values()]
+        try:
+            await asyncio.wait(waits, timeout=min([limit_s, *due]), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end(moved)
+
+    async def end(self) -> None:
+        """Cancel all of them, and wait for that."""
+        await end(*self._tasks.values())

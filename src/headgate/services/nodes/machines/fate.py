@@ -1,0 +1,79 @@
+"""What becomes of a machine whose build is over, that somebody wants held or away, or that nobody wants.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode
+from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.status import NodeState
+
+
+@dataclass(frozen=True)
+class Fate:
+    """At one look."""
+
+    seen: SeenMachines
+    now: NodeState
+    now_ms: int
+
+    @cached_property
+    def listed(self) -> dict[str, set[str]]:
+        """Return the machines that are there anyway."""
+        return self.seen.listed
+
+    def of(self, node: MadeNode) -> MadeNode:
+        """Return the machine as it is to be."""
+        gone = bool(node.request) and node.request not in self.now.requests
+        order = self.seen.orders.get(node.id)
+        if gone and node.request in self.now.held and not (order is not None and order.state in ENDING):
+            return replace(node, state="hold") if node.state == "in-use" else node
+        if gone and node.state in ("in-use", "hold"):
+            return self._used(node)
+        if gone:
+            return given_back(node)
+        if order is not None and not node.request and node.state not in ENDING:
+            return replace(node, state=order.state, comment=order.comment, until_ms=order.until_ms)
+        if node.state == "hold" and not node.request and 0 < node.until_ms <= self.now_ms:
+            return replace(node, state="rebuilding" if node.fixed else "used")
+        if not node.request and node.state in (*FREE, *ARRIVING) and (why := self._unwanted(node)):
+            return replace(node, state="outdated", why=why)
+        return node
+
+    def expired(self, node: MadeNode) -> bool:
+        """Return whether it is too old to be given to anybody."""
+        said = node.said["label"]
+        if self.now_ms - node.asked_ms < 1000 * said.get("min-retention-time", 0):
+            return False
+        ready, whole = said.get("max-ready-age", 0), said.get("max-age", 0)
+        aged = bool(whole) and self.now_ms - node.asked_ms >= 1000 * whole
+        return aged or (bool(ready) and node.state == "ready" and self.now_ms - node.since_ms >= 1000 * ready)
+
+    def _used(self, node: MadeNode) -> MadeNode:
+        """Return it after its build: on its way to the next, or away."""
+        after = replace(given_back(node), served=node.served + 1)
+        if node.said["label"].get("reuse") and node.state == "in-use" and not self._unwanted(node):
+            return replace(after, state="rebuilding" if node.fixed else "building", why="it is to be used again")
+        return replace(after, state="used")
+
+    def _unwanted(self, node: MadeNode) -> str:
+        """Return why a machine that is nobody's is taken away."""
+        if node.fixed:
+            known = self.listed.get(node.id)
+            if known is None:
+                return "no tenant lists it any more"
+            return "" if node.digest in known else "it is listed otherwise now"
+        labels = self.seen.labels(node.provider, node.label)
+        if not labels:
+            return "no tenant has its provider and label any more"
+        if node.digest not in {label.digest for label in labels}:
+            return "its label is made of something else now"
+        return "it is too old" if self.expired(node) else ""
+
+
+def given_back(node: MadeNode) -> MadeNode:
+    """Return it as nobody's."""
+    return replace(node, request="", node="", build="", project="")

@@ -1,0 +1,141 @@
+"""What of ours is left in accounts, whoever made it: found, and taken away; also where nothing is configured any more.
+
+A copy of a store has the same tag for what is its own.  So what is made also has the term of the launcher that had it
+made: each launcher begins one, and writes it down before anything is made in it.  What has a term that is not written
+down here is another installation's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived, fresh
+from headgate.map.inventory.machines import Installation, MadeNode, NodeAccount
+from headgate.ports.cloud import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
+from headgate.services.nodes.machines.accounts import HUNT_S, CloudAccount, Hunting, Ours, region_of
+from headgate.services.nodes.machines.desk import MachineLedger
+from headgate.services.nodes.machines.errands import Errands
+from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.launcher")
+
+TERMS_MAX = 500
+"""That are remembered: more than were ever needed until all machines of the first are gone."""
+CLEAN_LOOKS = 10
+"""After so many looks at which nothing of ours was there, an account that nobody configures is not looked at again."""
+STRANGE_MAX = 5
+"""Machines of another installation that are named."""
+Where = tuple[str, str]
+"""Connection and region."""
+
+
+class Hunt:
+    """`begin` it, then `look` at each look of the launcher."""
+
+    def __init__(self, desk: MachineLedger, accounts: Mapping[str, CloudAccount], hunting: Hunting) -> None:
+        self._desk, self._accounts, self._hunting = desk, accounts, hunting
+        self.system = self.term = ""
+        self._terms: tuple[str, ...] = ()
+        self._clean: dict[Where, int] = {}
+
+    async def begin(self) -> None:
+        """Write down that a term begins, and whose it is."""
+        place, self.term = self._desk.context.map.nodes.installation, fresh()
+        while True:
+            entry = await self._desk.context.store.get(place.path)
+            known = place.decode(entry.value) if entry is not None else Installation(fresh())
+            mine = Installation(known.id, (*known.terms, self.term)[-TERMS_MAX:])
+            if await self._desk.commit([At(place.path, entry.version if entry else None)], [place.put(mine)]):
+                self.system, self._terms = mine.id, mine.terms
+                return
+
+    async def look(self, seen: SeenMachines, errands: Errands) -> None:
+        """Begin to look at each account that machines are, or were, made in."""
+        said = {(one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static}
+        used = {_where(node): node.said["provider"] for node in seen.nodes.values() if not node.fixed}
+        known = {(one.connection, one.region): one for one in seen.accounts.values()}
+        for where, provider in used.items():
+            said.setdefault(where, provider)
+        for where, one in known.items():
+            said.setdefault(where, one.said)
+        for where in sorted({*used, *known}):
+            await self._keep(where, known.get(where), said[where], seen)
+        for where, provider in said.items():
+            connection, region = where
+            if connection in self._accounts:
+                needed = where in used or any(_place(one) == where for one in seen.every.values())
+                work = partial(self._hunted, where, provider, needed)
+                errands.begin(f"hunt {connection} {region}", connection, work)
+
+    async def _keep(self, where: Where, known: NodeAccount | None, said: Mapping[str, Any], seen: SeenMachines) -> None:
+        """Have the record of an account say what is so."""
+        connection, region = where
+        record = self._desk.context.map.nodes.accounts(derived(connection, region)).record
+        lacking = connection not in self._accounts
+        now = known or NodeAccount(connection=connection, region=region, said=dict(said))
+        if lacking and known is not None and known.given_up:
+            mine = [node for node in seen.nodes.values() if _where(node) == where and not node.fixed]
+            for node in (node for node in mine if not node.request):
+                log.warning("machine %s of %s: %s gave it up", node.id, node.provider, known.given_up)
+                await self._desk.change(node.id, lambda _: None)
+            if not any(node.request for node in mine):
+                await self._desk.commit([], [record.delete()])
+            return
+        lacking_ms = (now.lacking_ms or self._desk.context.now_ms()) if lacking else 0
+        now = replace(now, lacking_ms=lacking_ms, given_up="" if not lacking else now.given_up)
+        if now != known:
+            await self._desk.commit([_as_read(self._desk, record.path)], [record.put(now)])
+
+    async def _hunted(self, where: Where, said: Mapping[str, Any], needed: bool) -> float:
+        """Look at one account; forget it once nobody configures it, and nothing of ours was there for long."""
+        connection, region = where
+        try:
+            self._hunting.forget()
+            ours = Ours(self.system, lambda one: one.tags.get(TERM_TAG, self.term) in self._terms, self._known)
+            found = await self._hunting.look(connection, said, ours)
+        except (CloudUnavailable, LaunchFailed, OverQuota) as error:
+            log.warning("connection %s: it cannot be looked at as a whole: %s", connection, error)
+            return HUNT_S
+        record = self._desk.context.map.nodes.accounts(derived(connection, region)).record
+        entry = self._desk.context.mirror.get(record.path)
+        if entry is None and not found.strange:
+            return HUNT_S
+        one = (
+            record.decode(entry.value) if entry else NodeAccount(connection=connection, region=region, said=dict(said))
+        )
+        self._clean[where] = 0 if needed or found.ours else self._clean.get(where, 0) + 1
+        ops: list[Op] = []
+        if self._clean[where] >= CLEAN_LOOKS:
+            ops.append(record.delete())
+        else:
+            strange = tuple(sorted(found.strange))[:STRANGE_MAX]
+            since_ms = (one.strange_ms or self._desk.context.now_ms()) if strange else 0
+            now = replace(one, strange=strange, strange_ms=since_ms)
+            ops += [record.put(now)] if entry is None or now != one else []
+        if ops:
+            await self._desk.commit([_as_read(self._desk, record.path)], ops)
+        return HUNT_S
+
+    def _known(self) -> set[str]:
+        """Return the machines that are written down, now."""
+        under = self._desk.context.mirror.under(self._desk.context.map.nodes.made.path)
+        return {entry.path.rpartition("/")[2] for entry in under}
+
+
+def _as_read(desk: MachineLedger, path: str) -> At:
+    entry = desk.context.mirror.get(path)
+    return At(path, entry.version if entry is not None else None)
+
+
+def _place(one: Any) -> Where:
+    return one.connection, region_of(one.said)
+
+
+def _where(node: MadeNode) -> Where:
+    return node.connection, region_of(node.said["provider"])

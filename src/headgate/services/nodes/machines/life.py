@@ -1,0 +1,291 @@
+"""The life of one machine: each step asks its cloud once, and is recorded before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.config.keys.nodes import CONNECTIONS
+from headgate.config.machines import FlatProvider
+from headgate.gate.returns.secrets import Sealed
+from headgate.map.inventory.machines import ARRIVING, ENDING, MadeNode, NodeWait
+from headgate.ports.cloud import CloudUnavailable, LaunchFailed, MachinePending, Made, OverQuota
+from headgate.ports.provider import HOST_KEY_VARIABLE, MachineUnusable
+from headgate.ports.secrets import SecretError
+from headgate.services.nodes.machines.accounts import WHY_MAX, CloudAccount, wanted_of
+from headgate.services.nodes.machines.desk import MachineLedger
+from headgate.store.types import Op, StoreError, TooLarge
+
+log = logging.getLogger("headgate.launcher")
+
+POLL_S = 2.0
+"""Between two looks at a machine that is being made or taken away."""
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 5.0, 300.0
+"""How long a label that could not be made at a provider is not tried there: twice as long each time."""
+FULL_S = 20.0
+"""How long nothing is made at a provider after its cloud said that there is no room."""
+REMOVAL_MAX_S = 120.0
+STUCK_S = 600.0
+"""What has not gone after so long may never go."""
+WATCH_S = 300.0
+"""After so long it is looked again whether a machine answers that is there anyway."""
+DEFECT_S = 60.0
+"""After so long a machine is tried again with which something went wrong that nobody foresaw."""
+TRIED_MAX = 12
+"""Failures that are told of one request."""
+SCANNED = ("ssh", "network_cli", "winrm")
+"""Connections that are looked at before a machine is given away; of ssh, for its keys."""
+Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
+"""Return the keys of a host, one a line.  Raise MachineUnusable."""
+Seal = Callable[[bytes], Awaitable[Sealed]]
+"""Raise SecretError."""
+
+
+class Backoff:
+    """Labels that could not be made, and providers without room: what is not tried for a while, and why."""
+
+    def __init__(self) -> None:
+        self._until: dict[tuple[str, str], tuple[float, float, str]] = {}
+        """(provider, label or nothing) -> until when, how long that was, why."""
+
+    def failed(self, provider: str, label: str, why: str) -> None:
+        key, now_s = (provider, label), asyncio.get_running_loop().time()
+        _, length_s, _ = self._until.get(key, (0.0, BACKOFF_FIRST_S / 2, ""))
+        length_s = min(2 * length_s, BACKOFF_MAX_S)
+        self._until[key] = now_s + length_s, length_s, why
+
+    def full(self, provider: str, why: str) -> None:
+        self._until[provider, ""] = asyncio.get_running_loop().time() + FULL_S, FULL_S, why
+
+    def well(self, provider: str, label: str) -> None:
+        self._until.pop((provider, label), None)
+        self._until.pop((provider, ""), None)
+
+    def why(self, provider: str, label: str) -> str:
+        """Return why a label is not made there now; empty: it may be."""
+        now_s, short = asyncio.get_running_loop().time(), provider.rpartition("/")[2]
+        for key in ((provider, ""), (provider, label)):
+            until_s, _, why = self._until.get(key, (0.0, 0.0, ""))
+            if until_s > now_s:
+                return f"provider {short}: {why}"
+        return ""
+
+    def ends_s(self) -> list[float]:
+        """Return when which may be tried again, in the loop's time."""
+        return [until_s for until_s, _, _ in self._until.values()]
+
+
+@dataclass(slots=True)
+class Life:
+    """What is done with machines, one step at a time."""
+
+    desk: MachineLedger
+    accounts: Mapping[str, CloudAccount]
+    backoff: Backoff
+    scan: Scan
+    seal: Seal
+    provider: Callable[[str], FlatProvider | None]
+    """By its canonical name, as it is configured now."""
+
+    async def step(self, id: str) -> float:
+        """Take the next step of a machine; return after how long another one is due."""
+        found = self.desk.node(id)
+        if found is None:
+            return 0.0
+        node, _ = found
+        account = self.accounts.get(node.connection)
+        if account is None:
+            await self._waits(id, f"the connection {node.connection} is not in this launcher's settings")
+            return 60.0
+        try:
+            return await self._next(account, node)
+        except CloudUnavailable as away:
+            await self._waits(id, str(away)[:WHY_MAX])
+            return max(POLL_S, away.after_s)
+        except OverQuota as over:
+            self.backoff.full(node.provider, f"its cloud has no room: {str(over)[:WHY_MAX]}")
+            await self._failed(node, str(over), counts=False)
+        except (LaunchFailed, SecretError) as failed:
+            if node.fixed:
+                await self._waits(id, str(failed)[:WHY_MAX])
+                return WATCH_S
+            self.backoff.failed(node.provider, node.label, str(failed)[:WHY_MAX])
+            await self._failed(node, str(failed), counts=True)
+        except Exception as error:
+            if isinstance(error, StoreError) and not isinstance(error, TooLarge):
+                raise
+            log.exception("machine %s of %s: nothing can be done with it", node.id, node.provider)
+            return DEFECT_S
+        return 0.0
+
+    async def _next(self, account: CloudAccount, node: MadeNode) -> float:
+        """Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
+        if node.state in ENDING:
+            return await self._remove(account, node)
+        if node.external_id:
+            return await self._reach(node)
+        return await self._make(account, node)
+
+    async def _make(self, account: CloudAccount, node: MadeNode) -> float:
+        """Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
+        now_ms, image = self.desk.context.now_ms(), node.said["image"]
+        if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
+            raise LaunchFailed(f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}")
+        if not node.begun_ms:
+            begun = node.state if node.fixed else "building"
+            await self.desk.change(node.id, lambda one: replace(one, state=begun, begun_ms=now_ms))
+        provider = self.provider(node.provider)
+        limit_s = provider.launch_timeout_s if provider is not None else 0
+        if limit_s and node.begun_ms and now_ms - node.begun_ms > 1000 * limit_s:
+            raise LaunchFailed(f"it was not there after {limit_s} s: {node.why}")
+        made = await account.ask(lambda: account.cloud.advance(wanted_of(node), node.driver))
+        if isinstance(made, MachinePending):
+            state, why = dict(made.state), made.why[:WHY_MAX]
+            await self.desk.change(node.id, lambda one: replace(one, driver=state, why=why))
+            return POLL_S
+        secrets = await self.seal(msgspec.json.encode(dict(made.secrets))) if made.secrets else None
+        await self.desk.change(node.id, lambda one: _there(one, made, secrets, self.desk.context.now_ms()))
+        return 0.0
+
+    async def _reach(self, node: MadeNode) -> float:
+        """Learn the keys of a machine that is there; raise Failed once it takes too long."""
+        host, keys = node.host, ""
+        if host is not None and _is_scanned(node):
+            try:
+                keys = believed(host, await self.scan(host))
+            except MachineUnusable as error:
+                limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
+                if node.fixed:
+                    late = self.desk.context.now_ms() - node.since_ms > 1000 * limit_s
+                    await self._waits(node.id, why)
+                    return WATCH_S if late else POLL_S
+                if self.desk.context.now_ms() - node.since_ms > 1000 * limit_s:
+                    raise LaunchFailed(f"it was not reached within {limit_s} s: {why}") from error
+                await self._waits(node.id, why)
+                return POLL_S
+
+        def ready(one: MadeNode) -> MadeNode:
+            if one.state not in ("building", *ARRIVING):
+                return one
+            known = {**one.host, HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
+            return replace(one, state="ready", host=known, why="")
+
+        self.backoff.well(node.provider, node.label)
+        await self.desk.change(node.id, ready)
+        return 0.0
+
+    async def watch(self, id: str) -> float:
+        """Look whether a machine still answers that is there anyway and is nobody's; return after how long again."""
+        found = self.desk.node(id)
+        if found is None or found[0].host is None or found[0].request or found[0].state != "ready":
+            return WATCH_S
+        node, _ = found
+        left_s = WATCH_S - (self.desk.context.now_ms() - node.since_ms) / 1000
+        if left_s > 0 or not _is_scanned(node):
+            return max(left_s, POLL_S)
+        try:
+            believed(node.host or {}, await self.scan(node.host or {}))
+        except MachineUnusable as error:
+            why = str(error)[:WHY_MAX]
+
+            def lost(one: MadeNode) -> MadeNode:
+                same = one.state == "ready" and not one.request
+                return replace(one, state="registering", why=why) if same else one
+
+            await self.desk.change(id, lost)
+        return WATCH_S
+
+    async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
+        """Raise CloudUnavailable; whatever else happens, it is tried again until nothing is left."""
+        try:
+            gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
+        except (LaunchFailed, OverQuota) as error:
+            await self._waits(node.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
+            return self._patience_s(node)
+        if gone:
+            order = self.desk.context.map.nodes.orders(node.id).record
+            present = self.desk.context.mirror.get(order.path) is not None
+            await self.desk.change(node.id, lambda _: None, lambda _: [order.delete()] if present else [])
+            return 0.0
+        return self._patience_s(node)
+
+    def _patience_s(self, node: MadeNode) -> float:
+        """Return after how long to ask again for one that does not go: some never do, and others are waited for."""
+        past_s = (self.desk.context.now_ms() - node.since_ms) / 1000
+        return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
+
+    async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
+        """Take it away, and tell its request; `counts`: as an attempt there."""
+        log.warning("machine %s of %s: %s", node.id, node.provider, why)
+        short = node.provider.rpartition("/")[2]
+        told = f"{node.label} at {short}: {why[:WHY_MAX]}"
+
+        def more(one: MadeNode) -> list[Op]:
+            if not one.request or not counts:
+                return []
+            place = self.desk.context.map.nodes.waits(one.request).record
+            entry = self.desk.context.mirror.get(place.path)
+            wait = place.decode(entry.value) if entry is not None else NodeWait(one.request)
+            failed = {name: dict(of) for name, of in wait.failed.items()}
+            of = failed.setdefault(one.node, {})
+            of[one.provider] = of.get(one.provider, 0) + 1
+            return [place.put(replace(wait, failed=failed, tried=(*wait.tried, told)[-TRIED_MAX:]))]
+
+        await self.desk.change(
+            node.id, lambda one: replace(one, state="failed", request="", node="", build="", why=why[:WHY_MAX]), more
+        )
+
+    async def _waits(self, id: str, why: str) -> None:
+        await self.desk.change(id, lambda one: replace(one, why=why))
+
+
+def _there(node: MadeNode, made: Made, secrets: Sealed | None, now_ms: int) -> MadeNode:
+    """Return a machine that its cloud says is there; `since_ms` counts from now for who scans it."""
+    return replace(
+        node,
+        external_id=made.external_id or node.id,
+        driver=dict(made.state),
+        host=_host(node, made.host),
+        about=dict(made.about),
+        resources=dict(made.resources),
+        secrets=secrets,
+        since_ms=now_ms,
+        why="it is there, and is being reached" if made.host is not None else "",
+    )
+
+
+def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return Ansible's variables, with what the image says where the driver says nothing."""
+    if host is None:
+        return None
+    image = node.said["image"]
+    said = {
+        "ansible_connection": image.get("connection-type"),
+        "ansible_port": image.get("connection-port"),
+        "ansible_user": image.get("username"),
+        "ansible_python_interpreter": image.get("python-path"),
+        "ansible_shell_type": image.get("shell-type"),
+    }
+    return {**{key: value for key, value in said.items() if value}, **host}
+
+
+def believed(host: Mapping[str, Any], keys: str) -> str:
+    """Return the keys that a machine is held to: those that its driver knows, which must answer there, or the first.
+
+    Raise MachineUnusable.
+    """
+    known = str(host.get(HOST_KEY_VARIABLE) or "")
+    if known and not set(known.split("\n")) & set(keys.split("\n")):
+        raise MachineUnusable("what answers there does not have the key that the machine was made with")
+    return known or keys
+
+
+def _is_scanned(node: MadeNode) -> bool:
+    host = node.host or {}
+    return host.get("ansible_connection", "ssh") in SCANNED and node.said["label"].get("host-key-checking", True)

@@ -1,0 +1,336 @@
+"""Limits, and room that is kept for who waits for it.  Pure.
+
+Who waits for room is overtaken by others only as far as these leave it what it wants: of a limit of 5, where somebody
+waits for 3, those behind may have 2.  So it waits for nobody but those who were there before it.  Where it waits for
+long, others may have all of the room for a moment, again and again and ever more seldom: so room is not left empty for
+hours, and sooner or later it is kept for longer than builds last.  Nothing is kept where what is held by hand leaves
+too little in any case.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.inventory.choice import choose
+from headgate.map.inventory.machines import FREE, MadeNode
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.ports.cloud import Amounts
+from headgate.services.nodes.machines.demand import NodeSurvey, add, short
+
+Key = tuple[str, ...]
+"""What a limit is of: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),
+("label", tenant, name)."""
+SHARED = ("provider", "account")
+"""Limits that several tenants may share: nobody keeps room there who could not have it, whatever others do."""
+KEPT_FIRST_S, KEPT_MAX_S = 300.0, 14_400.0
+"""How long room is kept at first, and at most: twice as long each time."""
+OPEN_S = 60.0
+"""How long others may have it in between."""
+
+
+def is_open(waited_s: float) -> bool:
+    """Return whether others may overtake somebody who has waited so long."""
+    kept_s = KEPT_FIRST_S
+    while waited_s >= kept_s:
+        waited_s -= kept_s
+        if waited_s < OPEN_S:
+            return True
+        waited_s -= OPEN_S
+        kept_s = min(2 * kept_s, KEPT_MAX_S)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimit:
+    """What there may be at a time."""
+
+    key: Key
+    told: str
+    """What people know it as: `resource-limits of provider main`."""
+    room: Mapping[str, float]
+    """Kind -> how much; nothing: any amount."""
+
+    def lacks(self, used: Amounts, more: Amounts) -> str:
+        """Return what there is too little of; empty: nothing."""
+        short = [
+            f"{used.get(kind, 0.0):g} of {max(self.room[kind], 0.0):g} {kind} are in use"
+            for kind, much in more.items()
+            if much > 0 and kind in self.room and used.get(kind, 0.0) + much > self.room[kind]
+        ]
+        return f"limited by {self.told}: {', '.join(short)}" if short else ""
+
+
+@dataclass(slots=True)
+class ReservedRoom:
+    """Room of one limit that is kept for one request."""
+
+    room: Mapping[str, float]
+    wanted: Mapping[str, float]
+    behind: dict[str, float] = field(default_factory=dict)
+    """What those have who came later."""
+
+    def leaves(self, more: Amounts) -> bool:
+        """Return whether this much more for those behind leaves what is wanted."""
+        return all(
+            self.behind.get(kind, 0.0) + much + self.wanted.get(kind, 0.0) <= self.room[kind]
+            for kind, much in more.items()
+            if much > 0 and kind in self.room and self.wanted.get(kind)
+        )
+
+
+@dataclass(slots=True)
+class KeptHosts:
+    """Machines that are listed, kept for one request."""
+
+    wanted: Sequence[Sequence[str]]
+    """For each node those that serve it, be they free or not."""
+    behind: set[str] = field(default_factory=set)
+
+    def leaves(self, more: Collection[str]) -> bool:
+        """Return whether these for those behind leave enough others."""
+        touched = any(id in several for several in self.wanted for id in more)
+        return not touched or choose(self.wanted, self.behind.union(more)) is not None
+
+
+ONE: Amounts = {"instances": 1.0}
+"""What a machine counts that is there anyway."""
+COUNTED: Amounts = {"machines": 1.0}
+Uses = dict[Key, dict[str, float]]
+
+
+class ToMake(Protocol):
+    """A machine to be made."""
+
+    @property
+    def provider(self) -> FlatProvider: ...
+    @property
+    def label(self) -> FlatLabel: ...
+    @property
+    def uses(self) -> Amounts: ...
+
+
+class NodeLimits:
+    """Whoever is given machines is counted at once; requests must be given in order."""
+
+    def __init__(self, site: NodeSurvey) -> None:
+        self._site = site
+        self._every = {one.name: one for several in site.providers.values() for one in several}
+        self._place = {name: ("account", *site.place_of(one)) for name, one in self._every.items()}
+        self._used: Uses = {}
+        self._kept: dict[Key, list[ReservedRoom]] = {}
+        self._hosts: dict[str, list[KeptHosts]] = {}
+        for (tenant, project), many in site.claimed.items():
+            self._add(self._used, ("project", tenant, project), {"machines": float(many)})
+        for node in site.nodes:
+            for key, uses in self._of(node):
+                self._add(self._used, key, uses)
+
+    def lack(
+        self,
+        request: NodeRequest,
+        take: Sequence[tuple[MadeNode, str]],
+        make: Iterable[ToMake],
+        leave: Sequence[MadeNode],
+    ) -> str:
+        """Return what there is too little room of for these; empty: nothing."""
+        whole, more = self._whole(request, take, make), self._more(request, take, make)
+        for node in leave:
+            for key, uses in self._owned(node):
+                self._add(more, key, {kind: -much for kind, much in uses.items()})
+        found = [self._limit(key).lacks(self._used.get(key, {}), uses) for key, uses in more.items()]
+        for key, uses in whole.items():
+            if not all(kept.leaves(uses) for kept in self._kept.get(key, ())):
+                found.append(f"limited by {self._limit(key).told}: its room is kept for who waits longer")
+        return "; ".join(dict.fromkeys(filter(None, found)))
+
+    def lack_of_pool(self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts) -> str:
+        """Return why one more that nobody has must not be made; empty: it may."""
+        found = [self._limit(key).lacks(self._used.get(key, {}), more)
+                 for key, more in self._pooled(provider, label, tenant, uses)]  # fmt: skip
+        return "; ".join(filter(None, found))
+
+    def made(self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts) -> None:
+        """Count one that nobody has."""
+        for key, more in self._pooled(provider, label, tenant, uses):
+            self._add(self._used, key, more)
+
+    def given(
+        self,
+        request: NodeRequest,
+        take: Sequence[tuple[MadeNode, str]],
+        make: Iterable[ToMake],
+        leave: Sequence[MadeNode],
+    ) -> None:
+        """Count what a request is given."""
+        make = list(make)
+        for key, uses in self._more(request, take, make).items():
+            self._add(self._used, key, uses)
+        for key, uses in self._whole(request, take, make).items():
+            for kept in self._kept.get(key, ()):
+                add(kept.behind, uses)
+        for node in leave:
+            for key, less in self._owned(node):
+                self._add(self._used, key, {kind: -much for kind, much in less.items()})
+        for node, _ in take:
+            for one in self._hosts.get(node.provider, ()) if node.fixed else ():
+                one.behind.add(node.id)
+
+    def leaves_hosts(self, provider: str, ids: Collection[str]) -> bool:
+        """Return whether these listed machines leave those who wait longer enough."""
+        return all(kept.leaves(ids) for kept in self._hosts.get(provider, ()))
+
+    def keep(
+        self,
+        request: NodeRequest,
+        take: Sequence[tuple[MadeNode, str]],
+        make: Iterable[ToMake],
+        hosts: Sequence[Sequence[str]],
+        provider: FlatProvider | None,
+        since_ms: int,
+    ) -> list[Key]:
+        """Keep room for a request; return the limits where it lacks some.
+
+        What others share is kept only for who could have it otherwise, so that nobody's own limit keeps it from others;
+        and of each limit for one at a time, who is the first to wait for it.
+        """
+        make = list(make)
+        whole, more = self._whole(request, take, make), self._more(request, take, make)
+        lacking = {key for key, uses in more.items() if self._limit(key).lacks(self._used.get(key, {}), uses)}
+        own = any(key[0] not in SHARED for key in lacking)
+        if is_open((self._site.now_ms - since_ms) / 1000):
+            return []
+        late = self._behind(request)
+        for key, uses in whole.items():
+            room = {} if key in self._kept else self._limit(key).room
+            if room and not (own and key[0] in SHARED) and not self._limit(key).lacks(self._held(key), uses):
+                behind: dict[str, float] = {}
+                for node in late:
+                    add(behind, dict(self._of(node)).get(key, {}))
+                self._kept.setdefault(key, []).append(ReservedRoom(room, uses, behind))
+        if hosts and provider is not None and provider.name not in self._hosts and not own and choose(hosts):
+            taken = {node.id for node in late if node.fixed}
+            self._hosts.setdefault(provider.name, []).append(KeptHosts(hosts, taken))
+        return [] if own else [key for key in lacking if key[0] in SHARED]
+
+    def room_of(self, provider: FlatProvider) -> dict[str, float]:
+        """Return what the provider may have of each kind: what its own limits, its account and others leave."""
+        used, at = self.used_by(provider), self._used.get(self._place[provider.name], {})
+        account = self._limit(self._place[provider.name]).room
+        room = {kind: much - (at.get(kind, 0.0) - used.get(kind, 0.0)) for kind, much in account.items()}
+        for kind, much in provider.limits.items():
+            room[kind] = min(room.get(kind, math.inf), much)
+        return room
+
+    def used_by(self, provider: FlatProvider) -> Mapping[str, float]:
+        """Return what its machines take."""
+        return self._used.get(("provider", provider.name), {})
+
+    # --- what counts where
+
+    def _limit(self, key: Key) -> NodeLimit:
+        kind, *what = key
+        if kind == "provider":
+            provider = self._every.get(what[0])
+            told = f"resource-limits of provider {what[0].rpartition('/')[2]}"
+            return NodeLimit(key, told, provider.limits if provider is not None else {})
+        if kind == "account":
+            here = [one for one in self._every.values() if self._place[one.name] == key]
+            most, others = self._site.account(here[0]) if here else ({}, {})
+            room = {kind: much - others.get(kind, 0.0) for kind, much in most.items()}
+            return NodeLimit(key, f"the account of {', '.join(sorted(short(one) for one in here))}", room)
+        if kind == "tenant":
+            return NodeLimit(key, f"resource-limits of tenant {what[0]}", self._site.limits_of_tenant(what[0]))
+        if kind == "project":
+            most_of = self._site.most_of_project(what[0], what[1])
+            return NodeLimit(key, f"max-nodes-per-project, of {what[1]}", {"machines": most_of} if most_of >= 0 else {})
+        named = (label for one in self._site.providers.get(what[0], ()) for label in one.labels)
+        said = [label.max_nodes for label in named if label.name == what[1] and label.max_nodes >= 0]
+        return NodeLimit(key, f"max-nodes of label {what[1]}", {"machines": float(min(said))} if said else {})
+
+    def _of(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what a machine counts, now."""
+        if node.fixed:
+            if node.request or node.state == "hold":
+                yield ("provider", node.provider), ONE
+        else:
+            yield ("provider", node.provider), node.uses
+            yield ("account", *self._site.place(node)), node.uses
+        if node.request:
+            yield from self._owned(node)
+        elif node.state in FREE and not node.fixed:
+            for tenant, several in self._site.providers.items():
+                if any(one.name == node.provider for one in several):
+                    yield ("label", tenant, node.label), COUNTED
+
+    def _owned(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what a machine counts because somebody has it."""
+        yield ("project", node.tenant, node.project), COUNTED
+        yield ("tenant", node.tenant), ONE if node.fixed else node.uses
+        yield ("label", node.tenant, node.label), COUNTED
+
+    def _wanted(
+        self, request: NodeRequest, label: str, uses: Amounts, where: Iterable[Key]
+    ) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what a machine would count."""
+        for key in where:
+            yield key, uses
+        yield ("project", request.tenant, request.project), COUNTED
+        yield ("tenant", request.tenant), uses
+        yield ("label", request.tenant, label), COUNTED
+
+    def _whole(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
+        """Return what these count once the request has them."""
+        found: Uses = {}
+        for node, _ in take:
+            where: list[Key] = [("provider", node.provider)]
+            where += [] if node.fixed else [("account", *self._site.place(node))]
+            for key, uses in self._wanted(request, node.label, ONE if node.fixed else node.uses, where):
+                self._add(found, key, uses)
+        for one in make:
+            at: list[Key] = [("provider", one.provider.name), self._place[one.provider.name]]
+            for key, uses in self._wanted(request, one.label.name, one.uses, at):
+                self._add(found, key, uses)
+        return found
+
+    def _more(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
+        """Return what is to be counted besides what is counted already: machines that nobody has take their room."""
+        found = self._whole(request, take, make)
+        for node, _ in take:
+            counted = dict(self._of(node)) if not node.fixed else {}
+            for key, uses in counted.items():
+                if key in found:
+                    self._add(found, key, {kind: -much for kind, much in uses.items()})
+        return found
+
+    def _pooled(
+        self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts
+    ) -> Iterator[tuple[Key, Amounts]]:
+        yield ("provider", provider.name), uses
+        yield self._place[provider.name], uses
+        yield ("label", tenant, label.name), COUNTED
+
+    def _held(self, key: Key) -> dict[str, float]:
+        """Return what is held by hand, or for a build that failed: nobody knows for how long."""
+        found: dict[str, float] = {}
+        for node in self._site.nodes:
+            if node.state == "hold":
+                add(found, dict(self._of(node)).get(key, {}))
+        return found
+
+    def _behind(self, request: NodeRequest) -> list[MadeNode]:
+        """Return the machines of those that come after it, which they have since it is waiting."""
+        line = list(self._site.order or self._site.line)
+        after = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
+        return [
+            node
+            for node in self._site.nodes
+            if node.request in after and (node.state in FREE or node.since_ms >= request.asked_ms)
+        ]
+
+    @staticmethod
+    def _add(to: Uses, key: Key, uses: Amounts) -> None:
+        add(to.setdefault(key, {}), uses)

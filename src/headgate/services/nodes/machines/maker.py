@@ -1,0 +1,385 @@
+"""Makes machines: compares what is asked for with what there is, and takes away what nobody wants.
+
+Everything it knows is in the store, written before a cloud is asked for anything: so whoever follows it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.base.tasks import run_until
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeWait
+from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
+from headgate.services.context import Context
+from headgate.services.nodes.images.choice import fitted, standing_uploads, unmade
+from headgate.services.nodes.images.keeper import ImageKeeper
+from headgate.services.nodes.machines.accounts import CloudAccount, Hunting, region_of
+from headgate.services.nodes.machines.choice import Choosing, Later, Make, Never, NodePlan
+from headgate.services.nodes.machines.demand import NodeSurvey
+from headgate.services.nodes.machines.desk import MachineLedger
+from headgate.services.nodes.machines.errands import Errands
+from headgate.services.nodes.machines.fate import Fate, given_back
+from headgate.services.nodes.machines.hunt import Hunt
+from headgate.services.nodes.machines.life import STUCK_S, Backoff, Life, Scan, Seal
+from headgate.services.nodes.machines.records import host_nodes, new_node
+from headgate.services.nodes.machines.survey import SeenMachines, is_made, seen
+from headgate.services.nodes.permitted import Permitted
+from headgate.services.nodes.requester import Tenants
+from headgate.services.nodes.status import NodeState, WaitingRequest, standing
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.launcher")
+
+IDLE_S = 600.0
+"""A machine that nobody wants, beyond those to be kept ready, is taken away after so long."""
+REGISTERED_MAX = 20
+"""Machines that are written down in one commit."""
+LOOKED_AT_A_SECOND = 2_500
+"""Machines: the more there are, the more rarely all are looked at, however much happens."""
+LOOK_S = 30.0
+"""After so long it is looked again, whatever happens."""
+
+
+class MachineMaker:
+    """`run` it under the launcher's lock."""
+
+    def __init__(
+        self,
+        context: Context,
+        tenants: Tenants,
+        accounts: Mapping[str, CloudAccount],
+        scan: Scan,
+        seal: Seal,
+        guard: At,
+        images: ImageKeeper | None = None,
+    ) -> None:
+        """Set up the maker of machines; `images`: what uploads images that jobs build, or None if nothing does."""
+        self._context, self._tenants, self._accounts = context, tenants, accounts
+        self._desk, self._backoff, self._hunting = MachineLedger(context, guard), Backoff(), Hunting(accounts)
+        self._hunt = Hunt(self._desk, accounts, self._hunting)
+        self._life = Life(self._desk, accounts, self._backoff, scan, seal, self._provider)
+        self._errands, self._images, self._permitted = Errands(), images, Permitted(accounts)
+        self._seen, self._configured = SeenMachines({}, {}, {}, {}, {}), dict[str, FlatProvider]()
+        self._fate = Fate(self._seen, NodeState(frozenset(), (), {}, ()), 0)
+
+    async def run(self) -> None:
+        """Go on until cancelled.  Raise GuardLost, StoreError."""
+        await self._hunt.begin()
+        if self._images is None:
+            await self._made()
+        else:
+            await run_until(asyncio.Event(), self._made(), self._images.run(self._hunt.system))
+
+    async def _made(self) -> None:
+        map = self._context.map
+        prefixes = (map.nodes.path, map.hold_requests.path, map.image_uploads.path)
+        try:
+            with self._context.mirror.part(*prefixes) as part:
+                while True:
+                    moves = part.moves
+                    await self._look()
+                    ends_s = [*self._backoff.ends_s(), *(one.back_s for one in self._accounts.values())]
+                    await self._errands.wait(asyncio.ensure_future(part.moved(moves)), ends_s, LOOK_S)
+                    await asyncio.sleep(len(self._seen.nodes) / LOOKED_AT_A_SECOND)
+        finally:
+            await self._errands.end()
+
+    def _provider(self, name: str) -> FlatProvider | None:
+        return self._seen.every.get(name)
+
+    # --- one look
+
+    def _now(self) -> SeenMachines:
+        """Return what there is, with the listed machines that may be used."""
+        now = seen(self._context.map, self._context.mirror)
+        self._configured = {one.name: one for several in now.providers.values() for one in several}
+        return dataclasses.replace(now, providers=self._permitted.of(now.providers))
+
+    async def _look(self) -> None:
+        self._errands.ended()
+        now = standing(self._context.map, self._context.mirror, self._context.now_ms())
+        self._seen = self._now()
+        fate = Fate(self._seen, now, self._context.now_ms())
+        for node in list(self._seen.nodes.values()):
+            await self._follow(node, fate)
+        places = self._context.map.nodes
+        stale: list[Op] = [places.waits(id).record.delete() for id in self._seen.waits.keys() - now.requests]
+        stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
+        for op in stale:
+            await self._desk.commit([], [op])
+        await self._register()
+        self._seen = self._now()
+        self._fate = Fate(self._seen, now, self._context.now_ms())
+        await self._serve(now)
+        self._steps()
+        await self._hunt.look(self._seen, self._errands)
+
+    async def _follow(self, node: MadeNode, fate: Fate) -> None:
+        """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
+        wanted = fate.of(node)
+        if wanted != node:
+            await self._desk.change(node.id, lambda one: wanted if one == node else one)
+        order = self._seen.orders.get(node.id)
+        if order is not None and not wanted.request and wanted.state in (order.state, *ENDING):
+            await self._desk.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
+
+    async def _register(self) -> None:
+        """Write down the machines that providers list and nobody knows yet."""
+        tags, now_ms = {SYSTEM_TAG: self._hunt.system}, self._context.now_ms()
+        every = (one for several in self._seen.providers.values() for one in several if one.is_static)
+        found = {id: node for one in every for id, node in host_nodes(one).items()}
+        fresh_ones = [
+            replace(node, tags=tags, asked_ms=now_ms, since_ms=now_ms)
+            for id, node in found.items()
+            if id not in self._seen.nodes
+        ]
+        for start in range(0, len(fresh_ones), REGISTERED_MAX):
+            few = fresh_ones[start : start + REGISTERED_MAX]
+            checks = [At(self._context.map.nodes.made(node.id).record.path, None) for node in few]
+            await self._desk.commit(checks, [self._put(node) for node in few])
+
+    # --- requests
+
+    async def _serve(self, now: NodeState) -> None:
+        """Serve the requests in order; whoever has all of its machines is answered."""
+        choosing = Choosing(self._site(now))
+        for waiting in now.waiting:
+            request = waiting.request
+            tenant = self._tenants().get(request.tenant)
+            known = self._seen.providers.get(request.tenant, [])
+            if tenant is None or waiting.claimed or not is_made(request, tenant.labels, known):
+                continue
+            own = {node.node: node for node in self._seen.nodes.values() if node.request == request.id}
+            if len(own) == len(request.nodes):
+                if all(node.state == "ready" for node in own.values()):
+                    await self._hand_over(waiting, own)
+                else:
+                    await self._explain(waiting, "; ".join(_progress(node) for node in own.values()))
+                continue
+            mixed = sorted({label for _, label in request.nodes} & tenant.labels.keys())
+            match choosing.serve(request, self._seen.waits.get(request.id)):
+                case _ if mixed:
+                    await self._never(waiting, f"{', '.join(mixed)}: machines of the inventory and machines that are "
+                                               "made cannot be in one nodeset")  # fmt: skip
+                case Never(why):
+                    await self._never(waiting, why)
+                case NodePlan() as plan:
+                    await self._give(waiting, plan)
+                case Later(why, idle, at):
+                    await self._explain(waiting, why, at)
+                    for node in idle:
+                        await self._outdate(node, "others wait for its room")
+        await self._keep_ready(choosing)
+
+    def _whole(self, request: NodeRequest) -> bool:
+        """Return whether it has as many machines as it asked for, be they there or not."""
+        return sum(node.request == request.id for node in self._seen.nodes.values()) == len(request.nodes)
+
+    def _site(self, now: NodeState) -> NodeSurvey:
+        tenants = self._tenants()
+        held = [one.claim for one in now.claims.values() if one.claim.state != "cleaning"]
+        return NodeSurvey(
+            providers=self._seen.providers,
+            nodes=list(self._seen.nodes.values()),
+            uses=self._uses,
+            account=self._room,
+            closed=self._closed,
+            place=lambda node: (node.connection, region_of(node.said["provider"])),
+            place_of=lambda one: (one.connection, region_of(one.said)),
+            most_of_project=lambda name, project: tenants[name].most_nodes(project) if name in tenants else -1,
+            limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
+            line=[one.request.id for one in now.waiting if not self._whole(one.request)],
+            order=now.order,
+            now_ms=self._context.now_ms(),
+            expired=self._fate.expired,
+            claimed=Counter((claim.tenant, claim.project) for claim in held),
+            fitted=lambda request, several: fitted(request, several, self._context.map, self._context.mirror),
+        )
+
+    def _uses(self, provider: FlatProvider, label: FlatLabel) -> Amounts | str | None:
+        if provider.is_static:
+            return self._permitted.why(self._configured.get(provider.name, provider), label) or {}
+        found = self._hunting.uses(provider.name, label.digest)
+        if found is None and provider.connection in self._accounts and not unmade(provider, label.name):
+            wanted = MachineSpec("", label.label, label.image, label.flavor, provider.said)
+            learn = partial(self._hunting.learn, provider.connection, provider.name, label.digest, wanted)
+            self._errands.begin(f"uses {provider.name} {label.digest}", provider.connection, learn)
+        return found
+
+    def _room(self, provider: FlatProvider) -> tuple[Amounts, Amounts]:
+        place = self._hunting.place(provider.connection, provider.said)
+        return place.limits, place.others
+
+    def _closed(self, provider: FlatProvider, label: str) -> str:
+        account = self._accounts.get(provider.connection)
+        if account is None:
+            return f"the connection {provider.connection} is not in the launcher's settings"
+        return account.away or unmade(provider, label) or self._backoff.why(provider.name, label)
+
+    async def _give(self, waiting: WaitingRequest, plan: NodePlan) -> None:
+        """Take all of it, or nothing."""
+        request, at = waiting.request, self._seen.at
+        checks, ops = [waiting.at], list[Op]()
+        for node in plan.leave:
+            checks.append(at[node.id])
+            ops.append(self._put(given_back(node)))
+        for node, name in plan.take:
+            checks.append(at[node.id])
+            ops.append(self._put(_given(node, request, name)))
+        uploads = standing_uploads([make.label for make in plan.make], self._context.map, self._context.mirror)
+        if uploads is None:
+            return  # one of the images is being deleted: the next look knows
+        checks += uploads
+        for make in plan.make:
+            node = self._new(make, request.tenant, request)
+            ops.append(self._put(_given(node, request, make.node)))
+        await self._desk.commit(checks, ops)
+
+    def _put(self, node: MadeNode) -> Op:
+        return self._context.map.nodes.made(node.id).record.put(node)
+
+    def _new(self, make: Make, tenant: str, request: NodeRequest | None = None) -> MadeNode:
+        """Return a machine as it is written down before its cloud is asked for it."""
+        tags = {SYSTEM_TAG: self._hunt.system, TERM_TAG: self._hunt.term}
+        return new_node(make.provider, make.label, make.uses, tags, tenant, request, self._context.now_ms())
+
+    async def _hand_over(self, waiting: WaitingRequest, own: Mapping[str, MadeNode]) -> None:
+        request, nodes = waiting.request, self._context.map.nodes
+        answer = NodeAnswer(
+            request.id,
+            hosts={name: _told(node) for name, node in own.items() if node.host is not None},
+            resources={name: node.resources for name, node in own.items() if node.resources},
+            secrets={name: node.secrets for name, node in own.items() if node.secrets is not None},
+        )
+        ops: list[Op] = [nodes.answers(request.id).record.put(answer)]
+        now_ms = self._context.now_ms()
+        ops += [self._put(replace(node, state="in-use", since_ms=now_ms, why="")) for node in own.values()]
+        if request.id in self._seen.waits:
+            ops.append(nodes.waits(request.id).record.delete())
+        await self._desk.commit([waiting.at, *(self._seen.at[node.id] for node in own.values())], ops)
+
+    async def _never(self, waiting: WaitingRequest, why: str) -> None:
+        answer = self._context.map.nodes.answers(waiting.request.id).record
+        await self._desk.commit([waiting.at], [answer.put(NodeAnswer(waiting.request.id, error=why))])
+
+    async def _explain(self, waiting: WaitingRequest, why: str, at: str = "") -> None:
+        """Write why it waits, and where for room, where that has changed."""
+        id, now_ms = waiting.request.id, self._context.now_ms()
+        place, known = self._context.map.nodes.waits(id).record, self._seen.waits.get(id)
+        was = known or NodeWait(id)
+        wait = replace(was, why=why, since_ms=was.since_ms if was.why == why and known else now_ms)
+        if at:
+            wait = replace(wait, at=at, room_ms=was.room_ms or now_ms)
+        if wait != known:
+            entry = self._context.mirror.get(place.path)
+            as_read = At(place.path, entry.version if entry is not None else None)
+            await self._desk.commit([waiting.at, as_read], [place.put(wait)])
+
+    async def _outdate(self, node: MadeNode, why: str) -> None:
+        def change(one: MadeNode) -> MadeNode:
+            same = one.request == node.request and one.state in FREE
+            return replace(given_back(one), state="outdated", why=why) if same else one
+
+        await self._desk.change(node.id, change)
+
+    # --- machines that are kept ready
+
+    async def _keep_ready(self, choosing: Choosing) -> None:
+        """Make what is lacking of them; take away what nobody has wanted for long."""
+        kept = set[str]()
+        self._seen = self._now()
+        for tenant, providers in sorted(self._seen.providers.items()):
+            for name, (label, most) in sorted(_pools(providers).items()):
+                names = {one.name for one in providers if one.label(name) is not None}
+                free = [one for one in self._free_of(label, providers) if one.provider in names]
+                kept.update(node.id for node in free[:most])
+                for _ in range(most - len(free)):
+                    able = sorted((one for one in providers if one.name in names), key=lambda one: one.name)
+                    made = next(
+                        (m for one in able if (m := self._one_more(choosing, one, name, tenant)) is not None), None
+                    )
+                    if made is None:
+                        break
+                    checks = standing_uploads([made.label], self._context.map, self._context.mirror)
+                    if checks is not None:
+                        await self._desk.commit(checks, [self._put(self._new(made, tenant))])
+        now_ms = self._context.now_ms()
+        for node in self._seen.nodes.values():
+            idle = not node.request and node.state == "ready" and now_ms - node.since_ms >= 1000 * IDLE_S
+            if idle and not node.fixed and node.id not in kept:
+                await self._outdate(node, "nobody has wanted it for long")
+
+    def _one_more(self, choosing: Choosing, provider: FlatProvider, name: str, tenant: str) -> Make | None:
+        label = provider.label(name)
+        return choosing.more(provider, label, tenant) if label is not None else None
+
+    def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
+        """Return machines of a label that are nobody's, the best first."""
+        digests = {one.name: label.digest for one in providers if (label := one.label(name)) is not None}
+        found = [
+            node
+            for node in self._seen.nodes.values()
+            if not node.request
+            and node.state in FREE
+            and node.label == name
+            and (node.fixed or digests.get(node.provider) == node.digest)
+            and not self._fate.expired(node)
+        ]
+        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+
+    # --- what takes a while
+
+    def _steps(self) -> None:
+        """Begin the next step of every machine that has one and is due."""
+        known = {_errand(node) for node in self._seen.nodes.values()}
+        known |= {f"watch {node.id}" for node in self._seen.nodes.values() if node.fixed}
+        self._errands.forget(lambda key: key.startswith(("node ", "watch ")) and key not in known)
+        now_ms = self._context.now_ms()
+
+        def place(one: MadeNode) -> tuple[int, int, str]:
+            """Return its place: what goes makes room; what does not go comes after all else."""
+            stuck = one.state in ENDING and now_ms - one.since_ms > 1000 * STUCK_S
+            return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
+
+        for node in sorted(self._seen.nodes.values(), key=place):
+            if node.state in (*ENDING, *ARRIVING, "requested", "building"):
+                self._errands.begin(_errand(node), node.connection, partial(self._life.step, node.id))
+            elif node.fixed and node.state == "ready" and not node.request:
+                self._errands.begin(f"watch {node.id}", node.connection, partial(self._life.watch, node.id))
+
+
+def _errand(node: MadeNode) -> str:
+    """Return the name of its next step: of what is there anyway one for each state, as each may take long."""
+    return f"node {node.id} {node.state} {node.since_ms}" if node.fixed else f"node {node.id}"
+
+
+def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:
+    return replace(
+        node, request=request.id, node=name, build=request.build, tenant=request.tenant, project=request.project
+    )
+
+
+def _progress(node: MadeNode) -> str:
+    short = node.provider.rpartition("/")[2]
+    return f"{node.node} is {node.state} at {short}" + (f": {node.why}" if node.why else "")
+
+
+def _told(node: MadeNode) -> dict[str, Any]:
+    """Return the variables of a host, for its build."""
+    known = {"label": node.label, "provider": node.provider, "external_id": node.external_id}
+    return {**(node.host or {}), "headgate_machine": node.id, "nodepool": {**node.about, **known}}
+
+
+def _pools(providers: Sequence[FlatProvider]) -> dict[str, tuple[str, int]]:
+    """Return label -> (its name, how many are kept ready)."""
+    return {one.name: (one.name, one.min_ready) for of in providers for one in of.labels if one.min_ready}

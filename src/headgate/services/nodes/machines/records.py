@@ -1,0 +1,114 @@
+"""What is written down of machines: of those that are to be made, and of those that providers list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from headgate.base.ids import derived, fresh
+from headgate.config.keys.nodes import LISTED_MAX
+from headgate.config.machines import FlatLabel, FlatProvider
+from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.ports.cloud import NODE_TAG, Amounts
+
+_WORD = re.compile(r"\{(\w+)\}")
+
+
+def new_node(
+    provider: FlatProvider,
+    label: FlatLabel,
+    uses: Amounts,
+    tags: Mapping[str, str],
+    tenant: str,
+    request: NodeRequest | None,
+    now_ms: int,
+) -> MadeNode:
+    """Return a machine that is to be made; `tags`: of the installation."""
+    id = fresh()
+    words = {
+        "tenant_name": tenant,
+        "request_id": request.id if request else "",
+        "job_name": request.job if request else "",
+        "job_uuid": request.build if request else "",
+        "labels": ",".join(name for _, name in request.nodes) if request else label.name,
+    }
+    own = {
+        name: _WORD.sub(lambda found: words.get(found[1], ""), str(text))
+        for name, text in label.label.get("tags", {}).items()
+    }
+    said = {"label": label.label, "image": label.image, "flavor": label.flavor, "provider": provider.said}
+    return MadeNode(
+        id=id,
+        provider=provider.name,
+        connection=provider.connection,
+        label=label.name,
+        said=said,
+        digest=label.digest,
+        tags={**own, **tags, NODE_TAG: id},
+        uses=dict(uses),
+        tenant=tenant,
+        asked_ms=now_ms,
+        since_ms=now_ms,
+    )
+
+
+def host_nodes(provider: FlatProvider) -> Mapping[str, MadeNode]:
+    """Return by its id what is to be written down of each machine that a provider lists, once for each slot; without
+    the tags of the installation, and without times."""
+    return _host_nodes(msgspec.json.encode(provider, order="deterministic")) if provider.is_static else {}
+
+
+@lru_cache(maxsize=256)
+def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
+    provider, found = msgspec.json.decode(encoded, type=FlatProvider), dict[str, MadeNode]()
+    for said in provider.hosts:
+        label = next((one for one in provider.labels if one.name == said.get("label")), None)
+        if label is None:
+            continue
+        slots = int(said.get("slots") or label.label.get("slots") or 1)
+        where = [str(said.get(key) or "") for key in ("name", "host", "connection-port", "username")]
+        own = msgspec.json.encode(said, order="deterministic").decode()
+        told = {
+            "label": {**label.label, "reuse": True},
+            "image": label.image,
+            "flavor": label.flavor,
+            "provider": {**provider.said, "node": dict(said)},
+        }
+        for slot in range(slots):
+            if len(found) >= LISTED_MAX:
+                return found
+            id = derived(provider.name, *where, str(slot))
+            found.setdefault(id, MadeNode(
+                id=id, provider=provider.name, connection=provider.connection, label=label.name, state="registering",
+                said=told, digest=derived(label.digest, own), fixed=True, slot=slot if slots > 1 else None,
+            ))  # fmt: skip
+    return found
+
+
+def digests(several: Iterable[FlatProvider]) -> dict[str, set[str]]:
+    """Return by the id of each listed machine what it may be made of: tenants may list it differently."""
+    found: dict[str, set[str]] = {}
+    for provider in several:
+        for id, node in host_nodes(provider).items():
+            found.setdefault(id, set()).add(node.digest)
+    return found
+
+
+def names_of(node: MadeNode) -> tuple[str, ...]:
+    """Return the labels by which a listed machine may be asked for."""
+    own = node.said["provider"].get("node", {}).get("aliases") or ()
+    return node.label, *node.said["label"].get("aliases", ()), *([own] if isinstance(own, str) else own)
+
+
+def serving(nodes: Iterable[MadeNode], provider: str, name: str) -> list[MadeNode]:
+    """Return the listed machines of a provider that serve a label."""
+    return [one for one in nodes if one.fixed and one.provider == provider and name in names_of(one)]
+
+
+def order(several: Sequence[MadeNode]) -> list[MadeNode]:
+    """Return them with the machine first that has rested longest."""
+    return sorted(several, key=lambda one: (one.since_ms, one.id))

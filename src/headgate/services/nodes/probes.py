@@ -1,0 +1,169 @@
+"""Looking whether machines are well that nobody has: who does not answer is given to nobody until it does."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.base.tasks import end
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
+from headgate.inventory.health import MISSED_MAX, NONE, PROBE, PROBE_INTERVAL, interval_s
+from headgate.inventory.model import KIND, PROVIDER, STATIC, Object
+from headgate.inventory.permissions import PROVIDED
+from headgate.ports.provider import Machine, MachineUnusable, Provider
+from headgate.services.inventory.health import HealthMonitor
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.inventory.pool import MACHINE
+from headgate.services.nodes.search import LAUNCHER
+from headgate.store.types import At
+
+log = logging.getLogger("headgate.launcher")
+
+PROBES_MAX = 20
+"""At a time."""
+AGAIN_S = 10.0
+"""After so long a machine is probed again that did not answer, until it is known to be unhealthy."""
+LISTED_INTERVAL_S = 30.0
+"""However much changes, machines are not listed more often; nor for more than a twentieth of the time."""
+WHY_MAX = 200
+"""Letters of what is wrong that are kept."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A machine that is probed."""
+
+    object: Object
+    provider: Object
+    interval_s: float
+    due_s: float
+    """In the loop's time."""
+
+
+class Probing:
+    """`run` it under the launcher's lock; `inventory.journal.run()` must be running."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        providers: Mapping[str, Provider],
+        interval_s: float,
+        taken: Callable[[], Collection[str]],
+        guard: At,
+    ) -> None:
+        """`interval_s`: of machines that say nothing; 0: these are not probed.  `taken`: machines that are in use."""
+        self._inventory, self._providers, self._interval_s = inventory, providers, interval_s
+        self._taken, self._guard, self._healths = taken, guard, HealthMonitor(inventory)
+        self._known: dict[str, _Known] = {}
+        self._line: list[tuple[float, str]] = []
+        """When who is due, the next one first."""
+        self._running: dict[str, asyncio.Task[float]] = {}
+        self._well: set[str] = set()
+        """Machines that the store knows to answer."""
+        self._listed, self._list_again_s = -1, 0.0
+        """The moment of which the list is, and when it may be made anew."""
+
+    async def run(self) -> None:
+        """Probe until cancelled.  Raise GuardLost, Unavailable, Stale."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                seen = self._inventory.journal.latest
+                if seen != self._listed and loop.time() >= self._list_again_s:
+                    await self._list(seen)
+                for uuid in [uuid for uuid, task in self._running.items() if task.done()]:
+                    self._again(uuid, self._running.pop(uuid).result())
+                self._begin()
+                await self._wait()
+        finally:
+            await end(*self._running.values())
+
+    async def _list(self, moment: int) -> None:
+        """Take up what machines there are now; those that are new are due at once."""
+        loop = asyncio.get_running_loop()
+        began_s, found = loop.time(), dict[str, _Known]()
+        for partition, _ in await self._inventory.admin.partitions():
+            async for provider in self._every(partition.uuid, PROVIDER, PropertyFilter(KIND, STATIC)):
+                async for one in self._every(partition.uuid, MACHINE, PropertyFilter(PROVIDED, provider.name)):
+                    if (pause_s := self._pause_s(one, provider)) > 0:
+                        found[one.uuid] = _Known(one, provider, pause_s, self._due_s(one.uuid, pause_s, began_s))
+        self._known, self._well = found, self._well & found.keys()
+        self._line = [(one.due_s, uuid) for uuid, one in found.items() if uuid not in self._running]
+        heapq.heapify(self._line)
+        self._listed = moment
+        self._list_again_s = loop.time() + max(LISTED_INTERVAL_S, 20 * (loop.time() - began_s))
+
+    async def _every(self, partition: str, type: str, item: PropertyFilter) -> AsyncIterator[Object]:
+        wanted = Filter((partition,), (type,), wanted=PropertyConditions(require_items=(item,)))
+        async for found in self._inventory.every(replace(LAUNCHER, partition=partition), [wanted]):
+            yield found.object
+
+    def _due_s(self, uuid: str, pause_s: float, now_s: float) -> float:
+        known = self._known.get(uuid)
+        return min(known.due_s, now_s + pause_s) if known else now_s
+
+    def _pause_s(self, machine: Object, provider: Object) -> float:
+        """Return after how long it is probed again; 0: it is not."""
+        said = {**provider.properties, **{key: value for key, value in machine.properties.items() if value}}
+        if said.get(PROBE) == NONE:
+            return 0.0
+        try:
+            return interval_s(said.get(PROBE_INTERVAL, ""), self._interval_s)
+        except ValueError as error:
+            log.error("machine %s: %s", machine.name, error)
+            return self._interval_s
+
+    def _begin(self) -> None:
+        """Probe those that are due, as many as may be; who is in use is due later."""
+        now_s, taken = asyncio.get_running_loop().time(), self._taken()
+        while self._line and self._line[0][0] <= now_s and len(self._running) < PROBES_MAX:
+            _, uuid = heapq.heappop(self._line)
+            one = self._known[uuid]
+            if uuid in taken:
+                self._again(uuid, one.interval_s)
+            else:
+                self._running[uuid] = asyncio.ensure_future(self._probe(one))
+
+    async def _probe(self, one: _Known) -> float:
+        """Return after how long it is to be probed again."""
+        uuid, why = one.object.uuid, ""
+        machine = Machine(one.object.name, one.object.properties, one.provider.properties, "")
+        try:
+            await self._providers[STATIC].probe(machine)
+        except MachineUnusable as error:
+            why = str(error)[:WHY_MAX] or "it does not answer"
+        if uuid in self._taken() or (not why and uuid in self._well):
+            return one.interval_s  # whoever has it may have stopped it
+        self._well.discard(uuid)
+        health = await self._healths.probed(uuid, why, [self._guard])
+        if not why:
+            self._well.add(uuid)
+        return AGAIN_S if why and health.missed < MISSED_MAX else one.interval_s
+
+    def _again(self, uuid: str, pause_s: float) -> None:
+        if (one := self._known.get(uuid)) is not None:
+            one.due_s = asyncio.get_running_loop().time() + min(pause_s, one.interval_s)
+            heapq.heappush(self._line, (one.due_s, uuid))
+
+    async def _wait(self) -> None:
+        """Wait until somebody is due, a probe has ended, or machines may be listed anew because something changed."""
+        loop, moves = asyncio.get_running_loop(), list[asyncio.Future[object]]()
+        ends = [self._line[0][0]] if self._line and len(self._running) < PROBES_MAX else []
+        if self._inventory.journal.latest != self._listed:
+            ends.append(self._list_again_s)
+        else:
+            moves.append(asyncio.ensure_future(self._inventory.journal.passed(self._inventory.journal.revision)))
+        waits: list[asyncio.Future[object]] = [*moves, *self._running.values()]  # type: ignore[list-item]  # of anything
+        timeout_s = max(0.0, min(ends) - loop.time()) if ends else None
+        try:
+            if waits:
+                await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(timeout_s or 0.0)
+        finally:
+            await end(*moves)

@@ -1,0 +1,96 @@
+"""What machines of the inventory can serve a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.config.operator.model import Label
+from headgate.inventory.expressions import Expression, parse
+from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
+from headgate.inventory.names import Invalid
+from headgate.services.inventory.errors import NotFound, Unmet
+from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
+from headgate.services.inventory.pool import MACHINE
+from headgate.store.types import At
+
+LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
+KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
+"""Provider types that a launcher can do something with."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCandidate:
+    """A machine, as it was read, and its provider's properties."""
+
+    object: Object
+    generation: int
+    provider: Mapping[str, str]
+    kind: str
+
+
+class MachineFinder:
+    """One look: providers are read once."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._providers: dict[tuple[str, str], Object | None] = {}
+        self._found: dict[tuple[Label, str, str | None], list[MachineCandidate]] = {}
+
+    async def machines(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
+        """Return those for an executor of this zone on this host, or on any for None; at most LIMIT_MAX.
+
+        Raise Invalid, Unmet for a wrong label.
+        """
+        key = (label, zone, host)
+        if key not in self._found:
+            self._found[key] = await self._search(label, zone, host)
+        return self._found[key]
+
+    def check(self, one: MachineCandidate) -> At:
+        """It is still as it was read."""
+        return At(self._inventory.places.objects.by_uuid(one.object.uuid).record.path, one.generation)
+
+    async def _search(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
+        said = expression(label)
+        named: Sequence[str] = said.partitions or [one for one in (label.partition or zone,) if one]
+        known = [one.uuid for one, _ in await self._inventory.admin.partitions()]
+        partitions = [await self._inventory.partition(one) for one in named] or known
+        if not partitions:
+            raise Unmet("the inventory has no partition; create one, and machines in it")
+        wanted = await self._inventory.filter(LAUNCHER, replace(said, partitions=tuple(partitions)))
+        caller, found = replace(LAUNCHER, partition=partitions[0]), list[MachineCandidate]()
+        for one in await self._inventory.several(caller, [wanted], LIMIT_MAX):
+            provider = await self._provider(one.object)
+            if provider is None or provider.kind not in KINDS:
+                continue
+            own = provider.properties.get("host") if provider.kind == LOCAL else None
+            if own and host not in (None, own):
+                continue
+            found.append(MachineCandidate(one.object, one.generation, provider.properties, provider.kind))
+        return found
+
+    async def _provider(self, machine: Object) -> Object | None:
+        """By the machine's property `provider`."""
+        key = (machine.partition, machine.properties.get("provider", ""))
+        if key not in self._providers:
+            caller = replace(LAUNCHER, partition=key[0])
+            try:
+                found = (await self._inventory.get_named(caller, PROVIDER, "", key[1]))[0] if key[1] else None
+            except NotFound:
+                found = None
+            self._providers[key] = found
+        return self._providers[key]
+
+
+def expression(label: Label) -> Expression:
+    """Return what the label asks for: machines of the project it names.  Raise Invalid."""
+    said = parse(label.search)
+    if said.project or said.every_project:
+        raise Invalid(f"filter {label.search!r}: whose machines they are is said by the label's `project`")
+    if not label.project:
+        raise Invalid("it does not say whose machines it takes: give `project`, or `*` for everybody's")
+    every = label.project == "*"
+    return replace(said, types=said.types or (MACHINE,), project="" if every else label.project, every_project=every)

@@ -1,0 +1,92 @@
+"""Requests, claims and answers as they are now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headgate.inventory.leases import level
+from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeRequest
+from headgate.map.places import Map
+from headgate.map.tree import Address, Undecodable
+from headgate.recipes.mirror import Mirror
+from headgate.services.autohold import held_builds, hold_requests
+from headgate.store.types import At, Entry
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    claim: NodeClaim
+    at: At
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A request without an answer."""
+
+    request: NodeRequest
+    at: At
+    claims: tuple[HeldClaim, ...] = ()
+    """What is claimed for it and not given back."""
+    cleaning: bool = False
+    """Is something of an earlier try being cleaned?"""
+
+    @property
+    def claimed(self) -> bool:
+        return bool(self.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    requests: frozenset[str]
+    waiting: tuple[WaitingRequest, ...]
+    """Most urgent first."""
+    claims: dict[str, HeldClaim]
+    """By machine."""
+    answers_left: tuple[Address[NodeAnswer], ...]
+    """To requests that are no more."""
+    held: frozenset[str] = frozenset()
+    """Requests whose machines are kept although they are no more: builds of theirs are held."""
+    order: tuple[str, ...] = ()
+    """All requests, most urgent first, with an answer or without."""
+
+
+def standing(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
+    """Return the requests, claims and answers as they are now.  What cannot be read is as if it were not there; the
+    map's check tells of it."""
+    requests = {}
+    for entry in mirror.under(map.nodes.requests.path):
+        request = _read(Address(entry.path, NodeRequest), entry)
+        if request is not None:
+            requests[request.id] = (entry, request)
+    claims, of = {}, dict[str, list[HeldClaim]]()
+    for entry in mirror.under(map.nodes.claims.path):
+        claim = _read(Address(entry.path, NodeClaim), entry)
+        if claim is not None:
+            held = claims[claim.machine] = HeldClaim(claim, At(entry.path, entry.version))
+            of.setdefault(claim.request, []).append(held)
+    answers = {entry.path.rpartition("/")[2]: entry for entry in mirror.under(map.nodes.answers.path)}
+    waiting, order = [], []
+
+    def place(one: tuple[Entry, NodeRequest]) -> tuple[int, int]:
+        return level(one[1].precedence, one[1].asked_ms, now_ms), one[0].born
+
+    for entry, request in sorted(requests.values(), key=place):
+        order.append(request.id)
+        if request.id in answers:
+            continue
+        own = of.get(request.id, [])
+        kept = tuple(held for held in own if held.claim.state != "cleaning")
+        waiting.append(WaitingRequest(request, At(entry.path, entry.version), kept, len(kept) < len(own)))
+    left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
+    kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
+    return NodeState(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order))
+
+
+def _read(address: Address[R], entry: Entry) -> R | None:
+    try:
+        return address.decode(entry.value)
+    except Undecodable:
+        return None

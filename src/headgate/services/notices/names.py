@@ -1,0 +1,45 @@
+"""What messages say first, and where they go: which queue, which partition."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from headgate.base.ids import derived
+from headgate.gate.change import Change
+from headgate.map.outbox import Notice
+from headgate.queueing.lanes import QUEUE_NAME
+
+VERSION = 1
+
+
+def notice(kind: str, what: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int) -> Notice:
+    """`what` tells it apart from others of its kind."""
+    return Notice(
+        v=VERSION,
+        kind=kind,
+        id=derived(kind, tenant, pipeline, item, what),
+        at_ms=at_ms,
+        tenant=tenant,
+        pipeline=pipeline,
+        project=change.project,
+        branch=change.branch,
+        change=change.id,
+        commit=change.commit,
+        item=item,
+        url=change.url,
+    )
+
+
+def queue_of(tenant: str) -> str:
+    """The queue of a tenant's notices: named after it, if queues can be."""
+    name = f"gate-{tenant}"
+    if QUEUE_NAME.fullmatch(name):
+        return name
+    short = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:40]
+    return f"{short}-{hashlib.sha256(tenant.encode()).hexdigest()[:8]}"
+
+
+def partition_of(project: str, partitions: int) -> int:
+    """All of a project in one, so that its order is kept."""
+    return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1

@@ -1,0 +1,50 @@
+"""Posting to queues, which are made if need be; all of a project in one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headgate.ports.messages import PostedAlready, Poster, PostRefused, QueueGone
+from headgate.services.notices.names import partition_of
+
+PARTITIONS = 8
+
+
+@dataclass(slots=True)
+class ServerPosts:
+    """One message server."""
+
+    poster: Poster
+    partitions: int = PARTITIONS
+    """Of queues that are made."""
+    _known: dict[str, int] = field(default_factory=dict)
+    """Queue -> how many partitions it has."""
+
+    async def post(self, queue: str, bodies: Sequence[tuple[str, str]], key: str, ttl_s: int | None = None) -> None:
+        """`bodies`: (project, text), all or none of them, once under the same key.  A queue may have been made anew
+        since it was last looked at: then it is looked at again.  Raises SourceDown, QueueGone, PostRefused."""
+        for known in (queue in self._known, False):
+            partitions = await self._partitions(queue)
+            messages = [(text, partition_of(project, partitions)) for project, text in bodies]
+            try:
+                await self.poster.post_many(queue, messages, key, ttl_s=ttl_s)
+                return
+            except PostedAlready:
+                return
+            except (QueueGone, PostRefused) as error:
+                self._known.pop(queue, None)
+                if isinstance(error, PostRefused) and not known:
+                    raise
+        raise QueueGone(queue)
+
+    async def _partitions(self, queue: str) -> int:
+        """The queue is made if need be."""
+        if queue not in self._known:
+            try:
+                found = await self.poster.partitions(queue)
+            except QueueGone:
+                await self.poster.create(queue, self.partitions)
+                found = await self.poster.partitions(queue)
+            self._known[queue] = found
+        return self._known[queue]

@@ -1,0 +1,43 @@
+"""May a change of a forge still be pushed?  The forge is asked right before, since a server that takes the push asks
+nobody: whoever may bypass the rules of a branch passes what people took back as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.gate.change import Change
+from headgate.gate.requirements import amiss
+from headgate.gate.work import Demands, LandRequest
+from headgate.ports.forge import Forge
+
+HOLDS_MS = 10_000
+"""How long the answer of a forge holds: a merger may begin late, or find that a repository does not answer."""
+
+
+async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
+    """Return why what is to land may not be pushed now, for people; empty: it may.
+
+    Raise ReporterAway, ReportPutOff."""
+    for part in (*work.parts, *work.later):
+        change = part.change
+        forge, asked = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))
+        if forge is None or forge.can.lands != "push":
+            continue
+        if why := await _of_one(forge, change, asked, tenant):
+            return why
+    return ""
+
+
+async def _of_one(forge: Forge, change: Change, asked: Demands, tenant: str) -> str:
+    """Return why one change may not be pushed.  Of what has landed as it was tested the merger knows."""
+    now = await forge.look_up(change.key)
+    if now is None:
+        return f"{change.key} is not there any more"
+    if now.change.commit != change.commit:
+        return f"the head of {change.key} is no more {change.commit[:12]}, which was tested"
+    if now.change.branch != change.branch:
+        return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
+    if now.landed:
+        return ""
+    return amiss(asked, now, tenant) if now.open else f"{change.key} is closed"

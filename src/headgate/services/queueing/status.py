@@ -1,0 +1,97 @@
+"""How partitions stand, as the store shows it: for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from headgate.map.tree import Undecodable
+from headgate.map.workers import Application, Control, WorkerRecord
+from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS, Position
+from headgate.queueing.lanes import Lane
+from headgate.queueing.progress import NEW, Progress, position
+from headgate.store.types import Entry
+
+UNSTEERED = Control()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Of one partition."""
+
+    progress: Progress = NEW
+    owner: str = ""
+    control: Control = UNSTEERED
+
+
+class PartitionShape(msgspec.Struct, frozen=True):
+    partition: str
+    """QUEUE, or QUEUE:N"""
+    state: str
+    """new (no worker knows it) | waiting (nobody processes it) | processed | paused | gone | unreadable"""
+    worker: str
+    processed_until: str
+    """The time of the newest message that is done, ISO 8601; empty: none is."""
+    retrying: int
+    """Messages that wait for another try."""
+
+
+def standings(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
+    """Of every partition that workers know; None where the progress cannot be read."""
+    by_path = {entry.path: entry.value for entry in entries}
+    found: dict[Lane, PartitionStatus | None] = {}
+    for path, value in by_path.items():
+        lane = app.lane_of(path)
+        if lane is None or path != app.progress(lane).path:
+            continue
+        control = by_path.get(app.controls(lane).path)
+        try:
+            progress = app.progress(lane).decode(value)
+            position(progress)
+            steered = app.controls(lane).decode(control) if control is not None else UNSTEERED
+        except ValueError:
+            found[lane] = None
+            continue
+        found[lane] = PartitionStatus(progress, by_path.get(app.owner(lane).path, b"").decode(), steered)
+    return found
+
+
+def workers(app: Application, entries: Iterable[Entry]) -> dict[str, WorkerRecord]:
+    """Those whose records can be read."""
+    under, found = f"{app.workers.path}/", dict[str, WorkerRecord]()
+    for entry in entries:
+        if entry.path.startswith(under):
+            with suppress(Undecodable):
+                found[entry.path.removeprefix(under)] = app.workers.decode(entry.value)
+    return found
+
+
+def shape(
+    lane: Lane, standing: PartitionStatus | None, by: Mapping[str, WorkerRecord], *, known: bool
+) -> PartitionShape:
+    if standing is None:
+        return PartitionShape(str(lane), "unreadable" if known else "new", "", "", 0)
+    record = by.get(standing.owner)
+    worker = f"{standing.owner} {record.name}" if record is not None else standing.owner
+    return PartitionShape(
+        str(lane), _state(standing), worker, time_of(position(standing.progress)), len(standing.progress.parked)
+    )
+
+
+def _state(standing: PartitionStatus) -> str:
+    if standing.progress.gone_ms:
+        return "gone"
+    state = "paused" if standing.control.paused else "processed" if standing.owner else "waiting"
+    return f"{state}, to seek" if standing.control.seek is not None else state
+
+
+def time_of(at: Position) -> str:
+    """Return the time of a message, ISO 8601; empty: none is meant."""
+    if at == START:
+        return ""
+    unix_s = (at.ticks - UNIX_EPOCH_TICKS) / TICKS_A_SECOND
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,37 @@
+"""What hooks are given to post with, and the hook that only logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from headgate.base.ids import fresh
+from headgate.ports.messages import Letter, MessageSource
+from headgate.queueing.message import Message
+from headgate.services.queueing.calls import log
+
+TIMEOUT_S = 60.0
+
+
+class BlockingClient:
+    """For plain hooks, which run in threads.  Async ones await the methods of `source`."""
+
+    def __init__(self, source: MessageSource, loop: asyncio.AbstractEventLoop) -> None:
+        self.source, self._loop = source, loop
+
+    def post(self, queue: str, body: str, *, partition: int | None = None, ttl_s: int | None = None) -> None:
+        """Once, however often the network fails.  Raises SourceDown, QueueGone, PostRefused."""
+        self._wait(self.source.post(Letter(queue, body, fresh(), partition, ttl_s)))
+
+    def create_queue(self, queue: str, partitions: int = 1) -> None:
+        """If it is not there."""
+        self._wait(self.source.create(queue, partitions))
+
+    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+
+
+def log_failure(message: Message, context: object, queue: str, error: BaseException, client: object) -> None:
+    """A hook for `job_failure`."""
+    log.error("%s: message %s: %r", queue, message.message_id, error, exc_info=error)

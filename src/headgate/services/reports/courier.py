@@ -1,0 +1,298 @@
+"""The outbox of one connection: its reports are told in order, change by change, until they are taken.
+
+Nothing waits for it, and no turn does what it does.  While whoever takes reports is away, all of them wait, and a
+record beside them says why; one that is put off holds up those of its own change alone; one that is refused is set
+aside, where people see it, and retry or drop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from headgate.base.texts import line
+from headgate.map.outbox import OutboxMessage, Postings
+from headgate.map.queues import ReportsQueue
+from headgate.map.records import OutboxWish, RepositoryProblem
+from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
+from headgate.recipes.codec import readable
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import MirrorPart
+from headgate.recipes.stream import Unread, consumed
+from headgate.services.context import Context
+from headgate.services.quarantine.quarantine import Quarantine, Tries
+from headgate.services.reports.forges import LAND_MAX_MS, ForgeReporter
+from headgate.store.store import Session
+from headgate.store.types import At, Op
+
+log = logging.getLogger("headgate.reports")
+
+AT_ONCE_MAX = 4
+"""Reports that are told at a time, none of them of one change."""
+LOOKED_AT_MAX = 1_000
+"""The oldest, of which those are told that are not put off."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 300.0
+PUT_OFF_MAX_MS = 24 * 3_600_000
+"""For so long one that is put off is tried; then it is set aside."""
+BROKEN_MAX = 5
+"""So often whoever takes reports breaks at those of one change, and takes others in between, before it is given up."""
+DROPPED_MAX = 40
+"""In one commit."""
+
+
+class _Broken(ReportPutOff):
+    """Nobody answers at the reports of one change, and at others somebody does."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    """Growing, as long as nothing is taken."""
+
+    until_s: float = 0.0
+    length_s: float = 0.0
+
+    def grow(self, now_s: float, least_s: float = 0.0) -> None:
+        self.length_s = min(PAUSE_MAX_S, 2 * self.length_s or PAUSE_FIRST_S)
+        self.until_s = now_s + max(self.length_s, least_s)
+
+
+@dataclass(slots=True)
+class Courier:
+    """`run` is the body; one process at a time tells the reports to one connection."""
+
+    context: Context
+    connection: str
+    reporter: Reporter
+    lander: ForgeReporter | None = None
+    """Of a forge: who asks it to merge."""
+    _tries: Tries = field(default_factory=Tries)
+    _away: _Pause = field(default_factory=_Pause)
+    _put_off: dict[str, _Pause] = field(default_factory=dict)
+    """Change -> its pause."""
+    _broken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Change at whose reports nobody answered -> what had been taken by then, and how often others were taken since."""
+    _probed: set[str] = field(default_factory=set)
+    """Changes that were tried since anything was taken."""
+    _taken: int = 0
+    """How many were."""
+    _resting: dict[str, float] = field(default_factory=dict)
+    """Project that the forge takes nothing of -> until when; others are told of theirs."""
+    _session: Session | None = None
+    _said: str = ""
+    """Why reports wait, as the record beside them says it."""
+
+    @property
+    def _place(self) -> ReportsQueue:
+        return self.context.map.reports(self.connection)
+
+    async def run(self, session: Session) -> None:
+        place, self._session = self._place, session
+        async with lock(self.context.store, session, place.election.path).hold() as guard:
+            self._said = trouble.text if (trouble := self._shown) is not None else ""
+            with self.context.mirror.part(place.queue.path, place.data.path, place.wish.path) as part:
+                while True:
+                    await self._heed(guard)
+                    await self._round(guard, part)
+
+    async def _heed(self, guard: At) -> None:
+        """What people want: that reports are tried at once, or that those that wait are dropped."""
+        entry = self.context.mirror.get(self._place.wish.path)
+        if entry is None:
+            return
+        wish = readable(entry, OutboxWish)
+        self._away.until_s = 0.0
+        self._put_off.clear()
+        self._resting.clear()
+        while wish is not None and wish.do == "drop":
+            waiting = self._place.stream.waiting(self.context.mirror, limit=DROPPED_MAX)
+            if not waiting:
+                break
+            unanswered = [op for one in waiting for op in self._unasked(one, "it was dropped by hand")]
+            await self.context.store.commit([], [*consumed(waiting), *unanswered], guards=[guard])
+            await self.context.mirror.gone(waiting[-1].entry)
+        await self.context.store.commit([], [self._place.wish.delete()], guards=[guard])
+        await self.context.mirror.gone(self._place.wish.path)
+
+    async def _round(self, guard: At, part: MirrorPart) -> None:
+        """Tells the next ones, or waits until there are some."""
+        seen, mirror, now_s = part.moves, self.context.mirror, asyncio.get_running_loop().time()
+        waiting = self._place.stream.waiting(mirror, limit=LOOKED_AT_MAX)
+        if waiting and (away_s := self._away.until_s - now_s) > 0:
+            await self._pause(away_s, part)
+            return
+        chosen = list(self._chosen(waiting, now_s))
+        if chosen:
+            await self._tell_all(chosen, guard)
+            return
+        if not waiting:
+            self._put_off.clear()
+            self._broken.clear()
+            self._resting.clear()
+            await self._well(guard)
+        pauses = (*(pause.until_s for pause in self._put_off.values()), *self._resting.values())
+        soonest_s = min(pauses, default=None) if waiting else None
+        await part.moved_within(None if soonest_s is None else max(0.0, soonest_s - now_s), seen)
+
+    async def _pause(self, pause_s: float, part: MirrorPart) -> None:
+        """Unless people want something."""
+        until_s, loop = asyncio.get_running_loop().time() + pause_s, asyncio.get_running_loop()
+        while (left_s := until_s - loop.time()) > 0 and self.context.mirror.get(self._place.wish.path) is None:
+            await part.moved_within(left_s, part.moves)
+
+    def _chosen(self, waiting: Sequence[Unread[Postings]], now_s: float) -> Iterator[Unread[Postings]]:
+        """The oldest of each change that is not put off, the projects in turn; one alone while it is not known whether
+        any is taken, and of another change each time."""
+        seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
+        turns: Counter[str] = Counter()
+        found = list[tuple[bool, int, int, Unread[Postings]]]()
+        self._resting = {project: until_s for project, until_s in self._resting.items() if until_s > now_s}
+        for place, event in enumerate(waiting):
+            whose = _change(event)
+            if whose in seen:
+                continue
+            seen.add(whose)
+            if whose in self._put_off and self._put_off[whose].until_s > now_s:
+                continue
+            project = _project(event)
+            if project in self._resting:
+                continue
+            found.append((whose in self._probed, turns[project], place, event))
+            turns[project] += 1
+        if all(probed for probed, *_ in found):
+            self._probed.clear()
+        yield from (event for *_, event in heapq.nsmallest(most, found, key=lambda one: one[:3]))
+
+    async def _tell_all(self, chosen: Sequence[Unread[Postings]], guard: At) -> None:
+        """Every one is tried to its end, whatever becomes of the others."""
+        aside = Quarantine(self.context).report
+        told = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
+        found = [self._judged(event, result) for event, result in zip(chosen, told, strict=True)]
+        ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
+        ended = list[Unread[Postings]]()
+        for event, result in zip(chosen, found, strict=True):
+            if isinstance(result, ReporterAway):
+                away.append(result)
+                if result.alone:
+                    self._resting[_project(event)] = now_s + max(result.wait_s, PAUSE_FIRST_S)
+            elif isinstance(result, BaseException) and not isinstance(result, Exception):
+                raise result
+            elif isinstance(result, Exception) and not self._given_up(event, result):
+                self._put_off.setdefault(_change(event), _Pause()).grow(now_s)
+            else:
+                ended.append(event)
+                self._put_off.pop(_change(event), None)
+                if not isinstance(result, Exception):
+                    ops += [*event.consume(), *result]
+                elif _landings(event):
+                    ops += [*event.consume(), *self._unasked(event, str(result) or repr(result))]
+                else:
+                    ops += aside(event, self._place.queue.path, self.connection, result)
+        if ops:
+            await self.context.store.commit([], ops, guards=[guard])
+            await self.context.mirror.gone(ended[-1].entry)
+        everywhere = [one.wait_s for one in away if not one.alone]
+        if everywhere:
+            self._away.grow(now_s, max(everywhere))
+        elif ended:
+            self._away = _Pause()
+        if ended:
+            self._taken += len(ended)
+            self._probed.clear()
+        if away:
+            await self._tell_why(str(away[0]), guard)
+        elif ended and not self._resting:
+            await self._well(guard)
+
+    def _judged(self, event: Unread[Postings], result: list[Op] | BaseException) -> list[Op] | BaseException:
+        """Return what came of a report: of one change alone, where nobody answers at its reports and others are taken
+        in between, else all would wait for it, for ever."""
+        whose = _change(event)
+        if not isinstance(result, ReporterAway) or result.alone:
+            self._broken.pop(whose, None)
+            return result
+        self._probed.add(whose)
+        taken, times = self._broken.get(whose, (self._taken, 0))
+        times += self._taken > taken
+        self._broken[whose] = (self._taken, times)
+        if not times:
+            return result
+        return ReportRefused(str(result)) if times > BROKEN_MAX and self._is_late(event) else _Broken(str(result))
+
+    async def _tell(self, event: Unread[Postings]) -> list[Op]:
+        """Return the answers that somebody waits for.  Raises what the reporter does."""
+        name, answers = event.body.rpartition("/")[2], list[Op]()
+        for number, posting in enumerate(event.event.postings):
+            if posting.land is not None and self.lander is not None and self._session is not None:
+                answers += await self.lander.land(posting, posting.land, self._session)
+            else:
+                await self.reporter.tell(replace(posting, key=posting.key or f"{name}-{number}"))
+        return answers
+
+    def _unasked(self, event: Unread[Postings], why: str) -> list[Op]:
+        """The answers to who waits for what is not tried any more."""
+        found = [(one, one.land) for one in _landings(event) if one.land is not None]
+        return [op for one, work in found if self.lander for op in self.lander.given_up(one, work, why)]
+
+    def _given_up(self, event: Unread[Postings], error: Exception) -> bool:
+        """Is it to be set aside?"""
+        if isinstance(error, ReportRefused):
+            return True
+        if isinstance(error, ReportPutOff):
+            log.warning("%s: a report is put off: %s", self.connection, error)
+            return not isinstance(error, _Broken) and self._is_late(event)
+        log.error("%s: a report raises in a way nobody foresaw", self.connection, exc_info=error)
+        return self._tries.spent(event.entry)
+
+    def _is_late(self, event: Unread[Postings]) -> bool:
+        oldest_ms = min((one.report.at_ms for one in event.event.postings), default=0)
+        return self.context.now_ms() - oldest_ms > (LAND_MAX_MS if _landings(event) else PUT_OFF_MAX_MS)
+
+    @property
+    def _shown(self) -> RepositoryProblem | None:
+        entry = self.context.mirror.get(self._place.trouble.path)
+        return readable(entry, RepositoryProblem) if entry is not None else None
+
+    async def _tell_why(self, why: str, guard: At) -> None:
+        """For people; written once for as long as it is the same."""
+        why, shown = line(why, 500), self._shown
+        log.warning("%s: reports wait, for %.0f s: %s", self.connection, self._away.length_s, why)
+        if self._said != why:
+            since_ms = shown.since_ms if shown is not None else self.context.now_ms()
+            await self.context.store.commit(
+                [], [self._place.trouble.put(RepositoryProblem(since_ms, why))], guards=[guard]
+            )
+            self._said = why
+
+    async def _well(self, guard: At) -> None:
+        """It is no longer away."""
+        if self._said:
+            log.info("%s: reports are taken again", self.connection)
+            await self.context.store.commit([], [self._place.trouble.delete()], guards=[guard])
+            self._said = ""
+
+
+def _landings(event: Unread[Postings]) -> list[OutboxMessage]:
+    """What of it somebody waits for."""
+    return [one for one in event.event.postings if one.land is not None]
+
+
+def _change(event: Unread[Postings]) -> str:
+    """Whose order is kept."""
+    return next((whose(one) for one in event.event.postings), "")
+
+
+def _project(event: Unread[Postings]) -> str:
+    return next((one.report.project for one in event.event.postings), "")
+
+
+def whose(posting: OutboxMessage) -> str:
+    """The change over all its patchsets, or the ref, or the line of what it answers."""
+    report = posting.report
+    line = f" {one.connection} {one.source} {one.lane}" if (one := report.answers) is not None else ""
+    return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}{line}"

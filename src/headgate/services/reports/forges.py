@@ -1,0 +1,133 @@
+"""What a forge is told, and what it is asked to merge: the last one answers the pipeline that waits for it.
+
+Where changes land by a push, the forge is asked first whether it may still be, then a merger pushes and answers, and
+once that is recorded the forge is to show it: by itself, or the change is closed with a word that names the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.base.texts import line
+from headgate.gate.actions import SETTLED, Land
+from headgate.gate.work import ERROR_SIZE_MAX, LandAnswer, LandRequest
+from headgate.map.outbox import OutboxMessage, Pushed
+from headgate.ports.forge import Forge, Hint, MergeLanded, Shows
+from headgate.ports.reporter import ReportPutOff, ReportRefused
+from headgate.services.context import Context
+from headgate.services.orders import shut
+from headgate.services.pushes import kept_back
+from headgate.services.reports.postings import to_push
+from headgate.services.scheduler.hints import kept
+from headgate.store.store import Session
+from headgate.store.types import Op
+
+log = logging.getLogger("headgate.reports")
+
+LAND_MAX_MS = 3_600_000
+"""For so long a forge is asked to merge what it puts off; then that is the answer."""
+SEEN_MAX_MS = 60_000
+"""How long a forge may take to see that its branch has the commits of a change."""
+
+
+@dataclass(slots=True)
+class ForgeReporter:
+    """See `ports.reporter.Reporter`."""
+
+    context: Context
+    forge: Forge
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raise ReporterAway, ReportPutOff, ReportRefused."""
+        if posting.pushed is not None:
+            await self._show(posting, posting.pushed)
+        elif self.forge.can.edits or posting.report.report != SETTLED:
+            await self.forge.report(posting)
+            if posting.echoes and (change := posting.change) is not None:
+                hint = Hint(derived("echo", posting.key), change.project, change.number)
+                await kept(self.context, self.forge.name, hint)
+
+    async def land(self, posting: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
+        """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not
+        merged.  Raise ReporterAway, ReportPutOff."""
+        if self.forge.can.lands == "push":
+            return await self._push(posting, work)
+        tenant, pipeline = posting.report.tenant, posting.report.pipeline
+        if await shut(self.context, session, tenant, pipeline, work.queue):
+            standing = await self.forge.look_up(work.change.key)
+            if standing is None or not standing.landed or standing.change.commit != work.change.commit:
+                return self._answer(posting, _of(work, ok=False, error="its queue is closed", shut=True))
+        found = await self.forge.land(work, work.parts[0])
+        if isinstance(found, MergeLanded):
+            if found.differs:
+                log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
+            return self._answer(posting, _of(work, ok=True, commit=found.commit, differs=found.differs))
+        return self._answer(posting, _of(work, ok=False, error=found.why, moved=found.moved))
+
+    # --- landing by a push
+
+    async def _push(self, posting: OutboxMessage, work: LandRequest) -> list[Op]:
+        """Return the request to a merger, who answers; or the answer, where the forge says that it may not land."""
+        report = posting.report
+        forges = {**self.context.forges, self.forge.name: self.forge}
+        if why := await kept_back(forges, work, report.tenant):
+            return self._answer(posting, _of(work, ok=False, error=why))
+        work = replace(work, looked_ms=self.context.now_ms())
+        request = to_push(Land(posting.key, work, posting.precedence), report.item, report.tenant, report.pipeline)
+        return self.context.merges.submit(request, msgspec.json.encode(work))
+
+    async def _show(self, posting: OutboxMessage, pushed: Pushed) -> None:
+        """See to it that the forge shows what has landed."""
+        change = posting.change
+        assert change is not None, "what is told at a forge is told of a change"
+        now = await self.forge.look_up(change.key)
+        if now is None or not now.open:
+            return
+        same = now.change.commit == change.commit  # else more was proposed there since
+        if same and pushed.contained and self.context.now_ms() - posting.report.at_ms < SEEN_MAX_MS:
+            raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
+        refused: ReportRefused | None = None
+        try:
+            await self.forge.report(replace(posting, pushed=None, how={"comment": True}))
+        except ReportRefused as error:  # where nobody may comment, it is closed all the same
+            refused = error
+        if same and isinstance(self.forge, Shows):
+            await self.forge.conclude(change, pushed.commit)
+        if refused is not None:
+            raise refused
+
+    def given_up(self, posting: OutboxMessage, work: LandRequest, why: str) -> list[Op]:
+        """Return the answer that the forge could not be had to merge it."""
+        return self._answer(posting, _of(work, ok=False, error=f"the forge did not merge it: {why}"))
+
+    def _answer(self, posting: OutboxMessage, answer: LandAnswer) -> list[Op]:
+        events = self.context.map.events.tenant(posting.report.tenant).pipelines(posting.report.pipeline)
+        return events.result.stream.append(answer)
+
+
+def _of(
+    work: LandRequest,
+    *,
+    ok: bool,
+    error: str = "",
+    moved: bool = False,
+    shut: bool = False,
+    commit: str = "",
+    differs: bool = False,
+) -> LandAnswer:
+    return LandAnswer(
+        work.buildset,
+        ok,
+        moved,
+        line(error, ERROR_SIZE_MAX),
+        shut,
+        work.change.project,
+        work.change.key,
+        commit,
+        differs,
+    )

@@ -1,0 +1,55 @@
+"""Reports as properties and tags of the object that started the item."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.inventory.model import Caller
+from headgate.inventory.names import Invalid
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.services.inventory.draft import Update
+from headgate.services.inventory.errors import InventoryError, NotFound
+from headgate.services.inventory.inventory import Inventory
+from headgate.services.scheduler.occasions.objects import USER
+from headgate.store.types import StoreError
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What a pipeline wants of an object."""
+
+    set: dict[str, str] = {}
+    unset: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    untag: tuple[str, ...] = ()
+
+
+class ObjectReporter:
+    """See `ports.reporter.Reporter`.  Told again it is the same."""
+
+    def __init__(self, name: str, inventory: Inventory, partition: str, project: str) -> None:
+        """As of `WatchedObjects`."""
+        self._name, self._inventory, self._partition, self._project = name, inventory, partition, project
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReporterAway, ReportRefused."""
+        of = posting.report.answers
+        if of is None or of.connection != self._name:
+            raise ReportRefused(f"no object of {self._name} started this item")
+        try:
+            said = msgspec.json.decode(posting.options.get("wanted", "{}"), type=_Said)
+            partition = await self._inventory.partition(self._partition)
+            update = Update(
+                of.lane,
+                set_properties=said.set,
+                remove_properties=said.unset,
+                add_tags=said.tag,
+                remove_tags=said.untag,
+            )
+            await self._inventory.apply(Caller(USER, self._project, partition), [update])
+        except NotFound:
+            return  # it was deleted meanwhile: there is nobody to tell
+        except (InventoryError, Invalid, ValueError) as error:
+            raise ReportRefused(f"the object {of.lane} does not take it: {error}") from error
+        except StoreError as error:
+            raise ReporterAway(str(error)) from error

@@ -1,0 +1,63 @@
+"""What is asked of a forge: to land a change, to tell its people something."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict, replace
+
+from headgate.gate.actions import LANDED, Land, MarkLanded
+from headgate.gate.change import Change
+from headgate.gate.work import LandRequest, ReportRequest, RepoState
+from headgate.map.outbox import OutboxMessage, Pushed, QueueReport
+from headgate.recipes.requests import Request
+from headgate.services.notices.names import notice
+
+LAND = "land"
+"""What is reported, beside the phases of a pipeline: that a change is to be merged."""
+
+
+def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> OutboxMessage:
+    """Return the request to land: a forge that merges is asked for the first change."""
+    work = action.work
+    about = notice("report", action.id, tenant, pipeline, work.change, item, now_ms)
+    report = QueueReport(**asdict(replace(about, buildset=work.buildset, message=work.note)), report=LAND)
+    return OutboxMessage("", report, key=action.id, change=work.change, land=work)
+
+
+def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
+    """Return the request to a merger to push what lands."""
+    meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
+    return Request(action.id, action.precedence, meta=meta | told_of(action.work.change))
+
+
+def told_of(change: Change) -> dict[str, str]:
+    """Return what requests say of the change that they are for."""
+    return {"change": change.id, "project": change.project}
+
+
+def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
+    """Return the request to show a change as merged that has landed by a push."""
+    posting = said(action.id, action.work, tenant, now_ms, LANDED)
+    return replace(posting, pushed=Pushed(action.work.landed, action.contained))
+
+
+def trimmed(work: LandRequest) -> LandRequest:
+    """Without what is of other projects."""
+    project, state = work.change.project, work.state
+    return replace(
+        work,
+        note="",
+        state=RepoState(
+            chain=tuple(one for one in state.chain if (one.project, one.commit) == (project, work.change.commit)),
+            heads={name: heads for name, heads in state.heads.items() if name == project},
+            merged={name: merged for name, merged in state.merged.items() if name == project},
+            trees={name: trees for name, trees in state.trees.items() if name == project},
+        ),
+    )
+
+
+def said(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
+    """Return a text for the people of a change, which votes for nothing.  `kind`: as of `gate.actions.Report`."""
+    about = notice("report", id, tenant, work.pipeline, work.change, "", now_ms)
+    return OutboxMessage(
+        "", QueueReport(**asdict(replace(about, message=work.note)), report=kind), key=id, change=work.change
+    )

@@ -1,0 +1,29 @@
+"""Reports as messages of queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.map.outbox import OutboxMessage
+from headgate.ports.messages import PostRefused, QueueGone, SourceDown
+from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.services.notices.posts import ServerPosts
+
+
+class QueueReporter:
+    """See `ports.reporter.Reporter`.  A message is posted once, however often it is told."""
+
+    def __init__(self, posts: ServerPosts) -> None:
+        self._posts = posts
+
+    async def tell(self, posting: OutboxMessage) -> None:
+        """Raises ReporterAway, ReportRefused."""
+        report, of = posting.report, posting.report.answers
+        whose = f"{of.source}/{of.lane}" if of is not None else report.project
+        body = (whose, msgspec.json.encode(report).decode())
+        try:
+            await self._posts.post(posting.queue, [body], f"report-{posting.key}", posting.ttl_s)
+        except (SourceDown, QueueGone) as down:
+            raise ReporterAway(f"the message server: {down}") from down
+        except PostRefused as refused:
+            raise ReportRefused(f"the queue {posting.queue} does not take it: {refused}") from refused

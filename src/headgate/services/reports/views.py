@@ -1,0 +1,45 @@
+"""What people see of the outboxes, and want of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headgate.map.records import OutboxWish, RepositoryProblem
+from headgate.map.tree import unescape
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+from headgate.store.types import Op
+
+
+class Outbox(NamedTuple):
+    """What waits for one connection."""
+
+    connection: str
+    waiting: int
+    oldest_ms: int | None
+    """When what waits longest was told; None: nothing waits."""
+    trouble: RepositoryProblem | None
+    """Why reports wait; None: they are taken."""
+
+
+def outboxes(context: Context) -> list[Outbox]:
+    """Of every connection that anything was reported to, in order of their names."""
+    place = context.map.reports
+    below = (entry.path.removeprefix(f"{place.path}/") for entry in context.mirror.under(place.path))
+    names = sorted({unescape(path.partition("/")[0]) for path in below})
+    return [outbox(context, name) for name in names]
+
+
+def outbox(context: Context, connection: str) -> Outbox:
+    place, mirror = context.map.reports(connection), context.mirror
+    oldest = place.stream.waiting(mirror, limit=1)
+    oldest_ms = oldest[0].event.postings[0].report.at_ms if oldest and oldest[0].event.postings else None
+    entry = mirror.get(place.trouble.path)
+    trouble = readable(entry, RepositoryProblem) if entry is not None else None
+    return Outbox(connection, place.stream.length(mirror), oldest_ms, trouble)
+
+
+def wanted(context: Context, connection: str, do: str) -> Sequence[Op]:
+    """`do`: retry what waits at once, or drop it; for the commit of whoever wants it."""
+    return [context.map.reports(connection).wish.put(OutboxWish(do))]

@@ -1,0 +1,108 @@
+"""A tenant that the tenant file does not have any more: its pipelines are run until nothing is in them, then whatever
+is kept of it goes.  What ended is in the history, and stays there."""
+
+from __future__ import annotations
+
+import logging
+
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import Tenant
+from headgate.map.records import ForPipeline, ManagementResult, Quarantined, Reread
+from headgate.map.tree import unescape
+from headgate.recipes.codec import readable
+from headgate.recipes.lock import lock, write_lock
+from headgate.services.autohold import hold_requests
+from headgate.services.configuration import Configuration
+from headgate.services.context import Context
+from headgate.services.requests import tell
+from headgate.services.scheduler.leftovers import leftover, removed
+from headgate.services.scheduler.turn import TurnPart
+from headgate.services.tenancy import Tenancy
+from headgate.store.store import Session
+from headgate.store.types import Delete
+
+log = logging.getLogger("headgate.tenant")
+
+TOLD_MAX = 1_000
+"""People who wait for what they asked of a tenant that is gone, told at once."""
+
+
+class VanishedConfiguration(Configuration):
+    """Stands for the configuration of a tenant that is gone: it has no projects, and no pipelines."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        super().__init__(context, Tenant(name, ()), ParseCache())
+
+    def current(self) -> bool:
+        """Whatever the store has of it: it is not followed."""
+        return True
+
+    def without(self, pipeline: str) -> str:
+        return f"the tenant {self.tenant.name} was removed from the tenant file"
+
+
+class VanishedTenant:
+    """`run` takes away what is kept of it, once its pipelines are empty."""
+
+    def __init__(self, context: Context, name: str, tenants: Tenancy) -> None:
+        self._context, self._name, self._tenants = context, name, tenants
+
+    async def run(self, session: Session) -> None:
+        """Until nothing is left."""
+        map, store, name = self._context.map, self._context.store, self._name
+        events = map.locks.events
+        async with (
+            lock(store, session, events.management(name).lock.path).hold() as management,
+            lock(store, session, events.trigger(name).lock.path).hold() as trigger,
+            write_lock(store, session, map.locks.tenant(name).lock.path).hold() as own,
+        ):
+            await self._empty()
+            await self._forget_projects(session)
+            await self._tell()
+            log.info("tenant %s: it was removed from the tenant file; what is left is its history", name)
+            places = (map.events.tenant(name), map.layout(name), map.semaphores(name), map.nodes.providers(name))
+            pieces = leftover(self._context, *places)
+            await removed(self._context, [*self._holds(), *pieces, *self._aside()], [management, trigger, own])
+
+    async def _empty(self) -> None:
+        """Until its pipelines are gone."""
+        mirror, map = self._context.mirror, self._context.map
+        places = (map.tenant(self._name).path, map.events.tenant(self._name).pipelines.path)
+        with mirror.part(*places) as stirs:
+            while any(mirror.names(place) for place in places):
+                await stirs.moved(stirs.moves)
+
+    async def _tell(self) -> None:
+        """Whoever waits for what was asked of it."""
+        stream = self._context.map.events.tenant(self._name).management.stream
+        why = f"the tenant {self._name} was removed from the tenant file"
+        for waiting in stream.waiting(self._context.mirror, limit=TOLD_MAX):
+            if isinstance(waiting.event, ForPipeline | Reread) and waiting.event.result:
+                await tell(self._context, waiting.event.result, ManagementResult(False, why))
+
+    def _aside(self) -> list[TurnPart]:
+        """What of it was set aside, which nobody can take up again."""
+        place = self._context.map.quarantine
+        pieces = list[TurnPart]()
+        for entry in self._context.mirror.under(place.records.path):
+            record = readable(entry, Quarantined)
+            if record is not None and record.tenant == self._name:
+                id = entry.path.rpartition("/")[2]
+                pieces.append(TurnPart([Delete(entry.path), Delete(f"{place.bodies.path}/{id}")]))
+        return pieces
+
+    def _holds(self) -> list[TurnPart]:
+        """Requests to hold its builds: what they hold is given back once they are gone."""
+        map, mirror = self._context.map, self._context.mirror
+        own = [one for one in hold_requests(map, mirror) if one.tenant == self._name]
+        return [TurnPart([map.hold_requests(one.id).record.delete()]) for one in own]
+
+    async def _forget_projects(self, session: Session) -> None:
+        """Configuration of projects that no tenant has."""
+        place, had = self._context.map.config, set[str]()
+        for tenant in self._tenants.tenants().values():
+            had.update(project.project for project in tenant.projects)
+        for project in map(unescape, self._context.mirror.names(place.cache.path)):
+            if project not in had:
+                async with write_lock(self._context.store, session, place.lock(project).lock.path).hold() as guard:
+                    await removed(self._context, leftover(self._context, place.cache(project)), [guard])

@@ -1,0 +1,112 @@
+"""A safety net: what nobody will take away any more.
+
+A caller that died after its result was ready, or a worker that died between the pieces of a large one, leaves
+parameters and results of requests; who died before taking an answer, or with a wish unfulfilled, leaves that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.store.store import GuardLost, Session
+from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op
+
+log = logging.getLogger("headgate.sweep")
+
+INTERVAL_S = 60.0
+"""Between two looks; what is found in two of them, unchanged, goes."""
+COUNT_MAX = OPS_MAX - 4
+"""Entries removed in one commit."""
+
+
+class Leaving(Protocol):
+    """Where something may be left behind."""
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Name -> entries that nobody seems to want, to be removed together."""
+        ...
+
+
+class Unwanted:
+    """Answers that nobody took away, and wishes for components that are gone."""
+
+    def __init__(self, context: Context) -> None:
+        self._map = context.map
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        answers = (entry for entry in mirror.under(self._map.results.management.path) if entry.lease is None)
+        return {entry.path: [entry] for entry in (*answers, *self._wishes(mirror))}
+
+    def _wishes(self, mirror: Mirror) -> Iterator[Entry]:
+        for entry in mirror.under(self._map.wishes.path):
+            kind, _, name = entry.path.removeprefix(f"{self._map.wishes.path}/").partition(".")
+            if mirror.get(f"{self._map.components.path}/{kind}/{name}") is None:
+                yield entry
+
+
+class ResultSweeper:
+    """Of places of one kind.  `named` are the paths of results that an event not yet taken up names."""
+
+    def __init__(
+        self,
+        context: Context,
+        places: Callable[[], Sequence[Leaving]],
+        lock_path: str,
+        named: Callable[[], Collection[str]] = frozenset,
+        *,
+        looks: int = 1,
+        mended: Callable[[Entry], Op] | None = None,
+        locks: Callable[[Entry], Sequence[str]] = lambda entry: (),
+    ) -> None:
+        """`looks`: how many must have found an entry, unchanged, before the one that takes it away; `mended`: what is
+        written instead, where something of it stays; `locks`: paths of those that whoever still uses it holds."""
+        self._context, self._places, self._lock_path, self._named = context, places, lock_path, named
+        self._looks, self._mended, self._locks = looks, mended, locks
+
+    async def run(self, session: Session) -> None:
+        """Until cancelled, or until the lock is lost.  Looks only after something has moved."""
+        store, mirror = self._context.store, self._context.mirror
+        async with lock(store, session, self._lock_path).hold() as guard:
+            suspects: dict[str, tuple[int, int]] = {}
+            while True:
+                seen, left = mirror.moves, self._left()
+                known = {entry.path: suspects.get(entry.path, (entry.version, 0)) for entry in left}
+                found = {e.path: known[e.path][1] + 1 if known[e.path][0] == e.version else 1 for e in left}
+                due = [entry for entry in left if found[entry.path] > self._looks][:COUNT_MAX]
+                if due:
+                    await self._remove(due, session, guard)
+                suspects = {entry.path: (entry.version, found[entry.path]) for entry in left}
+                if not suspects:
+                    await mirror.moved(seen)
+                await asyncio.sleep(INTERVAL_S)
+
+    async def _remove(self, due: list[Entry], session: Session, guard: At) -> None:
+        """Raises GuardLost."""
+        store, wanted = self._context.store, sorted({path for entry in due for path in self._locks(entry)})
+        async with AsyncExitStack() as stack:
+            held = [await stack.enter_async_context(lock(store, session, path).try_hold()) for path in wanted]
+            free = {path: at for path, at in zip(wanted, held, strict=True) if at is not None}
+            due = [entry for entry in due if all(path in free for path in self._locks(entry))]
+            if not due:
+                return
+            log.warning("removing what nobody wants any more: %s", ", ".join(entry.path for entry in due))
+            ops = [self._mended(entry) if self._mended else Delete(entry.path) for entry in due]
+            try:
+                checks = [At(entry.path, entry.version) for entry in due]
+                await store.commit(checks, ops, guards=[guard, *free.values()])
+            except GuardLost:
+                raise
+            except Conflict as moved:
+                log.info("%s; looking again", moved)
+
+    def _left(self) -> list[Entry]:
+        left = {path: e for p in self._places() for path, e in p.left(self._context.mirror).items()}
+        named = self._named() if left else ()
+        return [entry for path, entries in left.items() if path not in named for entry in entries]

@@ -1,0 +1,185 @@
+"""What patchsets came to when they were last tested here, as the history has it: what they provided, and what passed.
+
+A turn that asks goes on without the answer; another is taken once it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.base.tasks import end
+from headgate.config.model import FrozenGraph, FrozenJob, Pipeline
+from headgate.gate.change import Change
+from headgate.gate.graph import NOTHING_PROVIDED
+from headgate.gate.model import Build, BuildSet
+from headgate.gate.returns.shape import checked
+from headgate.gate.returns.values import Unfit
+from headgate.gate.waiter import Beside
+from headgate.map.records import Finished
+from headgate.ports.history import HistoryQuery, HistoryUnavailable, PastBuild
+from headgate.services.context import Context
+from headgate.services.scheduler.reusable import PassedBuilds
+
+log = logging.getLogger("headgate.pipeline")
+
+RECENT_MAX = 500
+"""Of what is not in the history yet, looked at."""
+TRY_AGAIN_S = 5.0
+"""When the history cannot be read."""
+
+
+class _Ended(NamedTuple):
+    """One build."""
+
+    id: str
+    job: str
+    result: str
+    provides: tuple[str, ...]
+    artifacts: tuple[object, ...]
+    log_url: str
+    work: str
+
+
+class PipelinePast:
+    """Of one pipeline, in one process."""
+
+    def __init__(self, context: Context, tenant: str, pipeline: str, stir: Callable[[], None]) -> None:
+        """`stir` brings about a turn."""
+        self._context, self._tenant, self._pipeline, self._stir = context, tenant, pipeline, stir
+        self._wanted: dict[str, Change] = {}
+        self._answers: dict[str, BuildSet] = {}
+        self._asking: dict[str, asyncio.Future[None]] = {}
+        self._passed = PassedBuilds(context, tenant, stir)
+        self._answered = 0
+        self.away = False
+        """The history could not be read when it was asked last."""
+
+    async def __aenter__(self) -> PipelinePast:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await end(*self._asking.values(), *self._passed.asking)
+
+    @property
+    def answered(self) -> int:
+        """Return how many answers came so far, and changes of whether any come."""
+        return self._answered + self._passed.answered
+
+    def beside(self, pipelines: Mapping[str, Pipeline], trusted: Mapping[str, str]) -> Beside:
+        """Return what a pipeline may know of all this."""
+        return Beside(pipelines, self.of, self._passed.of, self.away, trusted)
+
+    def of(self, change: Change) -> BuildSet | None:
+        """None: it is being looked up."""
+        if self._context.history is None:
+            return NOTHING_PROVIDED
+        self._wanted[f"{change.key} {change.commit}"] = change
+        return self._answers.get(f"{change.key} {change.commit}")
+
+    def look(self) -> None:
+        """Between turns: look up what the last one asked for, and forget what it did not."""
+        self._passed.look()
+        self._answers = {key: found for key, found in self._answers.items() if key in self._wanted}
+        for key, change in self._wanted.items():
+            if key not in self._answers and key not in self._asking:
+                self._asking[key] = asyncio.ensure_future(self._ask(key, change))
+        self._wanted = {}
+
+    async def _ask(self, key: str, change: Change) -> None:
+        try:
+            builds = self._recent(change)
+            while builds is None:
+                try:
+                    builds = await self._recorded(change)
+                except HistoryUnavailable as error:
+                    log.warning("%s: what %s came to cannot be looked up: %s", self._pipeline, change.id, error)
+                    self._heard(away=True)
+                    await asyncio.sleep(TRY_AGAIN_S)
+            self._answers[key] = _buildset(key, builds)
+        finally:
+            del self._asking[key]
+        self._heard(away=False)
+
+    def _heard(self, *, away: bool) -> None:
+        if not (away and self.away):
+            self._answered += 1
+            self.away = away
+            self._stir()
+
+    def _recent(self, change: Change) -> list[_Ended] | None:
+        """Of what is on its way to the history; None when it is not there."""
+        waiting = self._context.map.history.stream.waiting(self._context.mirror, limit=RECENT_MAX)
+        found = [one.event for one in waiting if self._is_of(one.event, change)]
+        if not found:
+            return None
+        return [
+            _Ended(
+                b.uuid,
+                b.job_name,
+                b.result,
+                b.provides,
+                tuple(map(msgspec.to_builtins, b.artifacts)),
+                b.log_url,
+                b.work,
+            )
+            for b in found[-1].builds
+            if b.final
+        ]
+
+    def _is_of(self, one: Finished, change: Change) -> bool:
+        here = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
+        same = ((of.key, of.commit) == (change.key, change.commit) for of in (one.change, *one.others))
+        return here and any(same)
+
+    async def _recorded(self, change: Change) -> list[_Ended]:
+        history = self._context.history
+        assert history is not None, "it is asked where there is one"
+        asked = HistoryQuery(
+            {
+                "project": (change.project,),
+                "branch": (change.branch,),
+                "change": (change.name,),
+                "patchset": (change.commit,),
+                "pipeline": (self._pipeline,),
+            },
+            {"result": ("DEQUEUED",)},
+            limit=1,
+        )
+        for found in await history.buildsets(self._tenant, asked):
+            whole = await history.buildset(self._tenant, found.uuid)
+            works = await history.works(self._tenant, found.uuid)
+            builds = whole.builds or () if whole is not None else ()
+            return [_of(build, works.get(build.uuid, "")) for build in builds if build.final]
+        return []
+
+
+def _of(build: PastBuild, work: str) -> _Ended:
+    artifacts, provides = tuple(map(msgspec.to_builtins, build.artifacts)), tuple(p.name for p in build.provides)
+    return _Ended(build.uuid, build.job_name, build.result or "", provides, artifacts, build.log_url or "", work)
+
+
+def _buildset(key: str, found: list[_Ended]) -> BuildSet:
+    """As far as other jobs are told of it, or are spared."""
+    jobs = tuple(FrozenJob(name=one.job, provides=one.provides) for one in found)
+    builds = {
+        one.job: Build(one.id, one.job, result=one.result, data=_data(one), log_url=one.log_url, work=one.work)
+        for one in found
+    }
+    return BuildSet(derived("past", key), graph=FrozenGraph(jobs), builds=builds)
+
+
+def _data(one: _Ended) -> dict[str, object]:
+    """Nothing, of artifacts that an older version kept and this one would not take."""
+    data: dict[str, object] = {"zuul": {"artifacts": list(one.artifacts)}}
+    try:
+        checked(data)
+    except Unfit as unfit:
+        log.warning("artifacts of build %s are left out: %s", one.id, unfit)
+        return {}
+    return data

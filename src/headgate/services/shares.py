@@ -1,0 +1,125 @@
+"""Work shared by the components of a kind, without a word between them.
+
+Each computes the same order of takers for a request from the registry and the requests under way: the least loaded
+first.  The first takes it at once; each further one only if it still waits a moment later, so that a taker that is
+stuck delays it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headgate.map.records import ComponentRecord
+from headgate.map.tree import Address
+from headgate.recipes.backlog import Backlog
+from headgate.recipes.requests import Open
+from headgate.services.membership import Membership
+
+log = logging.getLogger("headgate")
+
+YIELD_S = 0.5
+"""What a request waits for each better taker."""
+LOOK_AGAIN_S = 5.0
+"""When a machine that bore no more is asked again."""
+SEEN_MAX = 10_000
+
+
+Takes = Callable[[ComponentRecord, Open], bool]
+"""Whether a component of this record takes a request."""
+
+
+def everybody(record: ComponentRecord, found: Open) -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class FairSharing:
+    membership: Membership
+    takes: Takes = everybody
+    refuses: Callable[[int], str] = lambda running: ""
+    _seen: dict[str, float] = field(default_factory=dict)
+    """Request -> when it was first seen to wait, loop seconds."""
+    _ran: int = 0
+    """How many ran when it was last looked at."""
+    _refused: tuple[int, float] = (0, 0.0)
+    """How many ran when it was last refused, and until when that holds; (…, 0) when it was not."""
+
+    @property
+    def stopping(self) -> bool:
+        return self.membership.wanted == "stopped"
+
+    def accepting(self, running: int) -> float:
+        """0 when another request may be taken, else seconds until that is looked at again."""
+        if self.membership.wanted != "running":
+            return LOOK_AGAIN_S
+        now, self._ran = asyncio.get_running_loop().time(), running
+        ran, until = self._refused
+        if running >= ran and now < until:
+            return until - now
+        why = self.refuses(running)
+        if bool(why) != bool(until):
+            log.warning("%s takes %s", self.membership.kind, f"nothing more: {why}" if why else "work again")
+        self.membership.say(accepting=not why, why=why)
+        self._refused = (running, now + LOOK_AGAIN_S if why else 0.0)
+        return LOOK_AGAIN_S if why else 0.0
+
+    async def look(self) -> None:
+        """Until cancelled: says whether another request may be taken, also while none waits."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            self.accepting(self._ran)
+
+    def order(self, backlogs: Iterable[Backlog], running: int) -> FairOrder:
+        """As things are now; `running` are ours, seen or not."""
+        context, session = self.membership.context, self.membership.session
+        me = session.name if session else ""
+        address: Address[ComponentRecord] = getattr(context.map.components, self.membership.kind)
+        records = context.members(address.path)
+        held = sum((backlog.held for backlog in backlogs), Counter[str]())
+        held[me] = max(held[me], running)
+        peers = {path: record for path, record in records.items() if path == me or _free(record, held[path])}
+        if len(self._seen) > SEEN_MAX:
+            self._seen.clear()
+        return FairOrder(me, peers, held, self.takes, self._seen, asyncio.get_running_loop().time())
+
+
+@dataclass(frozen=True, slots=True)
+class FairOrder:
+    """Whose turn it is to take what waits."""
+
+    me: str
+    peers: Mapping[str, ComponentRecord]
+    """Those that have a place free, and this one."""
+    held: Counter[str]
+    takes: Takes
+    seen: dict[str, float]
+    now: float
+
+    @property
+    def free(self) -> int:
+        """Places of all of them: what is further back in the line is nobody's turn yet."""
+        return max(1, sum(_places(record) - self.held[path] for path, record in self.peers.items()))
+
+    def delay_s(self, found: Open) -> float:
+        """Seconds until it is ours to take; not more than 0: it is."""
+        peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found))
+        mine = _rank(self.me, self.held, found)
+        better = sum(_rank(path, self.held, found) < mine for path in peers)
+        return self.seen.setdefault(found.request.id, self.now) + better * YIELD_S - self.now
+
+
+def _free(record: ComponentRecord, held: int) -> bool:
+    return record.state == "running" and record.data.accepting and held < _places(record)
+
+
+def _places(record: ComponentRecord) -> int:
+    return record.data.places or 1
+
+
+def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:
+    return held[path], hashlib.blake2b(f"{path}\0{found.entry.born}".encode(), digest_size=8).digest()

@@ -1,0 +1,385 @@
+"""Images that jobs build, under random schedules, deaths and clouds that lie: same seed, same run.
+
+What is checked: machines are made only of uploads that are there, whole and validated, and of the newest such; an
+image that a machine is made of is never taken away; in the end everything in an account is written down, the newest
+good build is everywhere, and no more is kept than is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headgate.base.ids import drawn_from, fresh
+from headgate.base.tasks import run_until
+from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
+from headgate.gate.change import TriggerEvent
+from headgate.gate.imagework import body_of
+from headgate.map.inventory.images import UNDER_WAY, ImageFile, ImageOrder, ImageReport, ImageUpload
+from headgate.map.inventory.machines import MadeNode
+from headgate.map.places import Map
+from headgate.map.records import BranchCache
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Resource, State
+from headgate.ports.images import UPLOAD_TAG, NoFile, Sending, Sent, WantedImage
+from headgate.recipes.codec import decode
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.membership import serve
+from headgate.services.nodes.images.choice import UPLOAD, chosen, standing_uploads, unmade, uploads
+from headgate.services.nodes.images.keeper import ImageKeeper
+from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Session, Store
+from headgate.store.types import At, Backend, Conflict, Delete
+from headgate.testing.loop import run_virtual
+from headgate.testing.nodes.builds import MachineInvariantBroken
+from headgate.testing.nodes.sky import CloudFaults, Sky
+from headgate.testing.sim.link import SimFault, SimLink, dies
+
+TIME_MAX_S = 4 * 3_600.0
+DEATHS_MAX = 4
+RETAIN = 2
+PROJECT = "sim/images"
+IMAGE = f"{PROJECT.replace('/', '%2F')}/debian"
+SYSTEM = "ours"
+
+
+@dataclass(slots=True)
+class AccountImage:
+    """An image in the account."""
+
+    sha256: str
+    tags: dict[str, str]
+    ready_s: float
+    listed_s: float
+
+
+@dataclass(slots=True)
+class Gallery:
+    """See `ports.images.ImageCloud`.  One account."""
+
+    chance: random.Random
+    troubles: CloudFaults
+    name: str
+    used: Callable[[str], bool]
+    """Whether a machine that is written down is made of the upload."""
+    there: dict[str, AccountImage] = field(default_factory=dict)
+    sent: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+        """Take it, or say how far it is; what is there of this upload is taken."""
+        await self._call()
+        now_s = asyncio.get_running_loop().time()
+        own = next((id for id, one in self.there.items() if one.tags[UPLOAD_TAG] == wanted.upload), "")
+        if not own and file is None:
+            return Sending({}, "its file is needed", lacks_file=True)
+        if not own:
+            if self.chance.random() < self.troubles.refused:
+                raise LaunchFailed("it is refused")
+            self.sent += 1
+            own = f"{self.name}-{self.sent}"
+            broken = self.chance.random() < self.troubles.broken
+            late_s = now_s + self.chance.random() * self.troubles.late_s
+            sha256 = "broken" if broken else str(file)
+            self.there[own] = AccountImage(sha256, dict(wanted.tags), now_s + self.chance.random() * 300, late_s)
+            self._lose()
+        if now_s < self.there[own].ready_s:
+            return Sending({"id": own}, "it is saved")
+        if self.there[own].sha256 != wanted.sha256:
+            del self.there[own]
+            raise LaunchFailed("it is not what was sent")
+        return Sent(own, {"id": own})
+
+    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+        """Delete it."""
+        await self._call()
+        for id, one in list(self.there.items()):
+            if one.tags[UPLOAD_TAG] == wanted.upload:
+                self._delete(id)
+                self._lose()
+                return False
+        return True
+
+    def _delete(self, id: str) -> None:
+        if self.used(self.there[id].tags[UPLOAD_TAG]):
+            self.wrong.append(f"{id} is deleted although a machine is made of it")
+        del self.there[id]
+
+    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+        """Return what is listed by now, and what is not ours."""
+        await self._call()
+        now_s = asyncio.get_running_loop().time()
+        found = [Resource(id, "image", one.tags, {}) for id, one in self.there.items() if one.listed_s <= now_s]
+        return [*found, Resource("strange", "image", {UPLOAD_TAG: "other", SYSTEM_TAG: "theirs"}, {})]
+
+    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+        """Delete what nobody needs; nobody deletes what is not ours."""
+        await self._call()
+        if resource.id == "strange":
+            self.wrong.append("an image of others is deleted")
+        elif resource.id in self.there:
+            self._delete(resource.id)
+
+    async def _call(self) -> None:
+        await asyncio.sleep(self.chance.random() * self.troubles.slow_s)
+        if self.chance.random() < self.troubles.away:
+            raise CloudUnavailable("no answer")
+
+    def _lose(self) -> None:
+        if self.chance.random() < self.troubles.lost:
+            raise CloudUnavailable("the answer was lost")
+
+
+class ImageTakingCloud(Sky):
+    """A cloud that takes images, too."""
+
+    images: Gallery
+
+
+@dataclass(slots=True)
+class Shelf:
+    """See `ports.images.ImageFiles`: what is fetched is slow, fails, and goes when the process does."""
+
+    chance: random.Random
+    files: set[str] = field(default_factory=set)
+
+    def have(self, sha256: str) -> Path | None:
+        """Return its name for a path."""
+        return Path(sha256) if sha256 in self.files else None
+
+    async def fetch(self, url: str, sha256: str) -> Path:
+        """Fetch it, mostly."""
+        await asyncio.sleep(self.chance.random() * 120)
+        if self.chance.random() < 0.1:
+            raise NoFile("its server answers 503")
+        self.files.add(sha256)
+        return Path(sha256)
+
+    def keep(self, digests: frozenset[str]) -> None:
+        """Forget the others."""
+        self.files &= digests
+
+
+MakeKeeper = Callable[[Context, Mapping[str, CloudAccount], Shelf, At], ImageKeeper]
+Checks = Callable[[list[FlatLabel], Map, Mirror], list[At] | None]
+
+
+@dataclass(slots=True)
+class ImagingSimulation:
+    """One run."""
+
+    seed: int
+    keeper: MakeKeeper = ImageKeeper
+    checks: Checks = standing_uploads
+    deaths: int = 0
+    sent: int = 0
+    machines: int = 0
+    refused: int = 0
+    """Builds that were found bad."""
+
+    def run(self) -> None:
+        """Raise MachineInvariantBroken, naming the seed."""
+        chance = random.Random(self.seed)
+        with drawn_from(chance.getrandbits):
+            try:
+                run_virtual(self._run(chance))
+            except MachineInvariantBroken as broken:
+                raise MachineInvariantBroken(f"seed {self.seed}: {broken}") from broken
+
+    async def _run(self, chance: random.Random) -> None:
+        backend, stop, map = MemoryBackend(), asyncio.Event(), Map()
+        halls = {name: self._hall(name, chance, backend) for name in ("west", "far")}
+        store = Store(backend)
+        for one in _providers():
+            await store.commit([], [map.nodes.providers("t").provider(one.name).record.put(one)])
+        cache = map.cache.connection("sim").branches.data
+        await store.commit([], cache.blob(BranchCache({PROJECT: {"refs/heads/m": "c" * 40}})))
+        built = asyncio.ensure_future(self._builds(store, backend, chance))
+        works = [self._process("launcher", backend, halls, chance, stop) for _ in range(2)]
+        works += [self._tries(backend, chance), self._uses(backend, halls, chance)]
+        running = asyncio.ensure_future(run_until(stop, *works))
+        try:
+            await built
+            await self._until_quiet(backend, running, halls)
+        finally:
+            stop.set()
+            built.cancel()
+            await asyncio.gather(running, built, return_exceptions=True)
+        self.sent = sum(hall.images.sent for hall in halls.values())
+
+    def _hall(self, name: str, chance: random.Random, backend: MemoryBackend) -> ImageTakingCloud:
+        troubles = CloudFaults(lost=0.15, away=0.15, broken=0.1, refused=0.05, late_s=90.0, slow_s=20.0)
+
+        def used(upload: str) -> bool:
+            nodes = [decode(one.value, MadeNode) for one in backend.tree.under(Map().nodes.made.path)]
+            return any(node.said["image"].get(UPLOAD) == upload for node in nodes)
+
+        hall = ImageTakingCloud(chance, troubles, name=name)
+        hall.images = Gallery(chance, troubles, name, used)
+        return hall
+
+    async def _builds(self, store: Store, backend: MemoryBackend, chance: random.Random) -> None:
+        """Report builds of the image now and then; also twice, as a turn that was cut does."""
+        for number in range(chance.randrange(3, 7)):
+            file = ImageFile(
+                image=IMAGE, name="debian", project=PROJECT, connection="sim", branch="m", build=f"b{number}",
+                format="tar", url=f"http://here/{number}", sha256=f"{number:064x}",
+            )  # fmt: skip
+            at_ms = int(asyncio.get_running_loop().time() * 1000)
+            said = ImageReport(id=f"r{number}", tenant="t", pipeline="p", files=(file,), at_ms=at_ms)
+            for _ in range(chance.choice((1, 1, 2))):
+                await store.commit([], [Map().images.reports(said.id).record.put(said)])
+                await asyncio.sleep(chance.random())
+            await asyncio.sleep(chance.random() * 600)
+            await self._whim(store, backend, chance)
+            await asyncio.sleep(chance.random() * 600)
+
+    async def _whim(self, store: Store, backend: MemoryBackend, chance: random.Random) -> None:
+        """Have somebody want something of one of the uploads that are there."""
+        under = list(backend.tree.under(Map().image_uploads.uploads.path))
+        if under and chance.random() < 0.7:
+            one = decode(chance.choice(under).value, ImageUpload)
+            do = chance.choice(("delete", "delete", "validate", "upload"))
+            await store.commit([], [Map().images.orders(one.id).record.put(ImageOrder(do, "somebody"))])
+
+    async def _tries(self, backend: MemoryBackend, chance: random.Random) -> None:
+        """Take up the events that ask for uploads to be tried, as the pipelines of a tenant do."""
+        store, map = Store(backend), Map()
+        stream = map.events.tenant("t").trigger.stream
+        while True:
+            for entry in list(backend.tree.under(stream.data)):
+                event = decode(entry.value, TriggerEvent)
+                body = body_of(event.change)
+                await asyncio.sleep(chance.random() * 60)
+                assert body is not None, "it is of an image"
+                good = chance.random() < 0.8
+                self.refused += not good
+                said = ImageReport(id=event.id, tenant="t", pipeline="p", upload=body.image_upload_uuid, validated=good)
+                await store.commit([], [Delete(entry.path)])
+                await store.commit([], [map.images.reports(said.id).record.put(said)])
+            await asyncio.sleep(5)
+
+    async def _uses(self, backend: Backend, halls: Mapping[str, ImageTakingCloud], chance: random.Random) -> None:
+        """Make machines of what is chosen, and take them away later."""
+        store, map = Store(backend), Map()
+        mirror = Mirror(store, map.path)
+        watching = asyncio.ensure_future(mirror.run())
+        try:
+            await mirror.moved(0)
+            while True:
+                await asyncio.sleep(chance.random() * 20)
+                for provider in chosen({"t": _providers()}, map, mirror)["t"]:
+                    if not unmade(provider, "small"):
+                        await self._use(store, mirror, provider, halls[provider.connection].images, chance)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _use(
+        self, store: Store, mirror: Mirror, provider: FlatProvider, gallery: Gallery, chance: random.Random
+    ) -> None:
+        map, label = Map(), provider.labels[0]
+        checks = self.checks([label], map, mirror)
+        await asyncio.sleep(chance.random() * 10)  # as between a look and its commit
+        if checks is None:
+            return
+        node = MadeNode(
+            id=fresh(), provider=provider.name, connection=provider.connection, label="small", state="in-use",
+            request="somebody's", said={"image": label.image, "provider": {}, "label": {}, "flavor": {}},
+        )  # fmt: skip
+        record = map.nodes.made(node.id).record
+        try:
+            await store.commit(checks, [record.put(node)])
+        except Conflict:
+            return
+        self.machines += 1
+        upload = next((one for one in uploads(map, mirror) if one.id == label.image[UPLOAD]), None)
+        image = gallery.there.get(label.image["image-id"])
+        if upload is None or not upload.usable or image is None or image.sha256 != upload.file.sha256:
+            gallery.wrong.append(f"a machine is made of {label.image['image-id']}, which is {upload}, {image}")
+        asyncio.get_running_loop().call_later(chance.random() * 900, _gone, store, record.path)
+
+    async def _process(
+        self,
+        kind: str,
+        inner: MemoryBackend,
+        halls: Mapping[str, ImageTakingCloud],
+        chance: random.Random,
+        stop: asyncio.Event,
+    ) -> None:
+        """Run a process that meets troubles, dies, and is started again, a few times."""
+        lives = chance.randrange(DEATHS_MAX + 1)
+        while not stop.is_set():
+            troubles = {chance.randrange(5, 60): SimFault.DEATH} if lives > 0 else {}
+            lives -= 1
+            backend = SimLink(inner, chance, troubles)
+            if not await dies(backend, self._life(kind, backend, halls, chance, stop)):
+                return
+            self.deaths += 1
+
+    async def _life(
+        self,
+        kind: str,
+        backend: Backend,
+        halls: Mapping[str, ImageTakingCloud],
+        chance: random.Random,
+        stop: asyncio.Event,
+    ) -> None:
+        loop, store = asyncio.get_running_loop(), Store(backend)
+        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
+        accounts = {name: CloudAccount(name, hall, 2.0) for name, hall in halls.items()}
+
+        async def body(session: Session) -> None:
+            async with lock(store, session, context.map.nodepool.path).hold() as guard:
+                await self.keeper(context, accounts, Shelf(chance), guard).run(SYSTEM)
+
+        await run_until(stop, context.mirror.run(), serve(context, "launcher", body, stop))
+
+    async def _until_quiet(
+        self, backend: MemoryBackend, running: asyncio.Future[None], halls: Mapping[str, ImageTakingCloud]
+    ) -> None:
+        """Wait until nothing is under way, and all is where it belongs.  Raise MachineInvariantBroken."""
+        loop, map = asyncio.get_running_loop(), Map()
+        while True:
+            await asyncio.sleep(10.0)
+            for hall in halls.values():
+                if hall.images.wrong:
+                    raise MachineInvariantBroken(hall.images.wrong[0])
+            if running.done():
+                await running
+            there = [decode(one.value, ImageUpload) for one in backend.tree.under(map.image_uploads.uploads.path)]
+            known = {one.id for one in there}
+            lost = [id for h in halls.values() for id, i in h.images.there.items() if i.tags[UPLOAD_TAG] not in known]
+            busy = [one for one in there if one.state in (*UNDER_WAY, "deleting") or _open(one)]
+            left = list(backend.tree.under(map.images.reports.path))
+            kept = [one for one in there if one.usable]
+            many = [name for name in halls if sum(one.connection == name for one in kept) > RETAIN]
+            if not (busy or lost or left or many):
+                return
+            if loop.time() > TIME_MAX_S:
+                told = [f"{one.file.build} {one.connection} {one.state} {one.why}" for one in there]
+                raise MachineInvariantBroken(
+                    f"not quiet: lost {lost[:3]}, left {len(left)}, too many {many}, uploads {told[:9]}"
+                )
+
+
+def _open(one: ImageUpload) -> bool:
+    """Return whether somebody is still to do something about it."""
+    return (one.state == "ready" and one.validated is None) or (one.state == "failed" and one.dirty)
+
+
+def _gone(store: Store, path: str) -> None:
+    task = asyncio.ensure_future(store.commit([], [Delete(path)]))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _providers() -> list[FlatProvider]:
+    image = FlatImage("debian", IMAGE, PROJECT, "sim", "m", "tar", {"name": "debian"}, "digest", RETAIN)
+    label = FlatLabel("small", {"name": "small"}, {"name": "debian", "type": "zuul"}, {}, digest="small")
+    return [FlatProvider(f"p/{name}", name, "sky", (label,), images=(image,)) for name in ("west", "far")]

@@ -1,0 +1,309 @@
+"""Machines made under random schedules, deaths and clouds that lie: same seed, same run.
+
+What is checked: one machine serves one build (unless its label is reused); in the end every machine in an account is
+written down or gone, every build was answered, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.adapters.nodes.clouds.static.driver import StaticHosts
+from headgate.base.ids import drawn_from
+from headgate.base.tasks import run_until, unless
+from headgate.config.machines import STATIC, FlatLabel, FlatProvider
+from headgate.config.operator.model import Tenant
+from headgate.gate.returns.secrets import Sealed
+from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.inventory.machines import Installation, MadeNode, NodeWait
+from headgate.map.places import Map
+from headgate.ports.cloud import NODE_TAG
+from headgate.ports.provider import MachineUnusable
+from headgate.ports.runner import Contact
+from headgate.recipes.codec import decode
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
+from headgate.services.context import Context
+from headgate.services.executor import Executor
+from headgate.services.membership import serve
+from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.machines.maker import MachineMaker
+from headgate.services.nodes.requester import NodeRequester
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Session, Store
+from headgate.store.types import At, Backend, Put
+from headgate.testing.loop import run_virtual
+from headgate.testing.nodes.builds import MachineInvariantBroken, ask, results, wanted
+from headgate.testing.nodes.sky import CloudFaults, Sky
+from headgate.testing.sim.link import SimFault, SimLink, dies
+
+TIME_MAX_S = 3_600.0
+"""Virtual; a run that is not quiet by then hangs."""
+DEATHS_MAX = 2
+PROJECT_MAX = 4
+LABELS = ("small", "large", "east", "again", "iron")
+HOSTS: tuple[dict[str, Any], ...] = (
+    {"name": "h1", "label": "iron", "slots": 2},
+    {"name": "h2", "label": "iron", "host": "10.0.0.2", "host-key": "key of 10.0.0.2"},
+)
+TENANTS = {"t": Tenant("t", (), max_nodes_per_project=PROJECT_MAX)}
+
+
+def label(name: str, **said: Any) -> FlatLabel:
+    """Return a label as a provider has it."""
+    whole = {"name": name, "boot-timeout": 300, **said}
+    return FlatLabel(name, whole, {"connection-type": "ssh"}, {}, digest=name)
+
+
+def providers(chance: random.Random) -> list[FlatProvider]:
+    """Return two in one account and one in another, each with some of the labels."""
+    small, large, east, again = label("small"), label("large"), label("east"), label("again", reuse=True)
+    kept = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(2), digest="small")
+    return [
+        FlatProvider("p/one", "west", "sky", (kept, large), limits={"instances": 3.0}),
+        FlatProvider("p/two", "west", "sky", (small, again), launch_timeout_s=600),
+        FlatProvider("p/three", "far", "sky", (large, east, small)),
+        FlatProvider("p/rack", "rack", STATIC, (label("iron"),), hosts=HOSTS),
+    ]
+
+
+@dataclass(slots=True)
+class MachineBuilds:
+    """The builds on their machines."""
+
+    chance: random.Random
+    busy: dict[str, str] = field(default_factory=dict)
+    """Machine -> the build on it."""
+    served: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    skies: list[Sky] = field(default_factory=list)
+    """Where a machine must be until its build has ended."""
+
+    @asynccontextmanager
+    async def build(self, spec: BuildSpec) -> AsyncIterator[None]:
+        """Provide its machines, for itself alone."""
+        wanted = {name: node.label for node in spec.job.nodeset.nodes for name in node.name}
+        hosts = {name: str(found["ansible_host"]) for name, found in spec.hosts.items()}
+        if hosts.keys() != wanted.keys() or len({one["headgate_machine"] for one in spec.hosts.values()}) != len(hosts):
+            self.wrong.append(f"{spec.build} wanted {wanted} and has {hosts}")
+        for name, host in hosts.items():
+            machine = str(spec.hosts[name]["headgate_machine"])
+            other = self.busy.get(machine) or (wanted[name] not in ("again", "iron") and self.served.get(machine))
+            if other:
+                self.wrong.append(f"{host} is given to {spec.build} although {other} has or had it")
+            if spec.hosts[name].get("headgate_host_key") != f"key of {host}":
+                self.wrong.append(f"{host} is given to {spec.build} without its key")
+            self.busy[machine] = self.served[machine] = spec.build
+        try:
+            yield
+        finally:
+            for found in spec.hosts.values():
+                self.busy.pop(str(found["headgate_machine"]), None)
+
+    async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
+        async with self.build(spec):
+            await unless(cancel, asyncio.sleep(self.chance.random() * 120))
+            there = {id for sky in self.skies for id in sky.instances}
+            gone = [
+                host for one in spec.hosts.values() if (host := str(one["ansible_host"])).startswith(("west", "far"))
+            ]
+            if self.skies and not there.issuperset(gone):
+                self.wrong.append(f"{gone} of {spec.build} was taken away under it")
+        return BuildOutcome(build=spec.build, result="SUCCESS")
+
+    async def scan(self, host: Mapping[str, Any]) -> str:
+        await asyncio.sleep(self.chance.random())
+        if self.chance.random() < 0.3:
+            raise MachineUnusable("connection refused")
+        return f"key of {host['ansible_host']}"
+
+
+async def unsealed(plain: bytes) -> Sealed:
+    """Return nothing of it: the model has no secrets."""
+    return Sealed()
+
+
+MakeMaking = Callable[[Context, Mapping[str, CloudAccount], MachineBuilds, At], MachineMaker]
+
+
+def a_making(context: Context, accounts: Mapping[str, CloudAccount], field: MachineBuilds, guard: At) -> MachineMaker:
+    """Return the real one."""
+    return MachineMaker(context, lambda: TENANTS, accounts, field.scan, unsealed, guard)
+
+
+@dataclass(slots=True)
+class MakingSimulation:
+    """One run."""
+
+    seed: int
+    making: MakeMaking = a_making
+    troubles: CloudFaults | None = None
+    deaths: int = 0
+    made: int = 0
+    calls: int = 0
+    wanted: dict[str, set[str]] = field(default_factory=dict)
+    """Build -> labels of its machines."""
+    cloned: bool = False
+    """Whether a copy of the store is at work beside it, with builds of its own."""
+
+    def run(self) -> dict[str, str]:
+        """Return build -> result.  Raise MachineInvariantBroken, naming the seed."""
+        chance = random.Random(self.seed)
+        with drawn_from(chance.getrandbits):
+            try:
+                return run_virtual(self._run(chance))
+            except MachineInvariantBroken as broken:
+                raise MachineInvariantBroken(f"seed {self.seed}: {broken}") from broken
+
+    def _skies(self, chance: random.Random) -> dict[str, Sky]:
+        found = {}
+        for name in ("west", "far"):
+            well = chance.random() < 0.3
+            troubles = (
+                CloudFaults()
+                if well
+                else CloudFaults(lost=0.1, away=0.1, throttled=0.05, broken=0.1, refused=0.05, late_s=90.0, slow_s=20.0)
+            )
+            found[name] = Sky(chance, self.troubles or troubles, chance.randrange(4, 7), chance.randrange(2), name)
+        return found
+
+    async def _run(self, chance: random.Random) -> dict[str, str]:
+        meadow, backend = MachineBuilds(chance), MemoryBackend()
+        skies, map = self._skies(chance), Map()
+        await Store(backend).commit([], [map.nodes.installation.put(Installation("one"))])
+        for one in providers(chance):
+            record = map.nodes.providers("t").provider(one.name).record
+            await Store(backend).commit([], [record.put(one)])
+        if self.cloned:
+            meadow.skies, copied = list(skies.values()), MemoryBackend()
+            for entry in list(backend.tree.under("")):
+                await copied.commit([], [Put(entry.path, entry.value)])
+            both = (self._work(one, meadow, skies, chance, [backend, copied]) for one in (backend, copied))
+            first, second = await asyncio.gather(*both)
+            return first | second
+        return await self._work(backend, meadow, skies, chance, [backend])
+
+    async def _work(
+        self,
+        backend: MemoryBackend,
+        meadow: MachineBuilds,
+        skies: Mapping[str, Sky],
+        chance: random.Random,
+        every: Sequence[MemoryBackend],
+    ) -> dict[str, str]:
+        """Go on until all of one store is done."""
+        stop = asyncio.Event()
+        builds = {spec.build: spec for spec in (_spec(number, chance) for number in range(chance.randrange(4, 9)))}
+        self.wanted |= {id: {node.label for node in one.job.nodeset.nodes} for id, one in builds.items()}
+        asked = asyncio.ensure_future(ask(backend, list(builds.values()), chance, 60.0))
+        kinds = ("launcher", "launcher", "executor1", "executor2")
+        works = [self._process(kind, meadow, backend, skies, chance, stop) for kind in kinds]
+        running = asyncio.ensure_future(run_until(stop, *works))
+        try:
+            await asked
+            await self._until_quiet(backend, running, skies, meadow, every)
+        finally:
+            stop.set()
+            asked.cancel()
+            await asyncio.gather(running, asked, return_exceptions=True)
+        self.made, self.calls = sum(one.made for one in skies.values()), sum(one.calls for one in skies.values())
+        return results(backend, builds)
+
+    async def _process(
+        self,
+        kind: str,
+        meadow: MachineBuilds,
+        inner: MemoryBackend,
+        skies: Mapping[str, Sky],
+        chance: random.Random,
+        stop: asyncio.Event,
+    ) -> None:
+        """Run a process until `stop`, let it die at some request a few times, and start it again each time."""
+        lives = chance.randrange(DEATHS_MAX + 1)
+        while not stop.is_set():
+            troubles = {chance.randrange(10, 150): SimFault.DEATH} if lives > 0 else {}
+            lives -= 1
+            backend = SimLink(inner, chance, troubles)
+            if not await dies(backend, self._life(kind, meadow, backend, skies, stop)):
+                return
+            self.deaths += 1
+
+    async def _life(
+        self, kind: str, meadow: MachineBuilds, backend: Backend, skies: Mapping[str, Sky], stop: asyncio.Event
+    ) -> None:
+        loop, store = asyncio.get_running_loop(), Store(backend)
+        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
+        works = [context.mirror.run()]
+        if kind == "launcher":
+            accounts = {name: CloudAccount(name, sky, 2.0) for name, sky in skies.items()}
+            accounts["rack"] = CloudAccount("rack", StaticHosts(), 0.0)
+
+            async def body(session: Session) -> None:
+                async with lock(store, session, context.map.nodepool.path).hold() as guard:
+                    making = self.making(context, accounts, meadow, guard)
+                    await run_until(asyncio.Event(), making.run(), _answers(context, guard))
+
+            works.append(serve(context, "launcher", body, stop))
+        else:
+            executor = Executor(context, meadow, builds_max=4, nodes=NodeRequester(context, lambda: TENANTS))
+            works.append(executor.membership.serve(executor.run, stop))
+        await run_until(stop, *works)
+
+    async def _until_quiet(
+        self,
+        backend: MemoryBackend,
+        running: asyncio.Future[None],
+        skies: Mapping[str, Sky],
+        meadow: MachineBuilds,
+        every: Sequence[MemoryBackend],
+    ) -> None:
+        """Wait until all is answered, and nothing is paid for that nobody has written down.  Raise
+        MachineInvariantBroken."""
+        loop, map = asyncio.get_running_loop(), Map()
+        while True:
+            await asyncio.sleep(10.0)
+            if meadow.wrong:
+                raise MachineInvariantBroken(meadow.wrong[0])
+            if running.done():
+                await running
+            nodes = [decode(one.value, MadeNode) for one in backend.tree.under(map.nodes.made.path)]
+            known = {entry.path.rpartition("/")[2] for one in every for entry in one.tree.under(map.nodes.made.path)}
+            lost = [one for sky in skies.values() for one in sky.instances.values() if one.tags[NODE_TAG] not in known]
+            places = (map.nodes.requests, map.nodes.waits, map.nodes.answers)
+            left = [entry.path for place in places for entry in backend.tree.under(place.path)]
+            left += [entry.path for entry in backend.tree.under(map.executor.path)]
+            busy = [node for node in nodes if node.state != "ready"]
+            if not left and not lost and not busy and sum(not node.fixed for node in nodes) <= 1:
+                return
+            if loop.time() > TIME_MAX_S:
+                waits = [decode(one.value, NodeWait) for one in backend.tree.under(map.nodes.waits.path)]
+                told = [
+                    f"{node.label} at {node.provider}: {node.state} for {node.request} {node.why}" for node in nodes
+                ]
+                why = [f"{wait.request}: {wait.why} {wait.tried}" for wait in waits]
+                raise MachineInvariantBroken(
+                    f"not quiet after {TIME_MAX_S:.0f} s: {left[:4]} {why}; lost {lost[:3]}; nodes {told[:9]}"
+                )
+
+
+async def _answers(context: Context, guard: At) -> None:
+    """Take answers away whose requests are gone, as the launcher does."""
+    nodes = context.map.nodes
+    while True:
+        for entry in context.mirror.under(nodes.answers.path):
+            id = entry.path.rpartition("/")[2]
+            if context.mirror.get(nodes.requests(id).record.path) is None:
+                await context.store.commit([], [nodes.answers(id).record.delete()], guards=[guard])
+                await context.mirror.gone(entry.path)
+        await asyncio.sleep(5)
+
+
+def _spec(number: int, chance: random.Random) -> BuildSpec:
+    return wanted(
+        number, chance.choice(("red", "blue")), [chance.choice(LABELS) for _ in range(chance.randrange(1, 4))]
+    )

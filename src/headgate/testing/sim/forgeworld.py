@@ -1,0 +1,328 @@
+"""A gate at a forge that loses deliveries, sends them late and twice, and does not always answer.
+
+Whoever dies, whenever: it ends up where a gate that saw everything in order does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import cast
+
+from headgate.config.parse import ParseCache
+from headgate.config.tenants import Connection, TenantFile, parse_tenant_file
+from headgate.gate.change import ChangeState
+from headgate.map.records import Finished
+from headgate.ports.forge import ForgeWatch
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+from headgate.services.membership import Body
+from headgate.services.reports.courier import Courier
+from headgate.services.reports.forges import ForgeReporter
+from headgate.services.scheduler.hints import kept
+from headgate.services.scheduler.scheduler import Scheduler
+from headgate.store.memory import MemoryBackend
+from headgate.store.store import Session
+from headgate.store.types import StoreError
+from headgate.testing.loop import tidily
+from headgate.testing.sim.hub import CHECK, FAILED, GATE, NAME, PASSED, SimForgeHub, SimPull
+from headgate.testing.sim.hubdriver import SimHub, Still
+from headgate.testing.sim.judge import Notes, StoreJudge
+from headgate.testing.sim.simulation import Processes, Simulation
+from headgate.testing.sim.world import HOST, PROJECTS, InvariantBroken, SimWorld
+
+TENANTS = """
+- tenant:
+    name: t
+    source:
+      sim: {config-projects: [config]}
+      hub: {untrusted-projects: [a, b]}
+"""
+CONFIG = """
+- job: {name: base, parent: null, run: jobs/x}
+- job: {name: unit}
+- semaphore: {name: one, max: 2}
+- pipeline:
+    name: check
+    manager: independent
+    trigger:
+      hub:
+        - {event: pull_request, action: [opened, changed, reopened]}
+        - {event: pull_request, action: comment, comment: ^recheck$}
+    success: {hub: {status: success}}
+    failure: {hub: {status: failure}}
+- pipeline:
+    name: gate
+    manager: dependent
+    window: 3
+    window-floor: 2
+    trigger:
+      hub:
+        - {event: pull_request_review, action: submitted, state: approved}
+        - {event: pull_request, action: [labeled, changed, reopened]}
+    require: {hub: {open: true, review: [{type: approved}], label: gate}}
+    success: {hub: {status: success, merge: true}}
+    failure: {hub: {status: failure}}
+- project:
+    name: ^sim/(a|b)$
+    queue: shared
+    check: {jobs: [unit]}
+    gate: {jobs: [unit]}
+"""
+PULLS_MAX, ACTS_MAX, PAUSE_MAX_S, AWAY_MAX_S = 5, 14, 4.0, 15.0
+
+
+@cache
+def _tenants() -> TenantFile:
+    return parse_tenant_file(
+        TENANTS, "tenants.yaml", {"sim": Connection("sim", HOST), NAME: Connection(NAME, HOST, "github")}
+    )
+
+
+_PARSED = ParseCache()
+
+
+@dataclass(slots=True)
+class HubPeople:
+    """What they do at the forge; any number of runs with the same chance are the same."""
+
+    hub: SimForgeHub
+    chance: random.Random
+    _commits: int = 0
+
+    def meddle(self, pull: SimPull) -> None:
+        """At the moment of a merge."""
+        if self.chance.random() < 0.1 and pull.open and not self.hub.faithful:
+            self.hub.push(pull, self._head())
+
+    async def run(self) -> None:
+        self.hub.meddles = self.meddle
+        for _ in range(self.chance.randrange(1, PULLS_MAX)):
+            self._propose()
+            await self._pause()
+        for _ in range(self.chance.randrange(ACTS_MAX + 1)):
+            self._act()
+            await self._pause()
+        for pull in list(self.hub.pulls.values()):
+            if not pull.merged and self.chance.random() < 0.7:
+                await self._made_ready(pull)
+
+    async def _made_ready(self, pull: SimPull) -> None:
+        if not pull.open:
+            self.hub.reopen(pull)
+            await self._pause()
+        if not pull.merged and "gate" not in pull.labels:
+            self.hub.label(pull, "gate")
+            await self._pause()
+        if not pull.merged and not pull.approval:
+            self.hub.approve(pull)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self.chance.random() ** 3 * PAUSE_MAX_S)
+
+    def _head(self) -> str:
+        self._commits += 1
+        head = f"c{self._commits}"
+        if self.chance.random() < 0.2:
+            self.hub.world.conflicting.add(frozenset({head}))
+        return head
+
+    def _propose(self) -> None:
+        needed = [one for one in self.hub.pulls.values() if self.chance.random() < 0.25]
+        body = "".join(f"Depends-On: {one.url}\n" for one in needed[:1])
+        self.hub.propose(self.chance.choice(PROJECTS), self._head(), body)
+
+    def _act(self) -> None:
+        hub, loop = self.hub, asyncio.get_running_loop()
+        if not hub.faithful and self.chance.random() < 0.1:
+            hub.away_until_s = loop.time() + self.chance.random() * AWAY_MAX_S
+        if self.chance.random() < 0.1:
+            hub.push_past_the_gate(self.chance.choice(PROJECTS))
+        if len(hub.pulls) < PULLS_MAX and self.chance.random() < 0.2:
+            self._propose()
+        pull = self.chance.choice(list(hub.pulls.values()))
+        if pull.merged:
+            return
+        if not pull.open:
+            hub.reopen(pull)
+            return
+        acts: dict[str, Callable[[], object]] = {
+            "push": lambda: hub.push(pull, self._head()),
+            "approve": lambda: hub.approve(pull),
+            "label": lambda: hub.label(pull, "gate"),
+            "unlabel": lambda: hub.label(pull, "gate", off=True),
+            "disapprove": lambda: hub.disapprove(pull),
+            "comment": lambda: hub.comment(pull, "recheck"),
+            "close": lambda: hub.close(pull),
+            "merge": lambda: hub.merge(pull),
+        }
+        weights = (3, 6, 6, 2, 3, 3, 2, 1)
+        (name,) = self.chance.choices([*acts], weights)
+        if name != "merge" or not (hub.fails(pull.head) or any(not one.merged for one in hub.needs(pull))):
+            acts[name]()
+
+
+class HubJudge(StoreJudge):
+    """What must hold once all is quiet."""
+
+    def __init__(self, store: MemoryBackend, world: SimWorld, notes: Notes, hub: SimForgeHub) -> None:
+        super().__init__(store, world, notes)
+        self._hub = hub
+        self._known_at = self._map.cache.connection(NAME).data.path + "/"
+
+    def left(self) -> list[str]:
+        return [*self._unknown(), *self._unchecked(), *self._unlanded(), *self._waiting(), *self._outbox()]
+
+    def unserved(self) -> list[str]:
+        """Return nothing: how long somebody waits is for the forge to say."""
+        return []
+
+    def _standings(self) -> dict[str, ChangeState]:
+        entries = (e for e in self._tree.under(self._known_at[:-1]) if e.path.startswith(self._known_at))
+        found = (readable(entry, ChangeState) for entry in entries)
+        return {one.change.key: one for one in found if one is not None}
+
+    def _unknown(self) -> Iterator[str]:
+        """Yield what is not known as it is."""
+        known = self._standings()
+        for pull in self._hub.pulls.values():
+            was = known.get(pull.key)
+            now, _ = self._hub.as_it_is(pull)
+            if was is None or was.details is None or now.details is None:
+                yield f"{pull.key} is not known"
+                continue
+            said = (was.open, was.landed, was.change.commit, was.details.votes, was.details.labels)
+            if said != (now.open, now.landed, now.change.commit, now.details.votes, now.details.labels):
+                yield f"{pull.key} is known as {said}"
+
+    def _unchecked(self) -> Iterator[str]:
+        for pull in self._hub.pulls.values():
+            if not pull.open or any(self._hub.needs(pull)):  # how a needed one goes decides that, too
+                continue
+            wanted = FAILED if self._fails(pull) else PASSED
+            if self._hub.statuses.get((pull.head, CHECK)) != wanted:
+                yield f"{pull.key} is not checked: {wanted} is due"
+            done = self._hub.checks(pull.head)
+            if any(head == pull.head and done <= before for head, before in pull.remarks):
+                yield f"{pull.key} is not checked again"
+
+    def _unlanded(self) -> Iterator[str]:
+        for pull in self._hub.pulls.values():
+            if not self._hub.is_ready(pull):
+                continue
+            if not self._fails(pull):
+                yield f"{pull.key} has not landed"
+            elif self._hub.statuses.get((pull.head, GATE)) != FAILED and self._hub.fails(pull.head):
+                yield f"{pull.key} is not told that it fails"
+
+    def _fails(self, pull: SimPull) -> bool:
+        return self._hub.fails(pull.head) or any(not one.merged and self._fails(one) for one in self._hub.needs(pull))
+
+    def _outbox(self) -> Iterator[str]:
+        places = (self._map.reports(NAME).queue.path, self._map.events.connection(NAME).events.hints.stream.queue)
+        yield from (entry.path for path in places for entry in self._tree.under(path))
+
+    def verify(self) -> None:
+        """Raise InvariantBroken."""
+        told = {f.change.key: f for f in self._notes.told("gate") if f.result == "SUCCESS"}
+        for key, finished in told.items():
+            if not self._hub.pulls[key].merged or self._hub.pulls[key].head != finished.change.commit:
+                raise InvariantBroken(f"{key} is told to have landed as {finished.change.commit}, and has not")
+        for key, commit in self._hub.ours.items():
+            if key not in told or told[key].change.commit != commit:
+                raise InvariantBroken(f"{key} has landed as {commit}, and nobody is told")
+        for pull in self._hub.pulls.values():
+            self._checked_no_more_than_asked(pull)
+        if aside := [entry.value for entry in self._tree.under(self._map.quarantine.path)]:
+            raise InvariantBroken(f"set aside: {aside}")
+
+    def _checked_no_more_than_asked(self, pull: SimPull) -> None:
+        news = ("opened", "changed", "reopened")
+        asked = sum(one.action in (*news, "comment") for _, one in pull.happened)
+        asked += sum(one.action in news for needed in self._hub.needs(pull) for _, one in needed.happened)
+        done = [f for f in self._notes.told("check") if f.change.key == pull.key and _has_result(f)]
+        if len(done) > asked:
+            raise InvariantBroken(f"{pull.key} was checked {len(done)} times and asked for {asked} times")
+
+
+def _has_result(finished: Finished) -> bool:
+    """Return whether its jobs have, all of them."""
+    return bool(finished.builds) and all(build.result in ("SUCCESS", "FAILURE") for build in finished.builds)
+
+
+class HubProcesses(Processes):
+    """Each with a driver of its own."""
+
+    __slots__ = ()
+
+    def forge(self, context: Context) -> SimHub:
+        """Return the driver of a process."""
+        if NAME not in context.forges:
+            simulation = cast(HubSimulation, self.simulation)
+            context.forges = {NAME: SimHub(simulation.hub, simulation.chance)}
+        return cast(SimHub, context.forges[NAME])
+
+    def scheduler(self, context: Context) -> Scheduler:
+        forges: dict[str, ForgeWatch] = {"sim": Still(self.world), NAME: self.forge(context)}
+        return Scheduler.of(context, TENANTS, _tenants(), "tenants.yaml", forges, _PARSED)
+
+    def beside(self, context: Context) -> list[Body]:
+        forge = self.forge(context)
+        reporter = ForgeReporter(context, forge)
+        return [Courier(context, NAME, reporter, reporter).run, partial(self._take, context, forge)]
+
+    async def _take(self, context: Context, forge: SimHub, session: Session) -> None:
+        """Take deliveries as the web does; the forge never sends one again."""
+        mail = cast(HubSimulation, self.simulation).hub.mail
+        while True:
+            one = await mail.get()
+            body = json.dumps({"id": one.id, "project": one.project, "number": one.number}).encode()
+            found = forge.webhook({}, body)
+            try:
+                await kept(context, NAME, found)  # type: ignore[arg-type]  # this forge sends nothing that is ignored
+            except StoreError:
+                continue
+
+
+@dataclass(slots=True)
+class HubSimulation(Simulation):
+    """One gate, one forge, some people."""
+
+    hub: SimForgeHub = field(init=False)
+    chance: random.Random = field(init=False)
+
+    def run(self) -> SimWorld:
+        return self.run_on(MemoryBackend())
+
+    def world(self, chance: random.Random) -> SimWorld:
+        world = SimWorld(chance, CONFIG, pipelines={"check": "t", "gate": "t"})
+        self.chance = random.Random(f"driver {self.seed}")
+        self.hub = SimForgeHub(
+            world, random.Random(f"hub {self.seed}"), faithful=self.calm, dismisses=bool(self.seed % 2)
+        )
+        return world
+
+    def judge(self, store: MemoryBackend, world: SimWorld, notes: Notes) -> StoreJudge:
+        self.hub.notes = notes
+        return HubJudge(store, world, notes, self.hub)
+
+    def processes(self, *of: object) -> Processes:
+        return HubProcesses(*of)  # type: ignore[arg-type]
+
+    async def people(self, world: SimWorld, chance: random.Random, judge: StoreJudge) -> None:
+        await HubPeople(self.hub, random.Random(f"people {self.seed}")).run()
+
+
+def simulate_hub(seeds: Iterable[int], *, calm: bool = False) -> int:
+    """Run them all; return how many deaths there were.  Raise InvariantBroken."""
+    return sum(tidily(partial(_deaths, seed, calm) for seed in seeds))
+
+
+def _deaths(seed: int, calm: bool) -> int:
+    simulation = HubSimulation(seed, calm)
+    simulation.run()
+    return simulation.deaths

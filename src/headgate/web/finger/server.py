@@ -1,0 +1,154 @@
+"""The server of finger: one line is read, the answer is written as fast as it is read, and the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from headgate.base.tasks import end, run_until
+from headgate.web.peers.door import FOREVER, STALL_MAX_S, AdmittedConnection, ConnectionAdmission
+from headgate.web.peers.listener import Acceptor, ServerCertificates, Tls, listening
+
+log = logging.getLogger("headgate.finger")
+
+REQUEST_MAX_BYTES = 1_023
+"""With its newline; it has to be here within `HEAD_MAX_S` of the door."""
+CONNECTIONS_MAX = 200
+"""Each that follows a log is one to its executor, which gives one peer not many more."""
+PIECE_MAX_BYTES = 16_384
+"""Written at once: so much has to be read within `STALL_MAX_S`."""
+BUFFER_MAX_BYTES = 65_536
+"""Of a connection, unsent."""
+SWEEP_S = 1.0
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 9))
+"""Seconds, seconds and number of probes until a peer that is gone counts as gone while a log stands still."""
+
+TCP_CLOSED = 7
+"""A state of the kernel's."""
+
+Answer = Callable[[bytes], AsyncGenerator[bytes, None]]
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """One connection, that tells when it is lost."""
+
+    def __init__(self, served: Callable[[_Connection], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(asyncio.StreamReader(limit=REQUEST_MAX_BYTES), self._connected)
+        self._served, self.lost = served, asyncio.Event()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Coroutine[Any, Any, None]:
+        self.reader, self.writer = reader, writer
+        return self._served(self)
+
+    def connection_lost(self, why: Exception | None) -> None:
+        """Forget a peer that is gone, or was sent away."""
+        super().connection_lost(why)
+        self.lost.set()
+
+
+class _Served:
+    """The connections of one server."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer, self._tasks = answer, set[asyncio.Task[None]]()
+        self._transports = set[asyncio.Transport]()
+        self.door = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
+        self.door.connections_max = min(CONNECTIONS_MAX, self.door.connections_max)
+
+    def protocol(self) -> asyncio.Protocol:
+        """Return that of one connection."""
+        return _Connection(self._serve)
+
+    async def _serve(self, one: _Connection) -> None:
+        transport, peer = one.writer.transport, one.writer.get_extra_info("peername")
+        task = asyncio.current_task()
+        assert isinstance(transport, asyncio.Transport) and task is not None
+        self._tasks.add(task)
+        transport.set_write_buffer_limits(BUFFER_MAX_BYTES)
+        place = self.door.enter(transport, peer[0] if peer else "")
+        self._transports.add(transport)
+        try:
+            _keep_alive(transport.get_extra_info("socket"))
+            line = await _line(one.reader)
+            if transport.is_closing():
+                return
+            place.busy, place.until_s = True, FOREVER
+            await run_until(one.lost, self._told(line, one, place))
+            place.until_s = self.door.now() + STALL_MAX_S
+            transport.close()
+            await one.lost.wait()
+        except OSError:
+            pass  # it is gone
+        except Exception:
+            log.exception("an answer over finger failed in a way nobody foresaw")
+        finally:
+            self.door.leave(transport)
+            self._transports.discard(transport)
+            self._tasks.discard(task)
+            transport.abort()
+
+    async def _told(self, line: bytes, one: _Connection, place: AdmittedConnection) -> None:
+        """Write the answer.  Raise OSError when the peer is gone."""
+        async with aclosing(self._answer(line)) as pieces:
+            async for piece in pieces:
+                for at in range(0, len(piece), PIECE_MAX_BYTES):
+                    place.until_s = self.door.now() + STALL_MAX_S
+                    one.writer.write(piece[at : at + PIECE_MAX_BYTES])
+                    await one.writer.drain()
+                place.until_s = FOREVER
+
+    async def sweep(self) -> None:
+        """Go on until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.door.sweep()
+            for transport in [one for one in self._transports if _is_gone(one)]:
+                transport.abort()
+
+    async def close(self) -> None:
+        """End what is left."""
+        await end(*self._tasks)
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """Return the request: the first line, or what is there of one that is too long or ends early."""
+    try:
+        return await reader.readuntil(b"\n")
+    except asyncio.IncompleteReadError as early:
+        return early.partial
+    except asyncio.LimitOverrunError:
+        return await reader.read(REQUEST_MAX_BYTES)
+
+
+def _is_gone(transport: asyncio.Transport) -> bool:
+    """Return whether the peer has reset the connection: of one that has said all it wants to, nobody else is told."""
+    found: socket.socket = transport.get_extra_info("socket")
+    return found.fileno() < 0 or found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSED
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def serve(
+    answer: Answer, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None], tls: Tls | None = None
+) -> None:
+    """Serve until `stop` or cancelled; `bound` is told the port.  Raise UserError when the address cannot be had."""
+    certificates = ServerCertificates(tls) if tls else None
+    listener = listening(host, port, "[fingergw]", "port")
+    bound(listener.getsockname()[1])
+    served = _Served(answer)
+    acceptor = Acceptor(served.protocol, certificates)
+    acceptor.begin(listener)
+    try:
+        await run_until(stop, served.sweep())
+    finally:
+        await acceptor.close()
+        await served.close()
+        listener.close()

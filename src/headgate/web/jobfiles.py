@@ -1,0 +1,167 @@
+"""Files that jobs wrote, as HTTP: any range, compressed where that helps, and unable to act as pages of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import zlib
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from litestar import Response
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.response import Stream
+
+from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
+from headgate.adapters.logs.reader import Content
+from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.web.manners import takes_gzip
+from headgate.web.peers.requests import STRICT_POLICY
+
+CHUNK_SIZE_BYTES = 262_144
+PACKED_MIN_BYTES = 1_000
+"""What is smaller is not compressed."""
+LEVEL = 5
+PREVIEW_POLICY = (
+    "sandbox; default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
+    "media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""Of a page that a job made: it is shown, and that is all: it runs nothing, asks nobody else, and is of no origin."""
+PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
+PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
+"""Headers of a request that an executor answers in our place."""
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+Answer = Stream | Response[bytes]
+
+
+async def served(content: Content, name: str, asked: Mapping[str, str]) -> Answer:
+    """Answer a request for a file with the headers `asked`, in lower case.  Raise 404 when it is gone, 503 when it
+    cannot be had just now."""
+    kind = harmless(content.kind)
+    about = headers(name, kind)
+    packs = shrinks(kind) and content.size_bytes >= PACKED_MIN_BYTES
+    if packs:
+        about["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
+    tag = f'"{content.tag}"' if content.tag else ""
+    wanted = None if asked.get("if-range", tag) != tag else _range(asked.get("range", ""), content.size_bytes)
+    gzips = packs and wanted is None and takes_gzip(asked.get("accept-encoding", ""))
+    if tag:
+        about["ETag"] = f'{tag[:-1]}-gzip"' if gzips else tag
+    if tag and about["ETag"] in re.split(r",\s*", asked.get("if-none-match", "").replace("W/", "")):
+        return Response(b"", status_code=304, headers=about)
+    if wanted == ():
+        about["Content-Range"] = f"bytes */{content.size_bytes}"
+        return Response(b"", status_code=416, headers=about, media_type="text/plain")
+    start, end = wanted or (0, content.size_bytes)
+    if wanted:
+        about["Content-Range"] = f"bytes {start}-{end - 1}/{content.size_bytes}"
+    length: int | None = end - start
+    pieces = content.read(start, end)
+    if gzips:
+        about["Content-Encoding"] = "gzip"
+        length = content.packed_bytes if content.packed else None
+        pieces = content.packed(0, content.packed_bytes) if content.packed else _gzipped(pieces)
+    status = 206 if wanted else 200
+    if length == 0:
+        return Response(b"", status_code=status, headers=about, media_type=unencoded(kind))
+    if length is not None:
+        about["Content-Length"] = str(length)
+    return Stream(await begun(pieces), status_code=status, headers=about, media_type=unencoded(kind))
+
+
+async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Return the same pieces, of which the first can be had.  Raise 404, 503."""
+    try:
+        first = await anext(pieces, b"")
+    except NotStored as error:
+        raise NotFoundException(f"it is no longer kept: {error}") from error
+    except LogStoreError as error:
+        raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
+
+    async def every() -> AsyncGenerator[bytes, None]:
+        try:
+            yield first
+            async for piece in pieces:
+                yield piece
+        finally:
+            await pieces.aclose()
+
+    return every()
+
+
+def harmless(kind: str) -> str:
+    """Return what a file is called at the address of our pages, none of which shall ever run what a job wrote."""
+    return TEXT if kind.startswith(PROGRAMS) else kind
+
+
+def headers(name: str, kind: str) -> dict[str, str]:
+    """Return what is said of every file of a job, whatever is in it."""
+    page = kind.startswith(("text/html", "image/svg+xml"))
+    plain = name.rpartition("/")[2]
+    return {
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": f"inline; filename*=UTF-8''{quote(plain, safe='')}",
+        "Content-Security-Policy": PREVIEW_POLICY if page else STRICT_POLICY,
+        "Vary": "Accept, Authorization, Cookie",
+    }
+
+
+def unencoded(kind: str) -> str:
+    """Return a media type as responses are told it, which say themselves how text is encoded."""
+    return kind.removesuffix("; charset=utf-8")
+
+
+def local(file: Path) -> Content:
+    """Return a file of this machine, which may grow.  Raise 404."""
+    try:
+        held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotFoundException(f"there is no {file.name}: {error.strerror}") from error
+    try:
+        found = os.fstat(held)
+        kind = kind_of(file.name, os.pread(held, HEAD_SIZE_BYTES, 0))
+    finally:
+        os.close(held)
+    tag = f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
+    return Content(found.st_size, kind, tag, partial(_pieces, file))
+
+
+async def _pieces(file: Path, start: int, end: int) -> AsyncGenerator[bytes, None]:
+    try:
+        held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotStored(f"{file.name}: {error.strerror}") from error
+    try:
+        while start < end and (
+            piece := await asyncio.to_thread(os.pread, held, min(CHUNK_SIZE_BYTES, end - start), start)
+        ):
+            start += len(piece)
+            yield piece
+    finally:
+        os.close(held)
+
+
+async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    packing = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
+    async for piece in pieces:
+        if packed := await asyncio.to_thread(packing.compress, piece):
+            yield packed
+    yield packing.flush()
+
+
+def _range(said: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
+    """Return from where to before where; nothing there: (); None: all of it, as for several ranges at once."""
+    found = _RANGE.fullmatch(said.strip())
+    if found is None or said.strip() == "bytes=-":
+        return None
+    first, last = found.groups()
+    if not first:
+        return (max(0, size_bytes - int(last)), size_bytes) if int(last) and size_bytes else ()
+    if last and int(last) < int(first):
+        return None
+    start, end = int(first), min(size_bytes, int(last) + 1 if last else size_bytes)
+    return (start, end) if start < end else ()

@@ -1,0 +1,145 @@
+"""What a job comes to where it runs, with everything that a build of it would be told."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headgate.config.explain import answers
+from headgate.config.explain.origins import Elements, Explained
+from headgate.config.layout import Layout
+from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.config.tenants import TenantProject
+
+NO_BUILD = "0" * 32
+Json = dict[str, Any]
+
+
+class OriginShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: a place in the configuration that said something of a job."""
+
+    step: int
+    """Of the way to the frozen job, from 1; 0: variables of the project, beneath all of them."""
+    job: str
+    """Of which job it is a definition: the job itself, or one of its parents."""
+    project: str
+    """Canonical name; empty, as all that follows, of what is built in."""
+    branch: str
+    path: str
+    line: int
+    attaching: bool
+    """It is what a project or a template says of the job."""
+
+
+class SettingShape(msgspec.Struct, frozen=True):
+    """Ours: a value, and what gave it."""
+
+    value: Any
+    origin: OriginShape
+
+
+class AttributeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: an attribute of a frozen job with all that was said of it."""
+
+    name: str
+    """Dots lead into mappings."""
+    elements: bool
+    """Each setting is an element of a list; otherwise the last of them is what holds."""
+    settings: tuple[SettingShape, ...]
+
+
+class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours: a job where it runs, and where each of its attributes comes from."""
+
+    job: str
+    inheritance: tuple[OriginShape, ...]
+    """Every definition that took part, in the order in which they are applied."""
+    attributes: tuple[AttributeShape, ...]
+    errors: tuple[str, ...]
+    """Why it comes to no job."""
+
+
+def explanation(found: Explained) -> ExplainedShape:
+    """Return what is known of where a job comes from; secrets are told by name alone."""
+    return ExplainedShape(
+        job=found.job,
+        inheritance=tuple(OriginShape(**one._asdict()) for one in found.variants),
+        attributes=tuple(
+            AttributeShape(
+                name=one.path,
+                elements=isinstance(one, Elements),
+                settings=tuple(SettingShape(s.value, OriginShape(**s.origin._asdict())) for s in one.settings),
+            )
+            for one in found.attributes
+        ),
+        errors=tuple(error.render() for error in found.errors),
+    )
+
+
+class RunPlace(NamedTuple):
+    """Where jobs run."""
+
+    tenant: str
+    pipeline: str
+    project: TenantProject
+    branch: str
+    ref: str
+
+
+def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) -> Json:
+    """Return the answer of `freeze-job`, and beside it everything else that is known of the job.  JSON."""
+    told = answers.job(job)
+    pipeline = layout.pipelines[place.pipeline]
+    told |= {
+        "branch": place.branch,
+        "items": [],
+        "projects": [],
+        "repo_state_keys": [],
+        "ssh_keys": [],
+        "pipeline_builds_images": False,
+        "override_branch": None,
+        "secret_vars": None,
+        "ansible_version": told["ansible_version"] or "",
+    }
+    told["zuul"] |= {
+        "project": _project(place.project),
+        "branch": place.branch,
+        "build": NO_BUILD,
+        "buildset": None,
+        "ref": place.ref,
+        "change_url": None,
+        "buildset_refs": [],
+        "build_refs": [],
+        "pipeline": place.pipeline,
+        "post_review": pipeline.post_review,
+        "tenant": place.tenant,
+        "event_id": None,
+        "include_vars": [{"name": one.name, "required": one.required} for one in job.include_vars],
+        "projects": {one.project: _project(layout.source(one.project)) for one in job.required_projects},
+        "items": [],
+        "child_jobs": [j.name for j in graph.jobs if any(d.name == job.id for d in j.dependencies)],
+        "timeouts": {},
+        "image_build_name": job.image_build_name or None,
+        "deduplicate": job.deduplicate,
+        "_inheritance_path": list(job.inheritance),
+    }
+    return {**_ours(job), **told}
+
+
+def _project(source: TenantProject) -> Json:
+    host = source.project.partition("/")[0]
+    return {
+        "name": source.name,
+        "short_name": source.name.rpartition("/")[2],
+        "canonical_hostname": host,
+        "canonical_name": source.project,
+        "src_dir": f"src/{source.project}",
+    }
+
+
+def _ours(job: FrozenJob) -> Json:
+    found: Json = msgspec.to_builtins(job)
+    for book in (book for phase in ("pre_run", "run", "post_run") for book in found.get(phase, [])):
+        book["secrets"] = [{"name": secret["name"], "data": "REDACTED"} for secret in book.get("secrets", [])]
+    return {**found, "voting": job.voting}

@@ -1,0 +1,95 @@
+"""The change that somebody looks at, or speaks of, and what they may do with it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+from litestar.exceptions import HTTPException
+
+from headgate.gate.change import Change
+from headgate.web.access import APPROVE, Bearer
+from headgate.web.review.desk import Speaker
+from headgate.web.site import HttpRequest, Site
+
+_WHO = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9._@+-]{0,99}")
+"""Names that can be part of a ref."""
+NOBODY = "a review is said by a person: log in, or bring a token that names one; the operator's token is nobody's name"
+
+
+class Approving(msgspec.Struct, frozen=True):
+    """Whether who asks may approve on the page, and how to do it by a push."""
+
+    may: bool
+    why: str
+    """Why not, for people."""
+    who: str
+    """Under which name."""
+    command: str
+
+
+class ReviewCall(NamedTuple):
+    site: Site
+    change: Change
+    tenant: str
+    project: str
+    """Its short name, as roles name it."""
+    bearer: Bearer | None
+
+    @property
+    def who(self) -> str:
+        return f"{self.bearer.authenticator}/{self.bearer.name}" if self.bearer is not None else ""
+
+    @property
+    def speaker(self) -> Speaker:
+        return self.site.speakers.get(self.change.connection, Speaker("", bound=False))
+
+    @property
+    def name(self) -> str:
+        """Return `<branch>/<topic>`."""
+        return f"{self.change.branch}/{self.change.topic}"
+
+    def may(self, permission: str) -> bool:
+        found = self.site.tenant(self.tenant).tenant
+        asked = {"project": self.project}
+        return self.bearer is not None and self.site.access.permits(self.bearer, found, permission, asked)
+
+
+def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, change: str) -> ReviewCall:
+    """Return the change that is asked about.  Raise 400, 404, 409."""
+    if not project or not change:
+        raise HTTPException("say which: project and change", status_code=400)
+    configured = site.tenant(tenant)
+    found = site.change(tenant, project, change)
+    driver = next((one.driver for one in site.connections if one.name == found.connection), "git")
+    if driver != "git" or not found.is_change:
+        where = f": {found.url}" if found.url else ""
+        raise HTTPException(f"{found.key} is reviewed where it was proposed{where}", status_code=409)
+    source = configured.tenant.find(found.project)
+    name = source.name if source is not None else project
+    return ReviewCall(site, found, tenant, name, site.access.reader(request))
+
+
+def nobody(asked: ReviewCall) -> str:
+    """Return why who asks is no person; empty: they are one."""
+    return "" if asked.bearer is not None and asked.bearer.authenticator and asked.bearer.name else NOBODY
+
+
+def approving(asked: ReviewCall) -> Approving:
+    """Return whether who asks may approve here, and as whom."""
+    change, speaker, bearer = asked.change, asked.speaker, asked.bearer
+    name = bearer.name if bearer is not None else ""
+    shown = name if _WHO.fullmatch(name) else "YOU"
+    ref = f"refs/approvals/{shown}/{asked.name}" if speaker.bound else f"refs/approved/{asked.name}"
+    command = f"git push origin {change.commit}:{ref}"
+    if bearer is None or not asked.may(APPROVE):
+        return Approving(False, "you have no role with the permission approve", "", command)
+    if not speaker.auth:
+        why = f"nobody has said whose names are those of the git server (people, in [connection {change.connection}])"
+        return Approving(False, why, "", command)
+    if bearer.authenticator != speaker.auth:
+        return Approving(False, f"names of the git server are those of [auth {speaker.auth}]", "", command)
+    if not _WHO.fullmatch(name) or name.endswith((".", ".lock")) or ".." in name or "@{" in name:
+        return Approving(False, f"the name {name!r} cannot be part of a ref", "", command)
+    return Approving(True, "", name, command)

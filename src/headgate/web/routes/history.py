@@ -1,0 +1,314 @@
+"""Builds and buildsets, ended and under way."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException, NotFoundException
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from headgate.config.files.source import nearest
+from headgate.map.state.layouts import layout_at
+from headgate.ports.history import (
+    LIMIT_MAX,
+    WILD,
+    HistoryQuery,
+    JobHealth,
+    PastBuild,
+    PastBuildset,
+    ResetCost,
+    Throughput,
+    time_text,
+)
+from headgate.web.builds import Builds
+from headgate.web.description import FLAG, NUMBER, QueryParameter
+from headgate.web.site import HttpRequest, Site, site_of
+
+NAMES = (
+    "project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "queue_item_uuid",
+    "nodeset", "result",
+)  # fmt: skip
+RECONFIGURED = "tenant reconfiguration"
+FLAGS = ("voting", "final", "held", "complete")
+"""Of these the history knows `voting`, `final` and `complete`; what is held is known by the build."""
+BOUNDS = ("idx_min", "idx_max", "limit", "skip")
+DAYS_MAX = 365
+STARS_MAX = 3
+"""In a value that stands for several: more are dear to compare."""
+
+
+FILTERS = (
+    *(QueryParameter(name, several=True) for name in NAMES),
+    *(QueryParameter(name, schema=FLAG) for name in FLAGS),
+    *(QueryParameter(name, schema=NUMBER) for name in BOUNDS),
+    QueryParameter("exclude_result", "Results that are left out.", several=True),
+)
+"""What builds and buildsets may be asked by."""
+DAYS = QueryParameter("days", "How far to look back; 30.", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX})
+
+
+def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> HistoryQuery | None:
+    """Return what the query asks, apart from the `others` that it may name, too, or None when no row can be an answer.
+    Raise HTTPException (400) for an unknown filter or a value that is not allowed."""
+    equal: dict[str, list[str | bool]] = {}
+    unequal: dict[str, list[str | bool]] = {}
+    known = (*NAMES, *FLAGS, *BOUNDS, "exclude_result", *others)
+    for name in request.query_params:
+        if name not in known:
+            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(known))}", status_code=400)
+        values: list[str] = request.query_params.getall(name)
+        if name in FLAGS:
+            flags = {_flag(name, value) for value in values}
+            if name != "held":
+                equal[name] = list(flags)
+            elif len(flags) == 1:
+                held = Builds(site, tenant, "").held()
+                if flags == {True}:
+                    equal["uuid"] = [uuid for uuid in held if uuid in equal.get("uuid", held)]
+                else:
+                    unequal["uuid"] = [*held]
+        elif name in NAMES and any(values):
+            wanted = [_canonical(site, tenant, v) if name == "project" else _bounded(name, v) for v in values if v]
+            equal[name] = [v for v in wanted if v in equal.get(name, wanted)]
+    limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
+    if limit > LIMIT_MAX:
+        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+    unequal["result"] = [*request.query_params.getall("exclude_result", [])]
+    if not all(equal.values()):
+        return None
+    least, most = (number(request, n, 0) if n in request.query_params else None for n in ("idx_min", "idx_max"))
+    kept = {name: values for name, values in unequal.items() if values}
+    return HistoryQuery(equal, kept, limit, skip, (least, most))
+
+
+def _bounded(name: str, value: str) -> str:
+    """Raise 400 for a value that is dear to compare."""
+    if name in WILD and value.count("*") > STARS_MAX:
+        raise HTTPException(f"{name}: at most {STARS_MAX} `*` in one value", status_code=400)
+    return value
+
+
+def _canonical(site: Site, tenant: str, name: str) -> str:
+    """Return the canonical name; of one with `*` the same under any host, unless it names one."""
+    source = site.tenant(tenant).tenant.find(name)
+    if source is not None:
+        return source.project
+    hosts = {project.project.partition("/")[0] for project in site.tenant(tenant).tenant.projects}
+    whole = "*" not in name or name.startswith("*") or name.partition("/")[0] in hosts
+    return _bounded("project", name if whole else f"*/{name}")
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false", "1", "0"):
+        raise HTTPException(f"{name} is true or false, not {value!r}", status_code=400)
+    return value.lower() in ("true", "1")
+
+
+def number(request: HttpRequest, name: str, default: int) -> int:
+    """Raises 400."""
+    value = request.query_params.get(name, str(default))
+    if not (value.isdecimal() and value.isascii() and len(value) < 16):
+        raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
+    return int(value)
+
+
+@get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
+async def builds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuild]:
+    """Return builds, those under way first, then those that ended, latest first.  A filter given several times is an
+    alternative; `exclude_result` leaves out what is under way, too; `*` stands for any text in project, pipeline,
+    branch and job_name."""
+    of = Builds.of(site_of(state), tenant, request)
+    asked = question(of.site, tenant, request)
+    return await of.builds(asked) if asked else []
+
+
+@get("/api/tenant/{tenant:str}/build/{uuid:str}")
+async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuild:
+    """Return one build, under way or ended, of whichever attempt; while it is under way `final` is false."""
+    found = await Builds.of(site_of(state), tenant, request).build(uuid)
+    if found is None:
+        raise NotFoundException(f"Build not found: there is no build {uuid}")
+    return found
+
+
+@get("/api/tenant/{tenant:str}/buildsets", opt={"query": FILTERS})
+async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
+    """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
+    of = Builds.of(site_of(state), tenant, request)
+    asked = question(of.site, tenant, request)
+    return await of.buildsets(asked) if asked else []
+
+
+@get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
+async def buildset(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> PastBuildset:
+    """Return one buildset, under way or ended, with its builds and, once it ended, their earlier attempts."""
+    found = await Builds.of(site_of(state), tenant, request).buildset(uuid)
+    if found is None:
+        raise NotFoundException(f"Buildset not found: there is no buildset {uuid}")
+    return found
+
+
+class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one build took."""
+
+    id: int = msgspec.field(name="_id")
+    uuid: str
+    job_name: str
+    result: str
+    start_time: str | None
+    end_time: str | None
+    duration: float | None
+    """Seconds."""
+    final: bool
+    project: str
+    branch: str | None
+    pipeline: str
+    ref: str
+    nodeset: str | None
+    """Ours."""
+
+
+TIMES = ("project", "pipeline", "branch", "ref", "job_name", "final", "exclude_result", "limit", "skip", "result")
+"""What times are asked by; `result` is ours."""
+
+
+@get(
+    "/api/tenant/{tenant:str}/build-times",
+    opt={
+        "query": (
+            *(one for one in FILTERS if one.name in TIMES),
+            QueryParameter("start_time"),
+            QueryParameter("end_time"),
+        )
+    },
+)
+async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[BuildTime]:
+    """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
+    `end_time` bound when they ended."""
+    of = Builds.of(site_of(state), tenant, request)
+    for name in request.query_params:
+        if name not in (*TIMES, "start_time", "end_time"):
+            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(TIMES))}", status_code=400)
+    asked = question(of.site, tenant, request, "start_time", "end_time")
+    if asked is None:
+        return []
+    bounds = (_moment(request, "start_time"), _moment(request, "end_time"))
+    found = await of.site.history.builds(
+        tenant, replace(asked, equal={**asked.equal, "complete": [True]}, ended_ms=bounds)
+    )
+    return [_time(one) for one in found]
+
+
+def _time(build: PastBuild) -> BuildTime:
+    return BuildTime(
+        id=build.id,
+        uuid=build.uuid,
+        job_name=build.job_name,
+        result=build.result or "",
+        start_time=build.start_time,
+        end_time=build.end_time,
+        duration=build.duration,
+        final=build.final,
+        project=build.ref.project,
+        branch=build.ref.branch,
+        pipeline=build.pipeline,
+        ref=build.ref.ref,
+        nodeset=build.nodeset,
+    )
+
+
+def _moment(request: HttpRequest, name: str) -> int | None:
+    """Return milliseconds since the epoch.  Raise 400."""
+    said = request.query_params.get(name, "")
+    if not said:
+        return None
+    try:
+        found = datetime.fromisoformat(said)
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise HTTPException(f"{name}: a time, as 2026-12-31T23:59:59, in UTC", status_code=400) from error
+
+
+class SystemEvent(msgspec.Struct, frozen=True):
+    """Something that happened to the tenant."""
+
+    event_id: str
+    event_time: str
+    event_type: str
+    """tenant reconfiguration"""
+    description: str
+
+
+@get(
+    "/api/tenant/{tenant:str}/system-events",
+    opt={
+        "query": (
+            QueryParameter("event_type", several=True),
+            QueryParameter("limit", schema=NUMBER),
+            QueryParameter("skip", schema=NUMBER),
+        )
+    },
+)
+async def system_events(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[SystemEvent]:
+    """Return when another configuration came into force last, and when somebody had it read anew, latest first.
+    Filters: event_type, limit, skip."""
+    site, wanted = site_of(state), request.query_params.getall("event_type", [RECONFIGURED])
+    site.tenant(tenant)
+    limit, skip = number(request, "limit", 50), number(request, "skip", 0)
+    found = [
+        SystemEvent(one.id, time_text(one.at_ms) or "", RECONFIGURED, f"{one.who} had {one.subject} read anew")
+        for one in await site.history.actions(tenant, limit=LIMIT_MAX)
+        if one.verb == "reconfigure"
+    ]
+    layout = layout_at(site.context.map.layout(tenant).record, site.context.mirror)
+    if layout is not None:
+        why = f"the configuration {layout.uuid} is in force"
+        found.append(SystemEvent(layout.uuid, time_text(layout.at_ms) or "", RECONFIGURED, why))
+    ordered = sorted(found, key=lambda one: one.event_time, reverse=True)
+    return ordered[skip:][:limit] if RECONFIGURED in wanted else []
+
+
+@get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
+async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[JobHealth]:
+    """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
+    flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, "days")
+    return await site.history.job_health(tenant, asked, _since_ms(site, request)) if asked else []
+
+
+@get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*FILTERS, DAYS)})
+async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ResetCost]:
+    """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
+    look back (30); of the latest 20,000 buildsets.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, "days")
+    return await site.history.reset_costs(tenant, asked, _since_ms(site, request)) if asked else []
+
+
+@get("/api/tenant/{tenant:str}/statistics", opt={"query": (*FILTERS, DAYS)})
+async def statistics(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[Throughput]:
+    """Return how quickly changes came through, and what that took: of each pipeline (`project` is empty), of each
+    project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
+    back (30); of the latest 20,000 buildsets.  Ours."""
+    site = site_of(state)
+    site.tenant(tenant)
+    asked = question(site, tenant, request, "days")
+    return await site.history.throughput(tenant, asked, _since_ms(site, request)) if asked else []
+
+
+def _since_ms(site: Site, request: HttpRequest) -> int:
+    """Raises 400."""
+    days = number(request, "days", 30)
+    if not 1 <= days <= DAYS_MAX:
+        raise HTTPException(f"days is between 1 and {DAYS_MAX}", status_code=400)
+    return site.context.now_ms() - days * 86_400_000
+
+
+ROUTES = (builds, build, buildsets, buildset, build_times, system_events, job_health, reset_costs, statistics)

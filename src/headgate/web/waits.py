@@ -1,0 +1,62 @@
+"""What items, and builds that were asked for, wait for: for people."""
+
+from __future__ import annotations
+
+from headgate.gate.model import Item, Phase
+from headgate.map.inventory.machines import NodeWait
+from headgate.map.inventory.nodes import NodeRequest
+from headgate.ports.history import time_text
+from headgate.recipes.codec import readable
+from headgate.services.context import Context
+from headgate.services.nodes.status import standing
+from headgate.services.nodes.zones import IMAGE
+
+HELD = "passed; lands once it is opened again"
+
+
+def awaited(context: Context) -> dict[str, str]:
+    """Build -> what it waits for, of every build that does."""
+    found, mirror, nodes = dict[str, str](), context.mirror, context.map.nodes
+    for zone in ("", *context.zone_names()):
+        whose = f"an executor of zone {zone}" if zone else "an executor"
+        for open in context.zone(zone).open(mirror):
+            if open.request.state == "requested":
+                image = open.request.meta.get(IMAGE)
+                found[open.request.id] = f"{whose} that runs containers, for the image {image}" if image else whose
+    for entry in mirror.under(nodes.requests.path):
+        request = readable(entry, NodeRequest)
+        if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
+            found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
+    if mirror.names(nodes.waits.path):
+        _explain(context, found)
+    return found
+
+
+def _explain(context: Context, found: dict[str, str]) -> None:
+    """Add why machines that are made are not there, since when, and what was tried."""
+    now = standing(context.map, context.mirror, context.now_ms())
+    for place, waiting in enumerate(now.waiting, 1):
+        request = waiting.request
+        entry = context.mirror.get(context.map.nodes.waits(request.id).record.path)
+        wait = readable(entry, NodeWait) if entry is not None else None
+        if wait is not None and request.build in found:
+            since = (time_text(wait.since_ms) or "").partition(".")[0]
+            tried = f"; tried: {'; '.join(wait.tried)}" if wait.tried else ""
+            at = f"{place} of {len(now.waiting)} in line"
+            found[request.build] += f" ({at}): {wait.why or 'somebody looks for them'} (since {since} UTC){tried}"
+
+
+def phase(item: Item) -> str:
+    """One word for what the item waits for; empty when its jobs say it, or it is there only for another's sake."""
+    buildset = item.buildset
+    if not item.live:
+        return ""
+    if buildset is None:
+        return "waiting for its turn"
+    if buildset.landing:
+        return "landing"
+    if item.held_ms:
+        return HELD
+    if buildset.merge is Phase.RUNNING:
+        return "merging"
+    return "" if buildset.jobs else str(buildset.merge)
