@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import TypeVar
 
 import prometheus_client as prometheus
@@ -24,6 +25,13 @@ from headgate.recipes.requests import Request
 R = TypeVar("R")
 
 _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")
+OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
+UNTOLD = ("notices", "notices of the inventory", "reports")
+"""Values of labels that are known in advance: their series begin at zero, so that rates see the first event."""
+
+_KINDS, _WORKERS = ("scheduler", "merger", "executor", "web"), ("git", "build")
+_STATES = ("requested", "running", "waiting", "paused")
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 
 
@@ -78,6 +86,10 @@ class ProcessMetrics:
             ("to",),
             registry=registry,
         )
+        for request, outcome in product(REQUESTS, OUTCOMES):
+            self._store.labels(request, outcome)
+        for to in UNTOLD:
+            self._untold.labels(to)
 
     def store(self, request: str, outcome: str, took_s: float) -> None:
         self._store.labels(request, outcome).observe(took_s)
@@ -176,7 +188,7 @@ class _Whole(Collector):
         return found
 
     def _requests(self) -> Counter[tuple[str, ...]]:
-        found: Counter[tuple[str, ...]] = Counter()
+        found: Counter[tuple[str, ...]] = Counter({(kind, "", state): 0 for kind, state in product(_WORKERS, _STATES)})
         for kind, path in (("build", self._map.executor.path), ("git", self._map.merger.path)):
             for template, keys, value in self._located(path):
                 if template.endswith("/requests") and (request := _readable(value, Request)) is not None:
@@ -184,7 +196,7 @@ class _Whole(Collector):
         return found
 
     def _components(self) -> Counter[tuple[str, ...]]:
-        found: Counter[tuple[str, ...]] = Counter()
+        found: Counter[tuple[str, ...]] = Counter({(kind, "running", "true"): 0 for kind in _KINDS})
         for _, _, value in self._located(self._map.components.path):
             if (record := _readable(value, ComponentRecord)) is None:
                 continue
