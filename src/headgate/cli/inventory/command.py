@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
+from headgate.cli.groups import LazyGroup
 from headgate.cli.identity.pages import token_for
 from headgate.cli.inventory import bulk, leases, places
 from headgate.cli.inventory.client import ServiceAddress
@@ -26,9 +26,9 @@ ENVIRONMENT = {
     "HEADGATE_TOKEN": "A bearer token that says who asks.",
 }
 LATER = {
-    "demo": "headgate.cli.inventory.demo",
-    "serve": "headgate.cli.inventory.serve",
-    "fsck": "headgate.cli.inventory.fsck",
+    "demo": "headgate.cli.inventory.demo:command",
+    "serve": "headgate.cli.inventory.serve:command",
+    "fsck": "headgate.cli.inventory.fsck:command",
 }
 """What needs the whole program, and is imported only when it is used."""
 _path = click.Path(path_type=Path)
@@ -38,23 +38,15 @@ ANYWHERE = ("--json", "--quiet", "-q", "--verbose", "-v")
 """Options that may also be written after the command."""
 
 
-class InventoryCommands(click.Group):
+class InventoryCommands(LazyGroup):
+    later: ClassVar = LATER
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         if set(LATER) & set(args[:end]):  # these have options of their own
             return super().parse_args(ctx, args)
         ours = [word for word in args[:end] if word in ANYWHERE]
         return super().parse_args(ctx, [*ours, *(word for word in args[:end] if word not in ANYWHERE), *args[end:]])
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *LATER])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in LATER:
-            return super().get_command(ctx, cmd_name)
-        found = importlib.import_module(LATER[cmd_name]).command
-        assert isinstance(found, click.Command), "the table names commands"
-        return found
 
 
 @click.group(name="inventory", cls=InventoryCommands)

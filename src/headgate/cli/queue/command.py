@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import ClassVar
 
 import click
 
+from headgate.cli.groups import LazyGroup
 from headgate.cli.queue.bound import bound
 from headgate.cli.queue.control import pause, post, resume, seek, withdraw
 from headgate.cli.queue.imports import import_
@@ -13,20 +14,9 @@ from headgate.cli.queue.letters import dead, replay
 from headgate.cli.queue.schedules import schedule, schedules, unschedule
 from headgate.cli.queue.views import delayed, lag, list_, peek
 
-LATER = {"serve": "headgate.cli.queue.serve"}
-"""What needs a whole server, and is imported only when it is used."""
 
-
-class QueueCommands(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *LATER])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in LATER:
-            return super().get_command(ctx, cmd_name)
-        found = getattr(importlib.import_module(LATER[cmd_name]), cmd_name)
-        assert isinstance(found, click.Command), "the table names commands"
-        return found
+class QueueCommands(LazyGroup):
+    later: ClassVar = {"serve": "headgate.cli.queue.serve:serve"}  # needs a whole server
 
 
 @click.group(name="queue", cls=QueueCommands)

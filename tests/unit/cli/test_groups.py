@@ -1,0 +1,78 @@
+"""Commands by purpose, misspelt ones, completion and manual pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from headgate.cli.main import COMMANDS, SECTIONS, group
+from headgate.cli.pages.man import roff
+
+
+def run(*words: str) -> str:
+    return CliRunner().invoke(group, words, prog_name="headgate").output
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("buidls",), "builds"), (("enque",), "enqueue"), (("queue", "sevre"), "serve"), (("inventory", "fsk"), "fsck")],
+)
+def test_a_misspelt_command_brings_the_near_ones(words: tuple[str, ...], meant: str) -> None:
+    ended = CliRunner().invoke(group, words, prog_name="headgate")
+    assert ended.exit_code == 2
+    assert f"No such command '{words[-1]}'" in ended.output and f"'{meant}'" in ended.output
+
+
+def test_what_resembles_nothing_brings_no_guess() -> None:
+    assert "Did you mean" not in run("xyzzy")
+
+
+def test_help_has_each_command_once_below_its_purpose() -> None:
+    shown = run("--help")
+    rows = [name for rows in SECTIONS.values() for name in rows]
+    assert len(rows) == len(set(rows)) == len(COMMANDS)
+    assert re.findall(r"^  ([a-z-]+)  ", shown.partition("--help ")[2], re.MULTILINE) == rows
+    assert all(f"{title}:" in shown for title in SECTIONS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_asks_headgate(shell: str) -> None:
+    script = run("completion", shell)
+    assert "_HEADGATE_COMPLETE" in script and "headgate" in script
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n"], input=script, text=True, check=True)
+
+
+def test_completion_knows_commands_below_groups(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("headgate")
+    asked = os.environ | {"_HEADGATE_COMPLETE": "bash_complete", "COMP_WORDS": "headgate queue pe", "COMP_CWORD": "2"}
+    assert subprocess.run([program], env=asked, capture_output=True, text=True, check=True).stdout == "plain,peek\n"
+
+
+def test_each_command_has_a_manual_page(tmp_path: Path) -> None:
+    assert run("man", str(tmp_path)) == ""
+    there = {path.name for path in tmp_path.iterdir()}
+    assert {f"headgate-{name}.1" for name in COMMANDS} | {"headgate.1", "headgate-queue-peek.1"} <= there
+    page = (tmp_path / "headgate-queue-seek.1").read_text()
+    assert page.startswith('.TH "HEADGATE-QUEUE-SEEK" "1"') and ".SH OPTIONS" in page
+    assert ".B headgate queue seek\n" in page and page.isascii()
+
+
+def test_no_text_is_taken_for_a_request_of_roff() -> None:
+    assert [roff(text) for text in (".de x", "'ig", "a\\b", "--url", "→")] == [
+        "\\&.de x", "\\&'ig", "a\\eb", "\\-\\-url", "\\[u2192]",
+    ]  # fmt: skip
+
+
+def test_a_group_imports_what_it_names_only_when_it_is_used() -> None:
+    code = "import sys; from headgate.cli.main import group; print([m for m in sys.modules if 'headgate.web' in m])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert isinstance(group, click.Group)
