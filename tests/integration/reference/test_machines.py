@@ -88,6 +88,7 @@ async def test_a_machine_is_held_and_taken_away_by_who_may(world: World) -> None
     assert entry is not None
     order = place.decode(entry.value)
     assert (order.state, order.comment) == ("hold", "look at its disk") and order.until_ms > context.now_ms()
+    assert order.hold_s == 60
     await context.mirror.reached(entry.path, entry.version)
     assert [one["next_state"] for one in await world.get("T/nodes")] == ["hold"]
 

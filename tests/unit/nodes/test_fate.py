@@ -67,6 +67,16 @@ def test_an_order_is_carried_out_once_no_build_has_the_machine() -> None:
     assert fate(machine("failed"), order=order).state == "failed"
 
 
+def test_a_machine_is_held_after_its_build_for_the_whole_time_that_was_asked_for() -> None:
+    """However long the build takes after somebody asked; the time does not run out before it begins."""
+    order = NodeOrder("hold", "look", NOW_MS - 40_000, hold_s=60)
+    for state in ("in-use", "hold"):
+        found = fate(machine(state, "r"), order=order)
+        assert (found.state, found.request, found.until_ms) == ("hold", "", NOW_MS + 60_000), state
+        assert fate(found).state == "hold"
+    assert fate(machine("in-use", "r"), order=NodeOrder("outdated")).state == "used"
+
+
 def test_what_somebody_held_goes_after_its_time() -> None:
     assert fate(replace(machine("hold"), until_ms=NOW_MS)).state == "used"
     assert fate(replace(machine("hold"), until_ms=NOW_MS + 1)).state == "hold"

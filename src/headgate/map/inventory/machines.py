@@ -95,7 +95,10 @@ class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """hold | used | outdated"""
     comment: str = ""
     until_ms: int = 0
+    """Until when it is held at most, as releases without `hold_s` read it."""
     by: str = ""
+    hold_s: int = 0
+    """For how long it is held, from when no build has it; 0: until `until_ms`."""
 
 
 class Installation(msgspec.Struct, frozen=True, omit_defaults=True):

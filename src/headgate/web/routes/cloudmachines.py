@@ -125,7 +125,8 @@ async def change_node(
         raise await not_ours(site, site.tenant(tenant).tenant, uuid, data.state)
     until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0
     who = site.access.bearer(request)
-    order = NodeOrder(data.state, plain(data.comment or ""), until_ms, plain(who.name) if who is not None else "")
+    by = plain(who.name) if who is not None else ""
+    order = NodeOrder(data.state, plain(data.comment or ""), until_ms, by, held_s if until_ms else 0)
     place = site.context.map.nodes.orders(uuid).record
 
     async def work(besides: Sequence[Op]) -> None:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode
+from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeOrder
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.services.nodes.status import NodeState
 
@@ -32,11 +32,13 @@ class Fate:
         if gone and node.request in self.now.held and not (order is not None and order.state in ENDING):
             return replace(node, state="hold") if node.state == "in-use" else node
         if gone and node.state in ("in-use", "hold"):
+            if order is not None and order.state == "hold":
+                return self._ordered(replace(given_back(node), served=node.served + 1), order)
             return self._used(node)
         if gone:
             return given_back(node)
         if order is not None and not node.request and node.state not in ENDING:
-            return replace(node, state=order.state, comment=order.comment, until_ms=order.until_ms)
+            return self._ordered(node, order)
         if node.state == "hold" and not node.request and 0 < node.until_ms <= self.now_ms:
             return replace(node, state="rebuilding" if node.fixed else "used")
         if not node.request and node.state in (*FREE, *ARRIVING) and (why := self._unwanted(node)):
@@ -51,6 +53,11 @@ class Fate:
         ready, whole = said.get("max-ready-age", 0), said.get("max-age", 0)
         aged = bool(whole) and self.now_ms - node.asked_ms >= 1000 * whole
         return aged or (bool(ready) and node.state == "ready" and self.now_ms - node.since_ms >= 1000 * ready)
+
+    def _ordered(self, node: MadeNode, order: NodeOrder) -> MadeNode:
+        """Return it as somebody wants it; a time for which it is held counts from now, when it can be."""
+        until_ms = self.now_ms + 1000 * order.hold_s if order.hold_s else order.until_ms
+        return replace(node, state=order.state, comment=order.comment, until_ms=until_ms)
 
     def _used(self, node: MadeNode) -> MadeNode:
         """Return it after its build: on its way to the next, or away."""
