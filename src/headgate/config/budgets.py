@@ -14,7 +14,7 @@ FILES_MAX = 5_000
 
 
 class Budgets(NamedTuple):
-    """Bounds of what is read, and of what one item comes to.  The defaults are some times what large tenants need."""
+    """Bound what is read, and what one item may cost.  The defaults are several times what large tenants need."""
 
     file_max_bytes: int = FILE_MAX_BYTES
     values_max: int = 500_000

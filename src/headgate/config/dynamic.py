@@ -31,7 +31,7 @@ STATIC = ("semaphore", "section", "provider")
 
 
 class LayoutRequest(msgspec.Struct, frozen=True):
-    """What a chain of changes proposes, and what is to be frozen with it."""
+    """Hold what a chain of changes proposes, and what to freeze with it."""
 
     buildset: str
     """Which waits for the answer."""
@@ -52,7 +52,7 @@ class LayoutRequest(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What a proposal comes to."""
+    """Hold the result of judging a proposal."""
 
     errors: tuple[ConfigError, ...]
     """It brings."""
@@ -78,7 +78,7 @@ class _Proposal:
 
 @dataclass(slots=True)
 class TenantLayouts:
-    """The landed layout of a tenant, and those that proposals would make."""
+    """Provide the landed layout of a tenant and the layouts that proposals would make."""
 
     tenant: Tenant
     branches: Branches

@@ -8,7 +8,7 @@ import msgspec
 
 
 class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a provider makes of a label, with everything inherited and every default."""
+    """Hold a provider's label with everything inherited and every default."""
 
     name: str
     label: dict[str, Any]
@@ -33,7 +33,7 @@ STATIC = "static"
 
 
 class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An image that jobs build, as a provider has it."""
+    """Represent an image that jobs build, as a provider has it."""
 
     name: str
     canonical: str
@@ -55,7 +55,7 @@ class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One place where machines are made."""
+    """Represent one place where machines are made."""
 
     name: str
     """Canonical: in two tenants it is one provider."""

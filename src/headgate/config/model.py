@@ -12,7 +12,7 @@ from headgate.config.patterns import Rule
 
 
 class JobRole(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A repository whose roles a playbook may use."""
+    """Represent a repository whose roles a playbook may use."""
 
     project: str
     """Canonical name."""
@@ -28,7 +28,7 @@ ANSIBLE = (".yaml", ".yml")
 
 
 class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A secret one playbook may read, still encrypted; `config.secrets.revealed` opens it."""
+    """Represent a secret that one playbook may read, still encrypted; `config.secrets.revealed` opens it."""
 
     name: str
     """The variable it appears as."""
@@ -42,7 +42,7 @@ class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A playbook, or any executable file, of a repository."""
+    """Represent a playbook, or any executable file, of a repository."""
 
     project: str
     """Canonical name of the project whose configuration names it."""
@@ -82,7 +82,7 @@ class RequiredProject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of variables, beneath all that the configuration says."""
+    """Represent a file of variables, which everything in the configuration overrides."""
 
     name: str
     """Path in the repository."""
@@ -100,7 +100,7 @@ class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry of include-projects or exclude-projects."""
+    """Represent an entry of include-projects or exclude-projects."""
 
     type: str = "name"
     """name | change | item"""
@@ -108,7 +108,7 @@ class ProjectFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What may be given when something is enqueued by hand."""
+    """Represent a parameter that may be given when something is enqueued by hand."""
 
     name: str
     type: str = "string"
@@ -142,7 +142,7 @@ class Nodeset(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One job as it will be run: all matching variants applied."""
+    """Represent one job as it will run, with all matching variants applied."""
 
     name: str
     description: str = ""
@@ -239,7 +239,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """The jobs of one item, in order; empty when its project takes no part in the pipeline."""
+    """Hold the jobs of one item, in order; empty when its project takes no part in the pipeline."""
 
     jobs: tuple[FrozenJob, ...] = ()
     fail_fast: bool = False
@@ -282,7 +282,7 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing wrong with the configuration, with everything needed to find and mend it."""
+    """Represent one error of the configuration, with everything needed to find and fix it."""
 
     name: str
     """Class of error, e.g. `Pipeline Forbidden`; `Unknown` for what has the wrong form."""
@@ -316,7 +316,7 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TriggerFilter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One entry of a pipeline's `trigger`: attributes AND, values of one attribute OR."""
+    """Represent one entry of a pipeline's `trigger`: attributes are ANDed, values of one attribute are ORed."""
 
     connection: str
     events: tuple[str, ...]

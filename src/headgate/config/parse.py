@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stanza:
-    """One checked element of a file."""
+    """Represent one checked element of a file."""
 
     kind: str
     body: Table

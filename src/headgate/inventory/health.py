@@ -21,7 +21,7 @@ INTERVAL_MIN_S, INTERVAL_MAX_S = 5, 86_400
 
 
 class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was last heard of an object that failed some time."""
+    """Hold the last report about an object that failed at some time."""
 
     seen_ms: int = 0
     """When it was last well."""
@@ -75,7 +75,7 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An object that answers probes."""
+    """Represent an object that answers probes."""
 
     since_ms: int = 0
     """Since when all of them found it well, but for fewer than make it unhealthy."""

@@ -71,7 +71,7 @@ def of_facts(value: bytes) -> bool:
 
 
 class InventoryEvent(msgspec.Struct, frozen=True):
-    """A change of one object, for its history."""
+    """Represent a change of one object, for its history."""
 
     kind: JournalKind
     object: Object
@@ -81,7 +81,7 @@ class InventoryEvent(msgspec.Struct, frozen=True):
 
 
 class ObjectHistory(msgspec.Struct, frozen=True):
-    """What was done to one object, oldest first."""
+    """Hold what was done to one object, oldest first."""
 
     events: tuple[InventoryEvent, ...] = ()
 

@@ -75,7 +75,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How much leases in a partition may have together: at a time, or hours of it in a window.
+    """Limit what leases in a partition may have together: at a time, or in hours within a window.
 
     An empty project, user or search: of all; `*`: of each project or user for itself.
     """

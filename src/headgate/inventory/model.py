@@ -22,7 +22,7 @@ READ, WRITE = 1, 2
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A division of the world: a site, a region, a zone of executors."""
+    """Represent a division of the world: a site, a region, a zone of executors."""
 
     uuid: str
     name: str
@@ -69,7 +69,7 @@ class ProviderType(msgspec.Struct, frozen=True):
 
 
 class Object(msgspec.Struct, frozen=True):
-    """A record of a type in a partition, with properties and tags."""
+    """Represent a record of a type in a partition, with properties and tags."""
 
     partition: str
     type: str
@@ -118,7 +118,7 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """What objects must look like (a JSON Schema, as text), and who may see and change their properties."""
+    """Define what objects must look like (a JSON Schema, as text), and who may see and change their properties."""
 
     uuid: str
     schema: str = ""

@@ -36,7 +36,7 @@ DEPTH_MAX = 20
 
 
 class Cause(NamedTuple):
-    """One thing to mend."""
+    """Represent one thing to fix."""
 
     error: ConfigError
     """Where it is told first."""

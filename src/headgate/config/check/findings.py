@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CheckedGraph(NamedTuple):
-    """One job graph of a tenant."""
+    """Represent one job graph of a tenant."""
 
     pipeline: str
     project: str
@@ -33,7 +33,7 @@ class CheckedGraph(NamedTuple):
 
 
 class GraphFinding(NamedTuple):
-    """An error, and the graphs that it ends."""
+    """Represent an error and the graphs that it prevents."""
 
     error: ConfigError
     graphs: tuple[CheckedGraph, ...] = ()

@@ -20,7 +20,7 @@ PLACES_MAX = 3
 
 
 class Decision(NamedTuple):
-    """Do the files of a change ask for the job?"""
+    """Say whether the files of a change ask for the job."""
 
     matches: bool
     why: str

@@ -38,7 +38,7 @@ _DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
 
 
 class Origin(NamedTuple):
-    """A place in a variant, one step on the way to a frozen job."""
+    """Represent a place in a variant, one step on the way to a frozen job."""
 
     step: int
     """From 1; 0: variables of the project, beneath those of all variants before what attaches the job."""

@@ -26,7 +26,7 @@ _NESTS = frozenset((_YAML + "map", _YAML + "seq"))
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A value under `!override` or `!inherit`."""
+    """Hold a value under `!override` or `!inherit`."""
 
     tag: str
     value: Any  # JSON
@@ -34,7 +34,7 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Encrypted:
-    """Text under `!encrypted/pkcs1-oaep`: base64 of one or more chunks."""
+    """Hold text under `!encrypted/pkcs1-oaep`: base64 of one or more chunks."""
 
     chunks: tuple[str, ...]
 
@@ -57,7 +57,7 @@ class Table(dict[str, Any]):
 
 
 class Rows(list[Any]):
-    """A list that knows the line of each element."""
+    """Hold a list that knows the line of each element."""
 
     __slots__ = ("line", "lines")
 

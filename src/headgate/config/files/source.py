@@ -30,7 +30,7 @@ MEANING = "Unknown Configuration Error"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, on a branch of a project."""
+    """Represent a file on a branch of a project."""
 
     project: str
     connection: str
@@ -61,7 +61,7 @@ class Source:
 
 
 class Wrong(Exception):
-    """One thing wrong, at one line; becomes a ConfigError where the source is known."""
+    """Report one error at one line; it becomes a ConfigError where the source is known."""
 
     def __init__(self, text: str, line: int, name: str = SCHEMA, severity: str = "error") -> None:
         super().__init__(text)

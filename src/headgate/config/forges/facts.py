@@ -10,7 +10,7 @@ import msgspec
 
 
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one person says of a change of plain git: that it is approved, or that it must not land."""
+    """Represent what one person says about a change of plain git: that it is approved, or that it must not land."""
 
     who: str
     """As the server knows them."""
@@ -23,7 +23,7 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PipelineCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pipeline said of one patchset."""
+    """Represent what a pipeline said about one patchset."""
 
     tenant: str
     pipeline: str
@@ -33,7 +33,7 @@ class PipelineCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ForgeAccount(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody at a forge."""
+    """Represent an account at a forge."""
 
     name: str = ""
     """The name they log in with."""
@@ -43,7 +43,7 @@ class ForgeAccount(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody says of the current patchset: a vote on a label, or a review."""
+    """Represent what an account says about the current patchset: a vote on a label, or a review."""
 
     who: ForgeAccount
     label: str
@@ -57,7 +57,7 @@ class Vote(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program says of the current patchset."""
+    """Represent what a program says about the current patchset."""
 
     who: str
     """The account, or the slug of the app."""
@@ -75,7 +75,7 @@ class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the forge asks for before it lets a change be merged."""
+    """Represent a condition that the forge sets for a merge."""
 
     text: str
     """What is wanted, for people, as the end of a sentence that begins with the change."""
@@ -88,7 +88,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What may change while the patchset stays the same."""
+    """Hold what may change while the patchset stays the same."""
 
     us: tuple[str, ...] = ()
     """The accounts that Headgate writes as, as `ForgeAccount.name` and `ProgramStatus.who` have them."""
@@ -121,7 +121,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ForgeEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happened, as triggers name it."""
+    """Represent what happened, as triggers name it."""
 
     event: str
     """In the words of the driver: comment-added, pull_request, gl_push."""

@@ -86,7 +86,7 @@ Holds = Callable[[Any, TermSubject], bool]
 
 
 class TriggerTerm(NamedTuple):
-    """One key of a trigger or a requirement."""
+    """Represent one key of a trigger or a requirement."""
 
     form: StanzaKey
     holds: Holds
@@ -112,7 +112,7 @@ OF_CHANGE = frozenset({"require", "reject", "require-approval", "reject-approval
 
 
 class Dialect(NamedTuple):
-    """What the driver of a forge lets pipelines say, and what it means."""
+    """Define what the driver of a forge lets pipelines say, and what it means."""
 
     trigger: Terms
     require: Terms

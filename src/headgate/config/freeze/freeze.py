@@ -39,7 +39,7 @@ UNDECIDED = "Pattern Undecided"
 
 @dataclass(frozen=True, slots=True)
 class FreezeQuestion:
-    """What is to be frozen."""
+    """Hold what is to be frozen."""
 
     pipeline: str
     project: str

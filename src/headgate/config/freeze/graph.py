@@ -14,7 +14,7 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 
 @dataclass(slots=True)
 class JobCandidate:
-    """A frozen job that may or may not be in the graph."""
+    """Represent a frozen job that may be in the graph."""
 
     job: FrozenJob
     optional: bool
@@ -26,7 +26,7 @@ class JobCandidate:
 
 
 class GraphRoom:
-    """What is left of the budgets of one item."""
+    """Count what is left of the budgets of one item."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FreezeTarget(NamedTuple):
-    """What something is frozen for."""
+    """Hold what something is frozen for."""
 
     branch: str = ""
     """Of a change, or of a branch itself; empty for tags and other refs."""

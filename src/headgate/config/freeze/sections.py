@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SectionEntry(NamedTuple):
-    """A job as one section names it."""
+    """Represent a job as one section names it."""
 
     stanza: Stanza
     attributes: Table

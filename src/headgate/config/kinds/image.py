@@ -28,7 +28,7 @@ class BadImageName(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ImageName:
-    """An image in a registry."""
+    """Represent an image in a registry."""
 
     repository: str
     """With the registry."""
