@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bench.day.past import Past, Times
 from bench.day.processes import Running, Usage, running
 from headgate.base.tasks import end
-from headgate.testing.day.configuration import NEVER, tenants
+from headgate.testing.day.configuration import tenants
 from headgate.testing.day.hub import DayHub
 from headgate.testing.day.people import DayPeople
 from headgate.testing.day.plan import DayPlan
@@ -27,6 +27,8 @@ PATIENCE_S = 20.0
 START_S, DAY_MAX_S = 900.0, 3_600.0
 RESTING_S, BEGUN_MIN = 0.05, 20
 """CPU seconds in three seconds of who rests; store requests of a scheduler that has begun."""
+RECONFIGURED_S = 20.0
+"""How long it takes at most until the line of cron is in force and all rest again."""
 LIVING = ("scheduler", "merger")
 
 
@@ -55,22 +57,25 @@ def measure(projects: int, changes: int, schedulers: int = 1, store: str = "etcd
     plan = DayPlan(projects, changes)
     with tempfile.TemporaryDirectory(prefix="day-", dir=os.environ.get("DAY_DIR")) as name:
         root = Path(name)
-        hub = DayHub(root / "hub", plan, _soon(projects, changes) if periodic else NEVER)
+        hub = DayHub(root / "hub", plan)
         (root / "tenants.yaml").write_text(tenants(plan))
         with running(root, store) as here:
             here.start("merger", 1)
             here.start("scheduler", schedulers)
             here.start_machines(plan, MINUTE_S)
             try:
-                return asyncio.run(_day(plan, hub, here, root))
+                return asyncio.run(_day(plan, hub, here, root, periodic))
             finally:
                 _kept(root)
 
 
-async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path) -> Day:
+async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path, periodic: bool) -> Day:
     past = Past(root / "history.sqlite")
     people = DayPeople(hub, plan, plan.changes_count * PACE_S, PATIENCE_S)
     await _started(here)
+    if periodic:  # only now is it known when the day begins
+        hub.schedule(_soon(plan.changes_count))
+        await _started(here)
     start, load, began = here.used(), os.getloadavg()[0], time.monotonic()
     following = asyncio.ensure_future(past.follow(people.tell))
     coming = asyncio.ensure_future(people.day())
@@ -117,9 +122,9 @@ async def _started(here: Running) -> None:
     raise TimeoutError("the schedulers do not come to rest")
 
 
-def _soon(projects: int, changes: int) -> str:
-    """Return a line of cron: in the afternoon of the day."""
-    moment = datetime.now(UTC) + timedelta(seconds=30 + projects / 10 + 0.6 * changes * PACE_S)
+def _soon(changes: int) -> str:
+    """Return a line of cron: in the afternoon of a day that begins about now."""
+    moment = datetime.now(UTC) + timedelta(seconds=RECONFIGURED_S + 0.6 * changes * PACE_S)
     return f"{moment.minute} {moment.hour} * * * {moment.second}"
 
 

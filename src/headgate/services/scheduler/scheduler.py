@@ -60,6 +60,33 @@ class _Running(NamedTuple):
     task: asyncio.Task[None]
 
 
+class _Rights:
+    """Work out once for each tenant file who reads what: it has thousands of projects, and is asked at every stir."""
+
+    def __init__(self, tenants: Mapping[str, Tenant]) -> None:
+        self.tenants = tenants
+        self.followed = {name: frozenset(p.project for p in one.projects) for name, one in tenants.items()}
+        """Tenant -> projects that it has."""
+        self._read_by = readers(tenants.values())
+        self._every = sorted((p for one in tenants.values() for p in one.projects), key=_is_selective)
+        self._sources: dict[str, dict[str, TenantProject]] = {}
+        self._readings: dict[str, dict[str, Reading]] = {}
+
+    def sources(self, connection: str) -> dict[str, TenantProject]:
+        """Return the projects of a connection that any tenant has; of which a tenant is selective, as that one has
+        them."""
+        if connection not in self._sources:
+            self._sources[connection] = {p.project: p for p in self._every if p.connection == connection}
+        return self._sources[connection]
+
+    def readings(self, tenant: str) -> dict[str, Reading]:
+        """Return how each of a tenant's projects is read, for all tenants that have it."""
+        if tenant not in self._readings:
+            projects = self.tenants[tenant].projects
+            self._readings[tenant] = {p.project: Reading(tuple(self._read_by[p.project])) for p in projects}
+        return self._readings[tenant]
+
+
 class Scheduler:
     """`run` is the body of the component."""
 
@@ -76,6 +103,7 @@ class Scheduler:
         self._watched = watched or {}
         self._standings: dict[tuple[str, ...], Standings] = {}
         self._running: dict[Work, _Running] = {}
+        self._known_rights: _Rights | None = None
         self._left, self._gone = Leftovers(context, tenants), dict[str, VanishedConfiguration]()
 
     @classmethod
@@ -136,27 +164,20 @@ class Scheduler:
         """What of the tenant file it was begun with and does not follow by itself; never None."""
         match work:
             case ("connection", name) if name in self._forges:
-                return self._followed(name), self._sources(name)
+                return self._rights().followed, self._rights().sources(name)
             case ("tenant", name):
-                return (self.tenants[name].tenant, self._readings(name)) if name in self.tenants else ()
+                return (self.tenants[name].tenant, self._rights().readings(name)) if name in self.tenants else ()
             case ("pipeline", tenant, _):
                 return _connections(self._of(tenant).tenant), tenant in self.tenants
             case _:
                 return ()
 
-    def _followed(self, connection: str) -> dict[str, frozenset[str]]:
-        """Tenant -> projects that it has."""
-        return {n: frozenset(p.project for p in c.tenant.projects) for n, c in self.tenants.items()}
-
-    def _sources(self, connection: str) -> dict[str, TenantProject]:
-        """The projects of a connection that any tenant has; of which a tenant is selective, as that one has them."""
-        every = sorted((p for found in self.tenants.values() for p in found.tenant.projects), key=_is_selective)
-        return {p.project: p for p in every if p.connection == connection}
-
-    def _readings(self, tenant: str) -> dict[str, Reading]:
-        """How each of its projects is read, for all tenants that have it."""
-        found = readers(self.tenants.tenants().values())
-        return {p.project: Reading(tuple(found[p.project])) for p in self.tenants[tenant].tenant.projects}
+    def _rights(self) -> _Rights:
+        """Return who reads what, worked out anew only when the tenant file says something else."""
+        tenants = self.tenants.tenants()
+        if self._known_rights is None or self._known_rights.tenants != tenants:
+            self._known_rights = _Rights(tenants)
+        return self._known_rights
 
     def _of(self, tenant: str) -> Configuration:
         """Its configuration; of one that is gone, that it has none."""
@@ -204,12 +225,12 @@ class Scheduler:
                 return OccasionRunner(self._context, self._watched[name], self.tenants).run
             case ("connection", name):
                 forge = self._forges[name]
-                forge.look_at(self._sources(name))
-                return ConnectionRunner(self._context, forge, self._followed(name), beside=tuple(self._forges)).run
+                forge.look_at(self._rights().sources(name))
+                return ConnectionRunner(self._context, forge, self._rights().followed, beside=tuple(self._forges)).run
             case ("tenant", name) if name not in self.tenants:
                 return VanishedTenant(self._context, name, self.tenants).run
             case ("tenant", name):
-                return TenantRunner(self._context, self.tenants[name], self._readings(name)).run
+                return TenantRunner(self._context, self.tenants[name], self._rights().readings(name)).run
             case ("file",):
                 return self.file.run
             case ("sweep", _):

@@ -15,19 +15,26 @@ from headgate.testing.day.plan import DayPlan, DayProject, DayProposal
 
 _ME = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)
 PROJECT_FILE = ".zuul.d/project.yaml"
+_HEAD = "refs/heads/master"
 FILE = pygit2.enums.FileMode.BLOB
 
 
 class DayHub:
-    def __init__(self, root: Path, plan: DayPlan, periodic: str = "") -> None:
-        """Make all repositories below `root`, bare; `periodic`: a line of cron, of when the daily jobs run."""
+    def __init__(self, root: Path, plan: DayPlan) -> None:
+        """Make all repositories below `root`, bare; no daily jobs run until `schedule` is called."""
         self.root, self._plan = root, plan
         self._open: dict[str, pygit2.Repository] = {}
         self._needed = plan.needed
-        self._begin(CONFIG, {"zuul.yaml": central(periodic) if periodic else central()}, ("master",))
+        self._begin(CONFIG, {"zuul.yaml": central()}, ("master",))
         for project in plan.projects:
             branches = ("master", "stable/2026") if project.stable else ("master",)
             self._begin(project.name, {PROJECT_FILE: own(project)}, branches)
+
+    def schedule(self, periodic: str) -> None:
+        """Push to the configuration when the daily jobs run; `periodic` is a line of cron."""
+        repository = pygit2.Repository(str(self.root / CONFIG))
+        commit = _commit(repository, {"zuul.yaml": central(periodic)}, [repository.references[_HEAD].peel(pygit2.Commit).id])
+        repository.references.create(_HEAD, commit, force=True)
 
     def propose(self, proposal: DayProposal, patchset: int = 1) -> None:
         """Push it, on the head that its branch has."""
@@ -84,12 +91,17 @@ class DayHub:
 
     def _begin(self, name: str, files: dict[str, str], branches: tuple[str, ...]) -> None:
         repository = pygit2.init_repository(str(self.root / name), bare=True, initial_head="master")
-        index = pygit2.Index()
-        for path, text in files.items():
-            index.add(pygit2.IndexEntry(path, repository.create_blob(text.encode()), FILE))
-        commit = repository.create_commit(None, _ME, _ME, "Begin", index.write_tree(repository), [])
+        commit = _commit(repository, files, [])
         for branch in branches:
             repository.references.create(f"refs/heads/{branch}", commit)
+
+
+def _commit(repository: pygit2.Repository, files: dict[str, str], parents: list[pygit2.Oid]) -> pygit2.Oid:
+    """Return a new commit of exactly these files; no ref has it yet."""
+    index = pygit2.Index()
+    for path, text in files.items():
+        index.add(pygit2.IndexEntry(path, repository.create_blob(text.encode()), FILE))
+    return repository.create_commit(None, _ME, _ME, "Configure", index.write_tree(repository), parents)
 
 
 def _job_of(proposal: DayProposal, patchset: int) -> str:
