@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import socket
@@ -42,6 +43,8 @@ TREES = st.recursive(
     st.sampled_from(KINDS), lambda inner: st.dictionaries(NAMES, inner, max_size=5), max_leaves=20
 ).filter(lambda tree: isinstance(tree, dict))
 SIZE_MAX_BYTES = 1_000_000
+LIBC = ctypes.CDLL(None, use_errno=True)
+AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 
 
 class Ground:
@@ -137,6 +140,29 @@ def test_a_directory_full_of_traps_harms_nobody(tree: dict[str, object]) -> None
         here.is_unharmed()
 
 
+def renamed(source: int, one: str | Path, dest: int, two: str, flags: int) -> None:
+    """Rename as the kernel's `renameat2` does.  Raises OSError."""
+    if LIBC.renameat2(source, os.fsencode(one), dest, os.fsencode(two), flags) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), one, None, two)
+
+
+def put_back(file: Path, place: int) -> None:
+    """Give the file one of its two names again, whichever is free: nothing is replaced."""
+    try:
+        renamed(AT_FDCWD, file, place, "f", RENAME_NOREPLACE)
+    except FileExistsError:
+        renamed(AT_FDCWD, file, place, "key", RENAME_NOREPLACE)
+
+
+def lay(target: Path, place: int) -> None:
+    """Set the link again where it was taken away instead of the file; with both names in use it is still there."""
+    for name in ("f", "key"):
+        with suppress(FileExistsError):
+            os.symlink(target, name, dir_fd=place)
+            return
+
+
 def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
     """A thread that goes on after its build exchanges directories, files and links to the host's."""
     with ground() as here:
@@ -147,21 +173,16 @@ def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
         places = [os.open(here.work / name, os.O_RDONLY) for name in ("", "logs", "logs/d")]
         over = threading.Event()
 
-        def swap(place: int, name: str, other: int, link: str) -> None:
-            for source, one, dest, two in (
-                (place, name, places[0], "between"),
-                (other, link, place, name),
-                (places[0], "between", other, link),
-            ):
-                with suppress(OSError):
-                    os.rename(one, two, src_dir_fd=source, dst_dir_fd=dest)
-
         def exchange() -> None:
             top, logs, inner = places
             while not over.is_set():
-                swap(inner, "f", inner, "key")
-                swap(logs, "d", top, "out")
-                swap(top, "logs", top, "out")
+                for place, name, other, link in (
+                    (inner, "f", inner, "key"),
+                    (logs, "d", top, "out"),
+                    (top, "logs", top, "out"),
+                ):
+                    with suppress(OSError):
+                        renamed(place, name, other, link, RENAME_EXCHANGE)
 
         thread = threading.Thread(target=exchange)
         thread.start()
@@ -175,8 +196,9 @@ def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
                         assert TREASURE.encode() not in (work.read("out", 100) or b"")
                 here.is_unharmed()
                 for file in [path for path in here.kept.rglob("*") if path.is_file()]:
-                    os.rename(file, "f", dst_dir_fd=places[2])
+                    put_back(file, places[2])
                     taken += 1
+                lay(here.outside / "key", places[2])
         finally:
             over.set()
             thread.join()

@@ -91,9 +91,11 @@ class Directory:
             raise
         except OSError as error:
             found = self.look(name)
-            if found is None or stat.S_ISDIR(found.st_mode):
-                raise
-            raise Strange(f"{shown(name)} is {kind(found.st_mode)}, and no directory") from error
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                raise Strange(f"{shown(name)} is {kind(found.st_mode)}, and no directory") from error
+            if isinstance(error, NotADirectoryError):
+                raise Strange(f"{shown(name)} was exchanged while it was opened") from error
+            raise
 
     def look(self, name: str) -> os.stat_result | None:
         """Of what has this name, a link itself; None: nothing has."""
