@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from headgate.adapters.metrics.figures import OUTCOMES, REQUESTS, UNTOLD, Figures
+from headgate.adapters.metrics.figures import OUTCOMES, REQUESTS, UNTOLD, ProcessMetrics
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.store.memory import MemoryBackend
@@ -25,7 +25,7 @@ ENDS = ("_bucket", "_count", "_sum", "_total")
 
 def fresh() -> tuple[dict[str, float], set[str]]:
     """Return the series of a process that has done nothing yet, and the names of all its figures."""
-    figures, map = Figures(), Map()
+    figures, map = ProcessMetrics(), Map()
     with figures.whole(map, Mirror(Store(MemoryBackend()), map.path)):
         families = list(parsed(figures.text().decode()))
     series = {f"{one.name}{sorted(one.labels.items())}": one.value for family in families for one in family.samples}
