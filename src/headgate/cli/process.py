@@ -26,7 +26,7 @@ from headgate.map.records import Formats
 from headgate.recipes import codec
 from headgate.services.formats import refuse
 from headgate.store.types import Backend, StoreError
-from headgate.web.review.desk import Speaker
+from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape
 
 SCRIPT_TIMEOUT_S = 60

@@ -42,7 +42,8 @@ from headgate.web.logfiles import Follow
 from headgate.web.nodeaccounts import account_troubles
 from headgate.web.places import ItemPlaces
 from headgate.web.remote import RemoteLogs
-from headgate.web.review.desk import ReviewService, Speaker
+from headgate.web.review.desk import ReviewService
+from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, StatusShape, TroubleShape
 from headgate.web.status import Configured, Status
 from headgate.web.viewers.audience import Audience
@@ -121,8 +122,7 @@ class Site:
         default_factory=dict
     )
     """When they were asked for, and what changes cost lately."""
-    speakers: Mapping[str, Speaker] = field(default_factory=dict)
-    """By connection."""
+    speakers: Mapping[str, Speaker] = field(default_factory=dict)  # by connection
     large_deliveries: int = 0
     """Of forges, that are being read."""
     logs: BuildLogs = field(init=False)

@@ -76,3 +76,17 @@ def test_a_group_imports_what_it_names_only_when_it_is_used() -> None:
     code = "import sys; from headgate.cli.main import group; print([m for m in sys.modules if 'headgate.web' in m])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
     assert isinstance(group, click.Group)
+
+
+HEAVY = ("aiohttp", "ansible", "grpc", "httpx", "litestar", "pygit2", "sqlalchemy", "uvicorn")
+QUICK = ("propose", "approve", "recheck", "hook", "enqueue", "promote", "close", "status", "builds", "completion")
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_a_quick_command_loads_no_server_and_no_library_of_one(command: str) -> None:
+    code = f"""import sys
+from headgate.cli.main import COMMANDS, group
+module, _ = COMMANDS[{command!r}][0].split(":")
+__import__(module)
+print(*sorted(set({HEAVY}) & set(sys.modules)))"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"

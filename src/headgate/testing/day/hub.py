@@ -33,7 +33,9 @@ class DayHub:
     def schedule(self, periodic: str) -> None:
         """Push to the configuration when the daily jobs run; `periodic` is a line of cron."""
         repository = pygit2.Repository(str(self.root / CONFIG))
-        commit = _commit(repository, {"zuul.yaml": central(periodic)}, [repository.references[_HEAD].peel(pygit2.Commit).id])
+        commit = _commit(
+            repository, {"zuul.yaml": central(periodic)}, [repository.references[_HEAD].peel(pygit2.Commit).id]
+        )
         repository.references.create(_HEAD, commit, force=True)
 
     def propose(self, proposal: DayProposal, patchset: int = 1) -> None:

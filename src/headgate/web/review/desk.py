@@ -40,15 +40,6 @@ ASKERS_MAX = 1_000
 BUSY = "so much is being looked at just now that this has to wait; ask again"
 
 
-class Speaker(NamedTuple):
-    """How people approve on the pages for one connection."""
-
-    auth: str
-    """The section [auth NAME] whose names are those of the git server; empty: nobody does."""
-    bound: bool
-    """Its server binds names to who pushes."""
-
-
 class _Kept(NamedTuple):
     answer: MergerAnswer
     until_s: float

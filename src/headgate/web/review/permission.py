@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException
 
 from headgate.gate.change import Change
 from headgate.web.access import APPROVE, Bearer
-from headgate.web.review.desk import Speaker
+from headgate.web.review.speaker import Speaker
 from headgate.web.site import HttpRequest, Site
 
 _WHO = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9._@+-]{0,99}")

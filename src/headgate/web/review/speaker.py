@@ -1,0 +1,14 @@
+"""How people approve on the pages; read by commands as well, so that it needs nothing of the pages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Speaker(NamedTuple):
+    """Say how people approve on the pages for one connection."""
+
+    auth: str
+    """The section [auth NAME] whose names are those of the git server; empty: nobody does."""
+    bound: bool
+    """Its server binds names to who pushes."""
