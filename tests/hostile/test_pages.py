@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Page, Route, async_playwright, expect
 
+from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.web.site import Site
 from tests.e2e.browser import CHROMIUM, patient
-from tests.e2e.crowd import crowded
+from tests.e2e.crowd import crowded, ended
 
 EVIL = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
 NODES, SEMAPHORES = 10_000, 1_000
@@ -165,3 +166,79 @@ async def test_reports_of_tests_are_text_and_bombs_are_named(served: tuple[Site,
         told = await page.request.get(url + address, headers={"accept": "text/html"})
         assert told.status == (200 if "logs" in address else 404), address
         assert told.headers["content-type"].replace(" ", "") == "text/html;charset=utf-8", address
+
+
+ACTS = """<h1>Report</h1><script>parent.document.title = "hacked"; document.body.append("ran")</script>
+<img src=x onerror="top.document.title='hacked'"><meta http-equiv="refresh" content="0;url=/t/example/status">
+<form action="/api/tenant/example/project/code/api/enqueue" method="post"><button>Send</button></form>"""
+DRAWN = """<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" onload="top.document.title='hacked'"/>"""
+LEFT = (
+    ReturnedArtifact("page", "report.html"),
+    ReturnedArtifact("text", "notes.txt"),
+    ReturnedArtifact("drawing", "plot.svg"),
+    ReturnedArtifact("gone", "gone.html"),
+    ReturnedArtifact("climbs", "../../../../api/tenants"),
+    ReturnedArtifact("elsewhere", "http://elsewhere.invalid/report.html"),
+    ReturnedArtifact("runs", "javascript:alert(1)"),
+    ReturnedArtifact("results", "odd/names.xml", {"type": "junit"}),
+    ReturnedArtifact("directory", "unit%20tests/", {"type": "unit_test_report"}),
+    ReturnedArtifact("odd type", "notes.txt", {"type": ["junit"]}),
+    ReturnedArtifact("no such file", "absent.xml", {"type": "junit"}),
+)
+
+
+async def left(site: Site) -> str:
+    """Record a build that leaves artifacts, and return its id."""
+    whole = ended(501)
+    (build, *_) = whole.builds
+    await site.history.record(replace(whole, builds=(replace(build, artifacts=LEFT),)))
+    logs = site.log_root / build.uuid
+    for path, text in {
+        "job-output.txt": "2027-01-15 08:00:00.000 | done\n",
+        "report.html": ACTS,
+        "notes.txt": EVIL + "\n" + "x" * 1_000_000,
+        "plot.svg": DRAWN,
+        "odd/names.xml": "<testsuite><testcase name='one'/></testsuite>",
+        "unit tests/a.xml": "<testsuite><testcase name='two'/></testsuite>",
+        "unit tests/a.txt": "no report",
+        "elsewhere/b.xml": "<unread/>",
+    }.items():
+        (logs / path).parent.mkdir(parents=True, exist_ok=True)
+        (logs / path).write_text(text)
+    return build.uuid
+
+
+async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page: Page) -> None:
+    site, url = served
+    uuid = await left(site)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await page.goto(f"{url}/t/example/build/{uuid}")
+    names = page.locator(".preview summary")
+    await expect(page.locator("#link")).to_have_text("complete")
+    told = [await names.nth(n).get_attribute("aria-label") for n in range(await names.count())]
+    assert {f"Preview of {name}" for name in ("climbs", "elsewhere", "runs", "directory")}.isdisjoint(told)
+    assert not [one for one in asked if one.endswith(("report.html", "notes.txt"))], "they are asked for once wanted"
+    for name in ("page", "text", "drawing", "gone"):
+        await page.get_by_label(f"Preview of {name}", exact=True).click()
+    frame = page.locator(".preview iframe")
+    await expect(frame.content_frame.locator("h1")).to_have_text("Report")
+    await expect(frame).to_have_attribute("sandbox", "")
+    await frame.content_frame.get_by_role("button", name="Send").click()
+    await expect(page.locator(".preview pre")).to_contain_text(EVIL)
+    assert len(await page.locator(".preview pre").inner_text()) <= 262_144
+    await expect(page.locator(".preview", has=page.locator("pre"))).to_contain_text("This is the beginning")
+    await expect(page.locator(".preview img")).to_have_js_property("naturalWidth", 9)
+    await expect(page.locator(".preview", has_text="not kept any more")).to_be_visible()
+    assert "ran" not in await frame.content_frame.locator("body").inner_text()
+    assert await page.title() != "hacked" and page.url.endswith(f"/build/{uuid}")
+    assert not [one for one in asked if "/status" in one or "/enqueue" in one or "elsewhere" in one], asked
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_reports_of_tests_are_found_by_what_artifacts_say(served: tuple[Site, str], page: Page) -> None:
+    site, url = served
+    uuid = await left(site)
+    found = await (await page.request.get(f"{url}/api/tenant/example/build/{uuid}/tests")).json()
+    assert (found["files"], found["passed"]) == (["odd/names.xml", "unit tests/a.xml"], 2)
+    assert found["troubles"] == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from litestar import get
@@ -13,13 +14,15 @@ from litestar.datastructures import State
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.params import FromPath
 
+from headgate.ports.history import PastBuild
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.web.buildlogs import BuildLogs
+from headgate.web.builds import Builds
 from headgate.web.junit import CaseShape, JUnitReader, Malformed, worst
 from headgate.web.remote import NoLogs
 from headgate.web.routes.logs import checked
 from headgate.web.shapes import LogFile
-from headgate.web.site import site_of
+from headgate.web.site import HttpRequest, site_of
 
 FILES_MAX = 20
 FILE_MAX_BYTES = 5_000_000
@@ -30,6 +33,8 @@ AT_ONCE = 2
 KEPT_MAX = 32
 """Builds whose results are remembered."""
 NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)
+KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
+"""Types in the metadata of artifacts that are such files, or directories of them."""
 
 
 class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,15 +57,22 @@ _known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = Ordered
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
-async def test_results(state: State, tenant: FromPath[str], build: FromPath[str]) -> TestResultsShape:
-    """Return what tests of a build say, read from JUnit files among its logs: by name, as `junit.xml`, `TEST-*.xml` or
+async def test_results(
+    state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str]
+) -> TestResultsShape:
+    """Return what tests of a build say, read from JUnit files among its logs: artifacts whose metadata has the type
+    `junit`, `unittest`, `unit_test_report` or `xunit`, then files named as `junit.xml`, `TEST-*.xml` or
     `test-results.xml`; at most 20 files of 5 MB each.  Ours."""
     site = site_of(state)
     id = await checked(site, tenant, build)
+    known = await Builds.of(site, tenant, request).build(id)
+    meant = tuple(_meant(tenant, known)) if known is not None else ()
     try:
-        found = tuple(file for file in await site.logs.files(id, "") if NAMED.search(file.path))[:FILES_MAX]
+        files = await site.logs.files(id, "")
     except NotFoundException:
-        found = ()
+        files = []
+    first = [file for file in files if file.path in meant or _below(file.path, meant)]
+    found = tuple([*first, *(file for file in files if NAMED.search(file.path) and file not in first)][:FILES_MAX])
     key = (id, found)
     if key not in _known:
         async with _turns:
@@ -69,6 +81,19 @@ async def test_results(state: State, tenant: FromPath[str], build: FromPath[str]
         while len(_known) > KEPT_MAX:
             _known.popitem(last=False)
     return _known.get(key) or told
+
+
+def _meant(tenant: str, build: PastBuild) -> Iterator[str]:
+    """Yield the paths, among the logs, of artifacts that are reports of tests; those of directories end with `/`."""
+    bases = (f"/t/{tenant}/logs/{build.uuid}/", unquote(urlsplit(build.log_url or "").path))
+    for artifact in build.artifacts:
+        if str(artifact.metadata.get("type", "")).lower() in KINDS:
+            path = unquote(urlsplit(artifact.url).path)
+            yield from (path.removeprefix(base) for base in dict.fromkeys(bases) if base and path.startswith(base))
+
+
+def _below(path: str, meant: Sequence[str]) -> bool:
+    return path.endswith(".xml") and any(path.startswith(one) for one in meant if one.endswith("/"))
 
 
 async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> TestResultsShape:

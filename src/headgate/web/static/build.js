@@ -5,6 +5,7 @@ import { plain } from "./colours.js";
 import { also } from "./keys.js";
 import { Console } from "./console.js";
 import { Lines, stamp } from "./lines.js";
+import { preview } from "./preview.js";
 
 nav("", "Build");
 main.classList.add("tall");
@@ -92,7 +93,7 @@ async function summary() {
     ["Pipeline", link("status", b.pipeline, b.pipeline)], ["Began", when(b.start_time)], ["Took", lasted.textContent ? lasted : ""], ["Voting", b.voting ? "" : "no: its result does not count"],
     ["Nodes", b.nodeset], ["Image", b.image], ["Error", b.error_detail], ["Held", b.held ? el("a", { href: `/t/${encodeURIComponent(tenant)}/autoholds` }, "yes: what it used is kept") : ""], ["Attempt", b.attempt > 1 || !b.final && final ? `${b.attempt}${b.final || !final ? "" : ": it counts for nothing, as it was tried again or its buildset gave way to another"}` : ""], ["Report", final ? link("buildset", b.buildset.uuid, "of the whole buildset") : ""],
     ["Build", [el("code", {}, uuid), " ", copy(uuid, "the id of the build")]],
-    ["Artifacts", made.length ? el("ul", { class: "plain" }, made.map((a) => el("li", {}, outside(a.url, a.name)))) : ""],
+    ["Artifacts", made.length ? el("ul", { class: "plain" }, made.map((a) => el("li", {}, outside(a.url, a.name), preview(a, uuid)))) : ""],
     ["Logs", b.log_url ? outside(b.log_url, b.log_url) : ""], ["Not kept", b.log_missing],
   ]));
   about.append(acts);

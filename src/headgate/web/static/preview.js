@@ -1,0 +1,45 @@
+// Artifacts that a build left among its logs, shown beside their links. A page is framed without any permission, so that
+// it runs nothing and is of no origin; a text is set as text.
+import { bearing, el, tenant, token } from "./page.js";
+
+const MOST_BYTES = 262144;  // of a text that is shown
+const PAGE = /^(text\/html|application\/xhtml)/, TEXT = /^(text\/|application\/(json|xml|yaml|x-yaml))/;
+
+// The path of a file among the logs of the build; empty for any other address that a job may have returned.
+function own(url, uuid) {
+  const found = URL.canParse(url, location.href) ? new URL(url, location.href) : null;
+  const below = found?.origin === location.origin && found.pathname.startsWith(`/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(uuid)}/`);
+  return below && !found.pathname.endsWith("/") ? found.pathname : "";
+}
+
+const note = (text) => el("p", { class: "note" }, text);
+const ask = (place, asked) => fetch(place, { ...asked, headers: { ...asked.headers, Accept: "*/*" } });
+
+async function text(place) {
+  const answer = await ask(place, { headers: { ...bearing(), Range: `bytes=0-${MOST_BYTES - 1}` } });
+  if (!answer.ok) return [note(`It cannot be read: the server answered ${answer.status}.`)];
+  const said = await answer.text(), whole = Number((answer.headers.get("Content-Range") ?? "").split("/")[1] ?? 0);
+  return [el("pre", { tabindex: 0 }, said), whole > MOST_BYTES ? note(`This is the beginning; the file has ${whole.toLocaleString()} bytes.`) : ""];
+}
+
+async function content(place, name) {
+  const about = await ask(place, { method: "HEAD", headers: bearing() });
+  const kind = about.headers.get("Content-Type") ?? "", image = kind.startsWith("image/");
+  if (!about.ok) return [note(about.status === 404 ? "The file is not kept any more." : `It cannot be read: the server answered ${about.status}.`)];
+  if (!image && !PAGE.test(kind)) return TEXT.test(kind) ? text(place) : [note(`There is no preview of ${kind}. Follow the link to get the file.`)];
+  if (token() && !(await ask(place, { method: "HEAD" })).ok) return [note("Pages and images cannot be shown with a token. Log in with a provider to see them here.")];
+  return [image ? el("img", { src: place, alt: name }) : el("iframe", { src: place, sandbox: "", referrerpolicy: "no-referrer", title: `Preview of ${name}` })];
+}
+
+// What unfolds to the artifact, which is asked for then; nothing for what is elsewhere.
+export function preview(artifact, uuid) {
+  const place = own(artifact.url, uuid);
+  if (!place) return null;
+  const body = el("div", { role: "status" });
+  let asked = false;
+  return el("details", { class: "preview", ontoggle: async (event) => {
+    if (asked || !event.target.open) return;
+    asked = true;
+    body.replaceChildren(...await content(place, artifact.name).catch((error) => [note(error.message)]));
+  } }, el("summary", { "aria-label": `Preview of ${artifact.name}` }, "Preview"), body);
+}
