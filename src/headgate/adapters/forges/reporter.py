@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from headgate.adapters.forges.markup import inert
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.base.texts import line, visible
@@ -24,7 +25,6 @@ BODY_MAX, TITLE_MAX, DESCRIPTION_MAX = 65_000, 200, 139
 """Characters; GitHub takes 65,536 in a body and 140 in a description."""
 KNOWN_MAX = 5_000
 _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
-_MENTION = re.compile(r"(?<!\w)@(?=\w)")
 
 
 class ForgeIdentity(Protocol):
@@ -163,8 +163,8 @@ def heading(report: QueueReport) -> str:
 
 
 def body(report: QueueReport, mark: str, trouble: str = "") -> str:
-    """Return a comment: it fits, and calls nobody by name whom a job or a message names."""
-    said = _MENTION.sub("@\u200b", visible(report.message).replace("<!--", "&lt;!--"))
+    """Return a comment: it fits, and what a job or a message says does nothing."""
+    said = inert(visible(report.message))
     address = page(report)
     parts = [f"**{heading(report)}**", said, trouble, address if address and address not in said else ""]
     text = "\n\n".join(part for part in parts if part.strip())

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from headgate.adapters.forges.gitea.client import GiteaClient
+from headgate.adapters.forges.markup import inert
 from headgate.adapters.forges.reporter import ChangeReporter, heading
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ForgeServerError, NotThere, Rejected, ResponseTooLarge
 from headgate.base.texts import visible
@@ -128,5 +129,5 @@ def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
             line = one.range.start_line if one.range is not None else one.line
             if line > 0:
                 level = f"**{one.level}**: " if one.level else ""
-                found[path, line, f"{level}{visible(one.message)[:NOTE_MAX] or '(nothing is said)'}"] = None
+                found[path, line, f"{level}{inert(visible(one.message)[:NOTE_MAX]) or '(nothing is said)'}"] = None
     return [{"path": path, "new_position": line, "body": text} for path, line, text in [*found][:NOTES_MAX]]

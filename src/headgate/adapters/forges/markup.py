@@ -1,0 +1,35 @@
+"""What jobs, changes and messages say, such that a forge shows it and does nothing else.
+
+Reports are written in Headgate's name, and forges render them as Markdown.  A character that nobody sees keeps what
+would act from being read as markup.  Entities would not do: in the lines of a log, which are code, people would read
+the entity.
+"""
+
+from __future__ import annotations
+
+import re
+
+APART = "\u200b"
+_ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
+"""Stays as it is: there is no markup in it, and people follow it."""
+_ACTIVE = re.compile(
+    r"(?<![A-Za-z0-9])@(?=\w)"  # calls somebody
+    r"|<(?=[A-Za-z/!?])"  # HTML, also a comment like the mark of a report
+    r"|!(?=\[)"  # an image, which tells its server who reads
+    r"|\](?=[(\[:])"  # a link that says something else than where it leads
+    r"|&(?=#|[A-Za-z]+;)"  # an entity: any of these, in disguise
+    r"|[`~](?=[`~]{2})"  # a fence, which takes all that follows for code
+)
+
+
+def inert(text: str) -> str:
+    """Return text that calls nobody, leads nowhere unseen, loads nothing and hides nothing; addresses stay."""
+    parts, at = list[str](), 0
+    for found in _ADDRESS.finditer(text):
+        parts += [_inert(text[at : found.start()]), found[0]]
+        at = found.end()
+    return "".join((*parts, _inert(text[at:])))
+
+
+def _inert(text: str) -> str:
+    return _ACTIVE.sub(lambda found: found[0] + APART, text)
