@@ -21,7 +21,8 @@ def fresh() -> str:
 
 @contextmanager
 def drawn_from(bits: Callable[[int], int]) -> Iterator[None]:
-    """Fresh ids are drawn from these (as `secrets.randbits`) within: a simulation is the same each time."""
+    """Draw fresh ids from `bits` (which works like `secrets.randbits`) inside the context, so that a simulation is
+    the same each time."""
     token = _BITS.set(bits)
     try:
         yield

@@ -11,7 +11,7 @@ CHUNK_BYTES = 65_536
 LEFT_OPEN_S = 5.0
 """How long the output of a process that was killed is waited for."""
 ERR_MAX_BYTES = 65_536
-"""Of what it complains, kept from the beginning, and as much from the end."""
+"""Size limit of a command's error output: this much from its beginning, and as much from its end."""
 
 
 class OutputTooLarge(Exception):

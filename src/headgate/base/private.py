@@ -15,9 +15,10 @@ _OTHERS = 0o077
 
 
 def private_directory(path: Path, mode: int = DIRECTORY) -> None:
-    """Makes it if need be.  One that is there and lets others in is closed to them, and that is said.
+    """Create the directory if it does not exist. If it exists and is open to others, restrict it and log that.
 
-    Raises OSError when it cannot be made."""
+    Raises OSError when it cannot be made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=mode)
@@ -25,8 +26,8 @@ def private_directory(path: Path, mode: int = DIRECTORY) -> None:
 
 
 def private_file(path: Path) -> None:
-    """Makes a database if need be, empty; what SQLite puts beside it gets the mode that it has.  One that can be read
-    only is left as it is.  Raises OSError when it cannot be made."""
+    """Create an empty database file if it does not exist; SQLite gives the files beside it the same mode. A file
+    that can only be read is left as it is. Raise OSError if it cannot be created."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
     except PermissionError:
@@ -36,7 +37,8 @@ def private_file(path: Path) -> None:
 
 
 def close_to_others(path: Path, mode: int) -> None:
-    """Takes from others what `mode` does not give them, where the place is ours and not shared as /tmp is."""
+    """Remove the permissions of others that `mode` does not grant, if the place belongs to this user and is not
+    shared, as /tmp is."""
     try:
         found = path.stat()
     except OSError:

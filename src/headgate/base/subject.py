@@ -1,4 +1,4 @@
-"""What the code that runs just now is about, so that every line it logs can say so."""
+"""Record what the running code is concerned with, so that every line it logs can say so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _SUBJECT: ContextVar[Mapping[str, str]] = ContextVar("subject", default={})  # n
 
 @contextmanager
 def about(**names: str) -> Iterator[None]:
-    """Adds to what is known: tenant, pipeline, change, item, buildset, job, build.  Tasks begun inside inherit it."""
+    """Add to what log lines name: tenant, pipeline, change, item, buildset, job, build. Tasks started inside inherit
+    it."""
     token = _SUBJECT.set({**_SUBJECT.get(), **{name: value for name, value in names.items() if value}})
     try:
         yield

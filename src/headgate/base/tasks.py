@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
-    """Runs `works` together until all have ended or `stop` is set; then what still runs is cancelled and awaited.
+    """Run `works` together until all have ended or `stop` is set; then cancel and await the rest.
 
     A failure cancels the rest and is raised alone; cancelling the caller cancels them all.
     """
@@ -51,8 +51,8 @@ async def once(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:
-    """Cancels them, once, and waits until all have ended: what winds down is not disturbed, however often the caller
-    is cancelled meanwhile.  What they failed with."""
+    """Cancel the futures once and wait until all have ended, without disturbing them however often the caller is
+    cancelled meanwhile. Return their exceptions."""
     for task in tasks:
         task.cancel()
     return await _rest(*tasks)
@@ -68,7 +68,7 @@ async def whole(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
-    """Until all have ended; only then the caller's being cancelled counts.  What they failed with."""
+    """Wait until all have ended, then raise the caller's cancellation, if any.  Return what they failed with."""
     cancelled: asyncio.CancelledError | None = None
     while running := [task for task in tasks if not task.done()]:
         try:

@@ -10,7 +10,8 @@ from headgate.gate.work import RepoState
 
 
 class CheckoutError(Exception):
-    """The repository cannot be had.  `conflict`: it did not merge, and never will on this base."""
+    """Report that a repository cannot be checked out. `conflict` means that it did not merge and never will on this
+    base."""
 
     def __init__(self, message: str, *, conflict: bool = False) -> None:
         super().__init__(message)
@@ -18,7 +19,7 @@ class CheckoutError(Exception):
 
 
 class CheckedOut(NamedTuple):
-    """A work tree that was made."""
+    """Describe a work tree that was made."""
 
     commit: str
     """It is at."""
@@ -29,13 +30,13 @@ class CheckedOut(NamedTuple):
 
 class Checkout(Protocol):
     async def branches(self, state: RepoState, project: str) -> Collection[str]:
-        """The branches that can be checked out.  Raises CheckoutError."""
+        """Return the branches that can be checked out. Raise CheckoutError."""
         ...
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
-        """A work tree of `project` at `dest`, on `branch`.
+        """Make a work tree of `project` at `dest`, on `branch`.
 
         `speculative`: with the changes of the chain; otherwise as the branch was before them.  Without `files` there
         is the repository alone, as after `git clone --no-checkout`.  The branches of the

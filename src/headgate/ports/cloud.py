@@ -25,16 +25,17 @@ Amounts = Mapping[str, float]
 
 
 class LaunchFailed(Exception):
-    """This node cannot be made, and that counts as an attempt; or this thing does not go.  The text says why, with what
-    the cloud itself says."""
+    """Report that this node cannot be made, which counts as an attempt, or that this resource cannot be deleted. The
+    text gives the reason, with the cloud's own words."""
 
 
 class OverQuota(Exception):
-    """The cloud has no room for it now; the text says of what.  It does not count as an attempt."""
+    """Report that the cloud currently has no capacity; the text says for what. It does not count as an attempt."""
 
 
 class CloudUnavailable(Exception):
-    """The cloud did not answer, or asks for patience: what was asked may or may not have been done."""
+    """Report that the cloud did not answer, or asks to be called later. What was requested may or may not have
+    happened."""
 
     def __init__(self, text: str, after_s: float = 0.0) -> None:
         """Say what happened in `text`; `after_s`: seconds until it may be asked again, if the cloud says so, else 0."""
@@ -44,7 +45,7 @@ class CloudUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """One node, as it is to be made."""
+    """Specify one node to be made."""
 
     node: str
     """Its uuid: at most one machine is ever made for it."""
@@ -60,7 +61,7 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True)
 class MachinePending:
-    """It is not there yet."""
+    """Report that the machine does not exist yet."""
 
     state: State
     """To be stored before the next call."""
@@ -70,7 +71,7 @@ class MachinePending:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """It is there; whether it can be reached yet is seen by whoever scans its keys."""
+    """Report that the machine exists. Scanning its host keys shows whether it can be reached yet."""
 
     external_id: str
     state: State
@@ -87,7 +88,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something in the account, ours or not."""
+    """Describe a resource in the account, ours or not."""
 
     id: str
     kind: str
@@ -97,7 +98,7 @@ class Resource:
 
 
 class Cloud(Protocol):
-    """One account or cluster, as one connection names it.  Every method raises Away."""
+    """Drive one account or cluster, as one connection names it. Every method raises CloudUnavailable."""
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return what one such node takes of the account.  Raise Failed for an unknown flavor, image, …"""
@@ -137,7 +138,7 @@ class Cloud(Protocol):
 
 @runtime_checkable
 class MachineListing(Protocol):
-    """A driver of machines that are listed: the operator may say which ones are used, and who lists them."""
+    """Restrict machines that projects list: the operator may say which of them are used."""
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty: it is."""

@@ -1,4 +1,4 @@
-"""Where changes are proposed, told of and landed: the one seam between Headgate and a forge.
+"""Define the one seam between Headgate and a forge, where changes are proposed, reported on and landed.
 
 A forge is level-triggered: `sightings` compares the world with what is known, so that what happened while nobody looked
 is found at the first look.  Deliveries of webhooks and lines of streams are hints, which only say where to look first.
@@ -24,9 +24,10 @@ __all__ = ["ButtonOrder", "Hint", "Protection", "ReportPutOff", "ReportRefused",
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """What a look at the repositories found: new standings of changes, and the events that tell of the difference.
+    """Hold what one look at the repositories found: new states of changes, and the events that describe the difference.
 
-    The two belong together: they are stored in one commit."""
+    The two belong together: they are stored in one commit.
+    """
 
     standings: tuple[ChangeState, ...] = ()
     """Changed or new; one with open=False is a change that is gone."""
@@ -52,7 +53,7 @@ class Sighting(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ByProject(Protocol):
-    """What is known of changes, and of each project without a look at the others'."""
+    """Give access to what is known about changes by project, without reading other projects."""
 
     def of_project(self, project: str) -> Mapping[str, ChangeState]:
         """Return key -> standing, of the changes of a project."""
@@ -67,7 +68,7 @@ def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, Chan
 
 
 class ForgeWatch(Protocol):
-    """Sees what happens at a connection."""
+    """Watch a connection."""
 
     name: str
 
@@ -95,7 +96,7 @@ class ForgeWatch(Protocol):
 
 
 class Abilities(msgspec.Struct, frozen=True):
-    """What a forge can do; what it cannot do is neither asked of it nor told to it."""
+    """State what a forge can do. Headgate neither asks nor reports what a forge cannot do."""
 
     lands: str = ""
     """merge: the forge makes the merge, and is asked for it; push: a merger pushes the tested commit itself, as plain
@@ -121,20 +122,20 @@ class Abilities(msgspec.Struct, frozen=True):
 
 
 class Ignored(NamedTuple):
-    """A delivery that is genuine and says nothing that anybody wants to know."""
+    """Represent a genuine delivery that carries nothing of interest."""
 
     why: str
 
 
 class Unsure(NamedTuple):
-    """A delivery that cannot be verified before the forge was asked for the secret of its project."""
+    """Represent a delivery that cannot be verified until the forge has been asked for the secret of its project."""
 
     ask: Callable[[], Awaitable[None]]
     """Asks, and never raises; afterwards the same delivery is verified, or refused."""
 
 
 class Misdelivered(Exception):
-    """It is no delivery of this forge: not signed, wrongly signed, or not in its form."""
+    """Report that this is not a delivery of the forge: unsigned, wrongly signed, or malformed."""
 
     def __init__(self, why: str, status: int = 401) -> None:
         """Take the reason (`why`): the operator of the forge sees it in the answer, so it must not tell any secret."""
@@ -144,7 +145,7 @@ class Misdelivered(Exception):
 
 
 class MergeLanded(msgspec.Struct, frozen=True):
-    """The change is merged."""
+    """Report that the change is merged."""
 
     commit: str = ""
     """What its branch came to by that; empty: the tested commit."""
@@ -153,7 +154,7 @@ class MergeLanded(msgspec.Struct, frozen=True):
 
 
 class NotLanded(msgspec.Struct, frozen=True):
-    """The forge does not merge it."""
+    """Report that the forge does not merge the change."""
 
     why: str
     """In the forge's words, for people, with what to do."""
@@ -162,7 +163,7 @@ class NotLanded(msgspec.Struct, frozen=True):
 
 
 class Hears(Protocol):
-    """Takes deliveries that say where something may have happened."""
+    """Accept deliveries that say where something may have happened."""
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored | Unsure:
         """Verify a delivery, without asking anybody.  `headers`: names in lower case.  Raise Misdelivered."""
@@ -170,16 +171,17 @@ class Hears(Protocol):
 
 
 class Forge(ForgeWatch, Hears, Protocol):
-    """A connection to where changes are proposed, reported on and landed.
+    """Connect to a forge, where changes are proposed, reported on and landed.
 
     Whatever talks with the forge raises ReporterAway while it does not answer (or its budget is used up: then with how
-    long to wait), and ReportPutOff where one thing alone has to wait."""
+    long to wait), and ReportPutOff where one thing alone has to wait.
+    """
 
     can: Abilities
 
     def named(self, url: str) -> str:
         """Return the key of the change that has this URL, whether it is there or not, without asking anybody; empty:
-        it is no URL of a change here.  People write them: trailing parts and old forms are taken."""
+        it is not a URL of a change here.  People write them: trailing parts and old forms are taken."""
         ...
 
     async def look_up(self, key: str) -> ChangeState | None:
@@ -201,7 +203,7 @@ class Forge(ForgeWatch, Hears, Protocol):
 
 @runtime_checkable
 class Shows(Protocol):
-    """What a forge has beside the rest at which changes land by a push."""
+    """Declare what a forge offers in addition if changes land by a push."""
 
     async def conclude(self, change: Change, commit: str) -> None:
         """End a change that has landed as `commit` by a push, that is still open, and whose people have read so: mark

@@ -13,15 +13,16 @@ class Unreachable(Exception):
     does the work cannot (his disk is full, his git is broken).  Asked again later it may be done."""
 
     def __init__(self, project: str, why: str, answer: MergerAnswer, *, max_s: float = math.inf) -> None:
-        """`why`, for people: what is the matter with the project.  `max_s`: longer it is of no use to ask again."""
+        """Explain to people, with `why`, what is the matter with the project. After `max_s` it is of no use to ask
+        again."""
         super().__init__(f"{project} {why}")
         self.project, self.why, self.answer, self.max_s = project, why, answer, max_s
         """The answer, for those who will not wait any longer."""
 
 
 class GitWork(Protocol):
-    """Does what a merger is asked to do.  Same request, same answer and same commit ids, on every machine;
-    done twice is as done once.  Failures of the world (a conflict, a refused push) are answers, not exceptions;
-    but Unreachable is raised while a merge, a landing or a report cannot be done."""
+    """Perform the requests that a merger receives. Equal requests give equal answers and commit ids on every
+    machine, and repeating one changes nothing. Failures of the outside world (a conflict, a refused push) are
+    answers, not exceptions; only if a merge, a landing or a report cannot be performed now, Unreachable is raised."""
 
     async def do(self, work: MergerWork) -> MergerAnswer: ...

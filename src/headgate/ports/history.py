@@ -1,4 +1,4 @@
-"""What ended: written once by the recorder, asked by the pages."""
+"""Define the history of what ended: the recorder writes it once, and the pages query it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from headgate.gate.course import Course
+from headgate.gate.returns.shape import FileComment
 from headgate.map.records import Finished, HandAction
 
 LIMIT_MAX = 1_000
@@ -20,15 +22,15 @@ LOOKED_AT_MAX = 20_000
 
 
 class HistoryUnavailable(OSError):
-    """It cannot be read or written just now; what was recorded is still there."""
+    """Report that the history cannot be read or written now; what was recorded is still there."""
 
 
 class HistoryRefused(ValueError):
-    """The database does not take this, nor will it later."""
+    """Report that the database rejects a record and always will."""
 
 
 class PastRef(msgspec.Struct, frozen=True):
-    """The change, or the update of a ref, that a buildset was for."""
+    """Describe the change, or the update of a ref, that a buildset was for."""
 
     project: str
     """Canonical name."""
@@ -41,7 +43,7 @@ class PastRef(msgspec.Struct, frozen=True):
     oldrev: str | None
     newrev: str | None
     """Of the update of a ref; null for a change."""
-    ref_url: str = ""
+    ref_url: str | None = None
     author: str = ""
     """Ours, as those that follow: who wrote it, name and address."""
     proposers: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class PastRef(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something a build left, named in the data it returned."""
+    """Describe something that a build left, as the data it returned names it."""
 
     name: str
     url: str
@@ -62,13 +64,27 @@ class Provided(msgspec.Struct, frozen=True):
     name: str
 
 
+class PastCourse(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe what a build waited for, and what it had."""
+
+    needs: tuple[str, ...] = ()
+    """The jobs that it depends on."""
+    semaphores: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+    """Its nodes, with their labels; known once it has ended."""
+    had_time: str | None = None
+    """When it had them."""
+    paused_time: str | None = None
+    resumed_time: str | None = None
+
+
 class InBuildset(msgspec.Struct, frozen=True):
     uuid: str
     refs: tuple[PastRef, ...] = ()
 
 
 class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """One build: one attempt at a job.  Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
+    """Describe one build: one attempt at a job. Times are `YYYY-MM-DDTHH:MM:SS`, UTC."""
 
     id: int = msgspec.field(name="_id")
     """Counts builds as they are recorded; of one that is not yet, when it was asked for, milliseconds since the
@@ -96,6 +112,10 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """False: it was tried again, or its buildset gave way to another one."""
     attempt: int = 1
     """Ours."""
+    course: PastCourse | UnsetType = UNSET
+    """Ours; absent in lists of builds."""
+    comments: Mapping[str, tuple[FileComment, ...]] | UnsetType = UNSET
+    """By the path of the file, where a question asks for them; the API tells them apart."""
     artifacts: tuple[Artifact, ...] = ()
     provides: tuple[Provided, ...] = ()
     ref: PastRef
@@ -107,7 +127,7 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetEvent(msgspec.Struct, frozen=True):
-    """What happened to a buildset."""
+    """Describe something that happened to a buildset."""
 
     event_time: str
     event_type: str
@@ -116,7 +136,7 @@ class SetEvent(msgspec.Struct, frozen=True):
 
 
 class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to test an item.  It has no result while it goes on."""
+    """Describe one attempt to test an item. It has no result while it is running."""
 
     id: int = msgspec.field(name="_id")
     """As of a build."""
@@ -143,7 +163,7 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passed(msgspec.Struct, frozen=True, kw_only=True):
-    """A build that may stand for others."""
+    """Describe a build whose result may be reused."""
 
     uuid: str
     start_ms: int
@@ -154,7 +174,7 @@ class Passed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What the latest builds of one job in one project say of it."""
+    """Summarise the latest builds of one job in one project."""
 
     project: str
     job_name: str
@@ -174,7 +194,7 @@ class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What it cost one project in one pipeline that changes were tested anew because of what is ahead of them."""
+    """State what resets cost one project in one pipeline: changes tested again because of what was ahead of them."""
 
     project: str
     pipeline: str
@@ -188,7 +208,7 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """How quickly buildsets of one project in one pipeline came to an end, and what that took."""
+    """State how quickly buildsets of one project in one pipeline ended, and what that took."""
 
     project: str
     """Empty, as `pipeline`: of all of them together."""
@@ -220,7 +240,7 @@ WILD = frozenset({"project", "pipeline", "branch", "job_name"})
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
-    """Which rows, latest first.  Values of one name are alternatives; in those of `WILD` a `*` stands for any text."""
+    """Select rows, latest first. Values of one name are alternatives; in those of `WILD` a `*` stands for any text."""
 
     equal: Mapping[str, Sequence[str | bool]] = {}
     """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting
@@ -229,9 +249,12 @@ class HistoryQuery(msgspec.Struct, frozen=True):
     limit: int = 50
     skip: int = 0
     numbers: tuple[int | None, int | None] = (None, None)
-    """The least and the greatest `_id`."""
+    """The least and the greatest `_id`.  Where one is named, the greatest comes first: who goes on from the last row
+    misses none."""
     ended_ms: tuple[int | None, int | None] = (None, None)
     """Of builds: when they ended, at the earliest and at the latest."""
+    comments: bool = False
+    """Of builds: with what they say of lines of files."""
 
 
 def named(change: str | None) -> str | int | None:
@@ -243,6 +266,18 @@ def named(change: str | None) -> str | int | None:
 def time_text(at_ms: int | None) -> str | None:
     """Return the time in UTC as `YYYY-MM-DDTHH:MM:SS`, or None if there is none (yet)."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if at_ms else None
+
+
+def course_of(needs: tuple[str, ...], semaphores: tuple[str, ...], course: Course) -> PastCourse:
+    """Return what a build waited for and had, as the API tells it."""
+    return PastCourse(
+        needs=needs,
+        semaphores=semaphores,
+        machines=course.machines,
+        had_time=time_text(course.had_ms),
+        paused_time=time_text(course.paused_ms),
+        resumed_time=time_text(course.resumed_ms),
+    )
 
 
 class HistoryWriter(Protocol):
@@ -263,7 +298,7 @@ class HistoryKeeper(Protocol):
 
 
 class HistoryReader(Protocol):
-    """Every answer is of one tenant.  Raises HistoryUnavailable."""
+    """Query the history. Every answer belongs to one tenant. Raise HistoryUnavailable."""
 
     async def builds(self, tenant: str, question: HistoryQuery) -> list[PastBuild]: ...
     async def build(self, tenant: str, uuid: str) -> PastBuild | None: ...

@@ -18,12 +18,12 @@ UPLOAD_TAG = "zuul_upload_uuid"
 
 
 class NoFile(Exception):
-    """The file of an image cannot be had, or is not what its build said; the text says why."""
+    """Report that the file of an image is unavailable, or is not what its build announced; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedImage:
-    """One upload, as it is to be made."""
+    """Specify one upload to be made."""
 
     upload: str
     """Its uuid: at most one image is ever made for it."""
@@ -41,7 +41,7 @@ class WantedImage:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """It is not there yet."""
+    """Report that the upload is not complete yet."""
 
     state: State
     """To be stored before the next call."""
@@ -53,7 +53,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """It is there, whole, and what was sent."""
+    """Report that the upload is complete and verified."""
 
     external_id: str
     """What machines are made of: the `image-id` of their image."""
@@ -61,7 +61,7 @@ class Sent:
 
 
 class ImageCloud(Protocol):
-    """One account or engine.  Every method raises `ports.cloud.Away`."""
+    """Upload images to one account or engine. Every method raises `ports.cloud.CloudUnavailable`."""
 
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
         """Take the next step, without waiting for what takes long; `file` stays until it is there.  Raise
@@ -87,7 +87,7 @@ class ImageCloud(Protocol):
 
 
 class ImageFiles(Protocol):
-    """Files of images, on this machine, for as long as they are being uploaded."""
+    """Keep files of images on this machine for as long as they are being uploaded."""
 
     def have(self, sha256: str) -> Path | None:
         """Return the file, if it is here and whole."""

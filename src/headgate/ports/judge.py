@@ -1,4 +1,4 @@
-"""Who says what a proposed configuration comes to, where that may take long."""
+"""Define who judges what a proposed configuration amounts to, where that may take long."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ AT_ONCE_MAX_BYTES = 4_000
 
 class Judge(Protocol):
     async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
-        """What `layouts` say to it; a configuration that takes too long, or too much, is an error of `asked`."""
+        """Return what `layouts` say about a proposal. A configuration that takes too long or too much memory is an
+        error of the proposal."""
         ...
 
 
 class Judging(NamedTuple):
-    """How proposals are judged."""
+    """Configure how proposals are judged."""
 
     judge: Judge
     at_once_max_bytes: int = AT_ONCE_MAX_BYTES

@@ -1,4 +1,4 @@
-"""What one process learns of how much a forge may be asked, and all that have the connection heed."""
+"""Share among all processes with a connection what one of them learns of how much its forge may be asked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class QuietUntil(NamedTuple):
-    """In seconds since the epoch, UTC; 0: there is no such limit."""
+    """Limit calls until these times, in seconds since the epoch, UTC. Zero means no limit."""
 
     all_s: float = 0.0
     """Until then nobody may ask."""
@@ -18,7 +18,7 @@ NO_LIMIT = QuietUntil()
 
 
 class ForgeLimits(Protocol):
-    """Of one connection."""
+    """Share the limits of one connection."""
 
     def known(self, account: str) -> QuietUntil:
         """Return what other processes have learned of an account, without asking anybody."""
@@ -30,7 +30,7 @@ class ForgeLimits(Protocol):
 
 
 class Alone:
-    """A process that has nobody to tell."""
+    """Keep the limits within a process that has no others to share them with."""
 
     def known(self, account: str) -> QuietUntil:
         """See `ForgeLimits`."""

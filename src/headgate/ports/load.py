@@ -1,4 +1,4 @@
-"""What a machine can bear."""
+"""Define how a machine says that it can bear no further build."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Protocol
 
 class Load(Protocol):
     def refuses(self, running: int) -> str:
-        """Why no further build should be begun here just now, for people; empty when one may."""
+        """Return, for people, why no further build should start here now, or an empty string if one may."""
         ...
 
 
 class Boundless:
-    """Bears everything."""
+    """Accept any load."""
 
     def refuses(self, running: int) -> str:
         return ""

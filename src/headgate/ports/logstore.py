@@ -1,4 +1,5 @@
-"""Where logs and artifacts of builds stay: a few verbs that a directory and an object store both have."""
+"""Define where logs and artifacts of builds are stored: a few operations that directories and object stores both
+support."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ PART_SIZE_MAX_BYTES = 250
 
 
 class LogStoreError(Exception):
-    """It cannot be reached, or does not do it just now; what was put before is still there.  The text is for people."""
+    """Report that the store of logs cannot be reached, or fails now; what was stored before is still there. The text
+    is for people."""
 
 
 class NotStored(LookupError):
-    """Nothing has this key."""
+    """Report that nothing is stored under this key."""
 
 
 class StoredLog(NamedTuple):
@@ -40,9 +42,11 @@ def checked_key(key: str) -> str:
 
 
 class LogStore(Protocol):
-    """Keys are paths with `/`, as `checked_key` has them; each has one content, replaced whole.
+    """Store content under keys, which are paths with `/` as `checked_key` accepts them. Each has one content, replaced
+    as a whole.
 
-    Everything may be done again, and means the same.  Raises LogStoreError."""
+    Everything may be done again, and means the same.  Raises LogStoreError.
+    """
 
     encodes: bool
     """Whether it remembers how a content is compressed, and tells everybody who reads it elsewhere."""
@@ -69,9 +73,9 @@ class LogStore(Protocol):
 
 
 class Following(Protocol):
-    """Has what a build writes kept while it runs, and all of it once it has ended."""
+    """Keep what a build writes while it runs, and all of it once it has ended."""
 
     def following(self, build: str) -> AbstractAsyncContextManager[None]:
-        """For as long as the build runs.  Raises nothing of its own and holds nothing up: what cannot be kept yet is
-        kept later."""
+        """Follow a build for as long as the context lasts. It raises nothing itself and delays nothing: what cannot
+        be stored yet is stored later."""
         ...

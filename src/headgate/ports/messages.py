@@ -1,4 +1,4 @@
-"""Where messages come from, and where they are posted."""
+"""Define where messages are read from and posted to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headgate.queueing.message import Message
 
 
 class SourceDown(OSError):
-    """The server did not answer, or not as it should; what was posted is perhaps there."""
+    """Report that the server did not answer, or not properly; a message may have been posted nevertheless."""
 
 
 class QueueFull(SourceDown):
-    """The server has no room for it, or it comes too fast: nothing was posted."""
+    """Report that the server has no room or limits the rate: nothing was posted."""
 
     def __init__(self, why: str, again_s: float) -> None:
         super().__init__(why)
@@ -25,35 +25,36 @@ class QueueFull(SourceDown):
 
 
 class QueueGone(LookupError):
-    """The server knows no such queue."""
+    """Report that the server has no such queue."""
 
 
 class LeaseGone(LookupError):
-    """The lease ran out, was given back, or is another's: nothing was written."""
+    """Report that the lease expired, was released, or belongs to another worker: nothing was written."""
 
 
 class PostRefused(ValueError):
-    """The server will not take this message, however often it is posted."""
+    """Report that the server rejects this message and always will."""
 
 
 class PostedAlready(PostRefused):
-    """Something else was posted under this key: what it stands for is there."""
+    """Report that another message was posted under this key before; that message stands."""
 
 
 class NoStream(Exception):
-    """The server tells nobody when something is posted: it has to be asked now and then."""
+    """Report that the server offers no notifications and must be polled."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """`lanes` have something new; None: any may have, also some that were not there before."""
+    """Name the lanes that have new messages. None means that any lane may, including lanes that did not exist
+    before."""
 
     lanes: frozenset[Lane] | None
 
 
 @dataclass(frozen=True, slots=True)
 class LaneBacklog:
-    """Of one lane, behind a position."""
+    """Describe the backlog of one lane behind a position."""
 
     waiting: int
     newest: str
@@ -65,7 +66,7 @@ class LaneBacklog:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message to post.  The same key posts it once, however often it is tried."""
+    """Describe a message to post. Equal keys post it once, however often the post is tried."""
 
     queue: str
     body: str
@@ -85,48 +86,50 @@ class Letter:
 
 
 class Poster(Protocol):
-    """Where something is posted.  Every method raises SourceDown."""
+    """Post messages. Every method raises SourceDown."""
 
     async def create(self, queue: str, partitions: int = 1) -> None:
-        """If it is not there."""
+        """Create the queue if it does not exist."""
         ...
 
     async def partitions(self, queue: str) -> int:
-        """How many it has.  Raises QueueGone."""
+        """Return how many partitions the queue has. Raise QueueGone."""
         ...
 
     async def post_many(
         self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
     ) -> None:
-        """Bodies, each with its partition (None: any); all or none, once, in order.  Raises QueueGone, PostRefused."""
+        """Post bodies, each with its partition (None: any): all or none, once, in order. Raise QueueGone or
+        PostRefused."""
         ...
 
 
 class MessageSource(Protocol):
-    """Every method raises SourceDown; those that name a queue QueueGone."""
+    """Read and post messages. Every method raises SourceDown; those that name a queue also raise QueueGone."""
 
     async def lanes(self) -> Sequence[Lane]:
-        """Every partition of every queue."""
+        """Return every partition of every queue."""
         ...
 
     async def priorities(self) -> Mapping[str, int]:
-        """How many the queues have that have more than one; asked after `lanes`, it tells of all those."""
+        """Return the number of priorities of the queues that have more than one. Called after `lanes`, it covers all
+        of them."""
         ...
 
     async def read(self, lane: Lane, after: Position, limit: int) -> Sequence[Message]:
-        """In order, the message at `after` not included."""
+        """Return messages in order, starting after the one at `after`."""
         ...
 
     async def get(self, lane: Lane, id: str) -> Message | None: ...
     async def post(self, letter: Letter) -> None:
-        """Raises PostRefused."""
+        """Post a message. Raise PostRefused."""
         ...
 
     async def create(self, queue: str, partitions: int = 1) -> None:
-        """If it is not there."""
+        """Create the queue if it does not exist."""
         ...
 
     async def backlog(self, lane: Lane, after: Position) -> LaneBacklog: ...
     def happenings(self) -> AsyncIterator[MessageNews]:
-        """From now on, beginning with one of everything.  Raises NoStream; ends with SourceDown."""
+        """Yield news from now on, beginning with news of everything. Raise NoStream; end with SourceDown."""
         ...

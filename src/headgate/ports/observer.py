@@ -1,4 +1,4 @@
-"""Who looks on: figures and traces.  It must return at once and never fail."""
+"""Define who observes events for metrics and traces. An observer must return at once and never fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.map.records import Finished
 
 
 class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work that was done for an item."""
+    """Describe one piece of work done for an item."""
 
     kind: str
     """merge | land | report | cat | build"""
@@ -30,21 +30,21 @@ class WorkDone(msgspec.Struct, frozen=True, kw_only=True):
 
 class Observer(Protocol):
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
-        """A pipeline's scheduler has decided and recorded."""
+        """Observe that a pipeline's scheduler has decided and committed."""
         ...
 
     def done(self, work: WorkDone) -> None: ...
     def finished(self, finished: Finished) -> None:
-        """A buildset is in the history now."""
+        """Observe that a buildset is now in the history."""
         ...
 
     def untold(self, to: str, messages: int) -> None:
-        """Messages for a server were given up: too many wait for it, or it refuses them."""
+        """Observe that messages for a server were dropped, because too many wait for it or it rejects them."""
         ...
 
 
 class Nobody:
-    """Does not look."""
+    """Observe nothing."""
 
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None: ...
     def done(self, work: WorkDone) -> None: ...
@@ -53,7 +53,7 @@ class Nobody:
 
 
 class Everybody:
-    """Several that look on."""
+    """Pass observations to several observers."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers

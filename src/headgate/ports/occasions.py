@@ -10,11 +10,11 @@ from headgate.gate.change import EventKind, Occasion
 
 
 class SourceUnavailable(OSError):
-    """It does not answer; asked again later it may."""
+    """Report that the source does not answer; a later call may succeed."""
 
 
 class OccasionLane(NamedTuple):
-    """What is in order."""
+    """Name an ordered stream of occasions."""
 
     source: str
     """A queue; a type of objects."""
@@ -22,7 +22,7 @@ class OccasionLane(NamedTuple):
 
 
 class NextOccasion(NamedTuple):
-    """What is next in a lane."""
+    """Describe what comes next in a lane."""
 
     position: str
     """How far a pipeline is that has taken it."""
@@ -32,7 +32,8 @@ class NextOccasion(NamedTuple):
 
 
 class OccasionSource(Protocol):
-    """One connection.  Level-triggered, as a forge is: what happened while nobody looked is found at the first look."""
+    """Read the occasions of one connection. The source is level-triggered, like a forge: what happened while nobody
+    watched is found at the first look."""
 
     name: str
     of_a_lane_max: int

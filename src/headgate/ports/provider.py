@@ -11,12 +11,12 @@ HOST_KEY_VARIABLE = "headgate_host_key"
 
 
 class MachineUnusable(Exception):
-    """The machine cannot be used now; the text says why."""
+    """Report that the machine cannot be used now; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine, taken for one request."""
+    """Describe one machine, taken for one request."""
 
     name: str
     reach: Mapping[str, str]
@@ -27,17 +27,19 @@ class Machine:
 
 
 class Provider(Protocol):
-    """Of one kind of machines.  Both may be called again for the same machine and request."""
+    """Prepare and clean machines of one kind. Both may be called again for the same machine and request."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
-        """How a build reaches it, in Ansible's variables (JSON).  Raises MachineUnusable.
+        """Prepare the machine and return the Ansible variables (JSON) with which a build reaches it. Raise
+        MachineUnusable.
 
-        With HOST_KEY_VARIABLE, also when it was not known before, the machine is held to that key from then on.
+        If they contain HOST_KEY_VARIABLE, the machine must show that key from then on, even if the key was unknown
+        before.
         """
         ...
 
     async def clean(self, machine: Machine) -> None:
-        """Nothing of the request is left on it.  Raises MachineUnusable."""
+        """Remove everything of the request from the machine. Raise MachineUnusable."""
         ...
 
     async def probe(self, machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""Where reports go: mail, webhooks, chats, queues of messages."""
+"""Define where reports are delivered: mail, webhooks, chats, message queues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from headgate.map.outbox import OutboxMessage
 
 
 class ReporterAway(OSError):
-    """Whoever takes reports does not answer, or takes none just now: all wait.  What was told is perhaps there."""
+    """Report that the receiver of reports does not answer, or accepts none now: all its reports wait. The last one
+    may have been delivered."""
 
     def __init__(self, why: str, wait_s: float = 0.0, *, alone: bool = False) -> None:
         super().__init__(why)
@@ -19,18 +20,20 @@ class ReporterAway(OSError):
 
 
 class ReportPutOff(OSError):
-    """This report is not taken just now; others may be."""
+    """Report that this report is not accepted now; others may be."""
 
 
 class ReportRefused(ValueError):
-    """This report will not be taken, however often it is told."""
+    """Report that this report will never be accepted."""
 
 
 class Reporter(Protocol):
-    """Whoever takes the reports of one connection."""
+    """Deliver the reports of one connection."""
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Returns once it was taken.  Told again under the same key it is taken once, where the other side can do that.
+        """Deliver a report and return once it is accepted. A repeated key is delivered once, if the receiver can
+        recognise it.
 
-        Raises ReporterAway, ReportPutOff, ReportRefused."""
+        Raises ReporterAway, ReportPutOff, ReportRefused.
+        """
         ...

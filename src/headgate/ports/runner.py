@@ -9,39 +9,40 @@ from typing import Any, Protocol
 
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.map.records import OwnMachine
 
 
 class Contact(Protocol):
-    """What a build under way may ask of the gate.  Raises nothing; what keeps it from answering is a cancel."""
+    """Let a running build ask the gate. Nothing is raised; a cancellation ends a call without an answer."""
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
-        """Asked when the job wants to be paused, with the data returned so far, JSON, and the secret data; answers when
-        it is to go on."""
+        """Pause the job, with the data returned so far (JSON) and the secret data; return when it may continue."""
         ...
 
     def begun(self) -> None:
-        """Called once the first command of the build is about to start: what prepares it is done.  Returns at once."""
+        """Note that the first command of the build is about to start and the preparation is done. Return at once."""
         ...
 
     def fails(self) -> None:
-        """Called once it is known that the build will fail, while it still runs.  Returns at once."""
+        """Note that the build will fail although it still runs. Return at once."""
         ...
 
     def holding(
         self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float
     ) -> AbstractAsyncContextManager[bool]:
-        """All of them, for as long as the context lasts.  False: `cancel` was set, or the time was up, before."""
+        """Hold all of the semaphores while the context lasts. Yield False if `cancel` was set or the time ran out
+        first."""
         ...
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
-        """Asked once a build has ended, while all that it used is still there: its directory, and machines of the
-        runner's own.  Return what people are told of it when somebody asked for such builds to be held, else an empty
-        text.  What is held the runner is told through `BuildHolding` before this returns."""
+        """Decide, at the end of a build and while its directory and the runner's own machines still exist, whether
+        to keep them for people. Return what people are told if somebody asked for such builds to be held, otherwise
+        an empty string. The runner learns through `BuildHolding` what to keep before this returns."""
         ...
 
 
 class BuildHolding(Protocol):
-    """Keeps what held builds used until it is told otherwise."""
+    """Keep what held builds used until their hold ends."""
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
         """Keep the work directories of these builds, and give these machines to nobody; give back what was kept before
@@ -49,10 +50,23 @@ class BuildHolding(Protocol):
         ...
 
 
+class OwnMachines(Protocol):
+    """Tell of the machines that a runner has of its own, and which build has each."""
+
+    def standing(self) -> tuple[OwnMachine, ...]:
+        """Return them as they are now, by name."""
+        ...
+
+    async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:
+        """Return them once they are not as they were seen."""
+        ...
+
+
 class Runner(Protocol):
-    """Runs one build from checkout to result.
+    """Run one build from checkout to result.
 
     `cancel` set means: kill everything the build started, and answer CANCELED.  Cancelling the coroutine
-    does the same without an answer.  Whatever goes wrong is in the outcome; the runner raises nothing else."""
+    does the same without an answer.  Whatever goes wrong is in the outcome; the runner raises nothing else.
+    """
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome: ...

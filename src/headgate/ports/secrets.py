@@ -11,14 +11,16 @@ from headgate.store.types import Op
 
 
 class SecretError(Exception):
-    """Why it cannot be opened and what to do; never says any of what is in it."""
+    """Report why a secret cannot be opened and what to do, without revealing any of it."""
 
 
 class Secrets(Protocol):
     async def opened(self, connection: str, project: str, data: Any) -> Any:
-        """`data` as JSON, with what the project's key encrypted in clear.  `project` is named as in its connection.
+        """Return `data` as JSON with what the project's key encrypted in clear text. `project` is named as in its
+        connection.
 
-        An encrypted value is `{"!encrypted/pkcs1-oaep": [piece, ...]}`.  Raises SecretError."""
+        An encrypted value is `{"!encrypted/pkcs1-oaep": [piece, ...]}`.  Raises SecretError.
+        """
         ...
 
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
@@ -33,23 +35,25 @@ class Secrets(Protocol):
 
 class PublicKeys(Protocol):
     async def public(self, connection: str, project: str) -> str:
-        """The key that encrypts secrets of the project, as PEM; made when there is none.  Raises SecretError."""
+        """Return the public key that encrypts secrets of the project, as PEM; create a pair if there is none. Raise
+        SecretError."""
         ...
 
 
 class ProjectKeyStore(PublicKeys, Protocol):
     async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> Sequence[KeyPair]:
-        """All pairs, newest first, with a new one; `besides` is written with it.  Raises SecretError."""
+        """Add a key pair and return all pairs, newest first. `besides` is written in the same commit. Raise
+        SecretError."""
         ...
 
     async def retire(
         self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
     ) -> Sequence[KeyPair]:
-        """Those that are left.  Raises SecretError."""
+        """Remove a key pair and return those that are left. Raise SecretError."""
         ...
 
     async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
-        """Versions of the pairs that open what is encrypted in `data`.  Raises SecretError."""
+        """Return the versions of the pairs that open what is encrypted in `data`. Raise SecretError."""
         ...
 
 
@@ -57,7 +61,7 @@ _NONE = "this Headgate keeps no keys"
 
 
 class NoKeys:
-    """Without a key store."""
+    """Stand in for a key store that does not exist."""
 
     async def public(self, connection: str, project: str) -> str:
         raise SecretError(_NONE)

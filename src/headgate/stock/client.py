@@ -6,13 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from headgate.base.extras import needing
 from headgate.inventory.wire import inventory_pb2 as pb
+
+if TYPE_CHECKING:
+    import grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Inventory"]
 CALL_MAX_S = 30.0
@@ -24,7 +27,7 @@ GRACE_S = 60
 
 
 class StockRefused(Exception):
-    """The inventory did not do it; `status` is its word (NOT_FOUND, …), `detail` its reason."""
+    """Report that the inventory refused a call; `status` is its code (NOT_FOUND, …), `detail` its reason."""
 
     def __init__(self, status: str, detail: str, number: int = 2) -> None:
         super().__init__(f"{status}: {detail}")
@@ -32,7 +35,7 @@ class StockRefused(Exception):
 
 
 class Stock:
-    """An inventory, as somebody of a project in a partition sees it.  Close it, or use it in a `with`."""
+    """Connect to an inventory as a user of a project in a partition. Close it, or use it in a `with`."""
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Stock:
         partition: str = "",
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """With a token, `user` and `project` may be left out: they are the token's."""
+        """Use the channel as `user` of `project`; with a token, both may be left out: they are the token's."""
         self._channel = channel
         self._session = pb.Session(user=user, project=project, partition=partition)
         self._metadata = tuple((metadata or {}).items())
@@ -60,6 +63,8 @@ class Stock:
         credentials: grpc.ChannelCredentials | None = None,
     ) -> Self:
         """Return that of the service at HOST:PORT; `credentials` of grpc if it speaks TLS."""
+        with needing("an inventory's client", "inventory"):
+            import grpc  # 19 MB
         channel = grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address)
         metadata = {"authorization": f"Bearer {token}"} if token else {}
         return cls(channel, user=user, project=project, partition=partition, metadata=metadata)
@@ -80,19 +85,15 @@ class Stock:
         """Return the answer of any method, given the fields of its request.  Raise StockRefused."""
         read = GetMessageClass(SERVICE.methods_by_name[method].output_type).FromString
         made = self._channel.unary_unary(f"/{SERVICE.full_name}/{method}", _bytes, read)
-        try:
+        with _refusals():
             return made(self._request(method, fields), timeout=CALL_MAX_S, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _refused(error) from error
 
     def watch(self, *, revision: int = 0, **fields: Any) -> Iterator[pb.WatchResponse]:  # fields of the request
         """Tell what is done to objects, from now on or after a moment.  Raise StockRefused."""
         path = f"/{SERVICE.full_name}/Watch"
         made = self._channel.unary_stream(path, _bytes, pb.WatchResponse.FromString)
-        try:
+        with _refusals():
             yield from made(self._request("Watch", {"revision": revision, **fields}), metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise _refused(error) from error
 
     def search(self, *filters: str, sort: Sequence[str] = (), limit: int = 0) -> Iterator[pb.Object]:
         """Yield what matches one of the filters (`memory>=64 tag:gpu`), page by page; `-FIELD` sorts downwards."""
@@ -167,6 +168,13 @@ def _bytes(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _refused(error: grpc.RpcError) -> StockRefused:
-    code = error.code()
-    return StockRefused(code.name, error.details() or "", code.value[0])
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise StockRefused for what gRPC raises inside; whoever has a channel has gRPC."""
+    import grpc
+
+    try:
+        yield
+    except grpc.RpcError as error:
+        code = error.code()
+        raise StockRefused(code.name, error.details() or "", code.value[0]) from error
