@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 def text_of(body: Any) -> str:  # whatever JSON can say
-    """Text as it stands, everything else as JSON.  Raises TypeError when JSON cannot say it."""
+    """Return text as it is, and everything else as JSON. Raise TypeError if JSON cannot express it."""
     return body if isinstance(body, str) else msgspec.json.encode(body).decode()
 
 
 class PostOptions(TypedDict, total=False):
-    """How a message is posted."""
+    """Set how a message is posted."""
 
     key: str
     """Messages of one key (and of one priority) keep their order."""
@@ -49,7 +49,7 @@ class PostOptions(TypedDict, total=False):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """How a schedule posts."""
+    """Set how a schedule posts."""
 
     zone: str
     """The time zone of its fields; UTC, when it is not said."""
@@ -60,10 +60,10 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class Queues:
-    """The queues of one application: `async with Queues(url, app_key) as queues`."""
+    """Post to the queues of one application: `async with Queues(url, app_key) as queues`."""
 
     def __init__(self, url: str, app_key: str, *, ca: str | Path = "") -> None:
-        """The URL ends with the application, as in http://127.0.0.1:5000/v1/queuey/.
+        """Use a URL that ends with the application, as in http://127.0.0.1:5000/v1/queuey/.
 
         `ca`: a file (PEM) with the authority of the server's certificate, when the system does not know it.
         """
@@ -141,7 +141,8 @@ class Queues:
 
 
 class SyncQueues:
-    """As `Queues`, for programs without a loop: `with SyncQueues(url, app_key) as queues`.  Threads may share it."""
+    """Post like `Queues` from programs without a loop: `with SyncQueues(url, app_key) as queues`. Threads may share
+    it."""
 
     def __init__(self, url: str, app_key: str, *, ca: str | Path = "") -> None:
         self._queues = Queues(url, app_key, ca=ca)

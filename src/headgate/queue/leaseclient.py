@@ -30,7 +30,7 @@ Want = tuple[str, int | None]
 
 @dataclass(slots=True)
 class LeaseWorker:
-    """`run` it once.  Setting `abort` after `stop` gives up what still runs."""
+    """Run a worker without a store with `run`, once. Setting `abort` after `stop` abandons what still runs."""
 
     source: MessageClient
     routes: Routing
@@ -59,11 +59,11 @@ class LeaseWorker:
 
     @property
     def lanes(self) -> list[str]:
-        """What it holds."""
+        """Return the lanes that it holds."""
         return sorted(map(str, self.held.values()))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` or StopWorker: what runs may end, then everything is given back.  Raises JobExit, Stuck."""
+        """Run until `stop` or StopWorker: let running jobs end, then give everything back. Raise JobExit or Stuck."""
         self.figures.running.set_function(lambda: self.caller.running)
         self.figures.owned.set_function(lambda: len(self.held))
         try:
@@ -91,7 +91,7 @@ class LeaseWorker:
             self._over.set()
 
     async def _discover(self) -> None:
-        """Has every queue looked at that the server lists, as soon as it does."""
+        """Have every queue looked at that the server lists, as soon as it lists it."""
         while True:
             self._asked.clear()
             try:
@@ -119,7 +119,7 @@ class LeaseWorker:
         log.warning(text, *what)
 
     async def _listen(self) -> None:
-        """Hears what is posted; where the server does not tell, each queue is looked at now and then."""
+        """Hear what is posted; where the server does not tell, have each queue looked at now and then."""
         wait_s = 0.1
         while True:
             try:
@@ -144,7 +144,7 @@ class LeaseWorker:
                 bell.set()
 
     async def _seek(self, want: Want) -> None:
-        """Takes leases of one queue, while there is something to do and no more are held than may be."""
+        """Take leases of one queue, while there is something to do and no more are held than may be."""
         queue, partition = want
         bell, wait_s = self._bells[want], 0.1
         try:
@@ -185,7 +185,7 @@ class LeaseWorker:
             self._ring({want[0] for want in self._bells} if full else {queue})
 
     async def _work(self, held: _Held) -> None:
-        """Until nothing is left, or it is to stop; then the lease is given back."""
+        """Work through messages until none are left or the worker is to stop; then give the lease back."""
         route = self.routes.of(held.queue)
         assert route is not None, "only such queues are looked at"
         try:
@@ -202,7 +202,7 @@ class LeaseWorker:
         held.lost.set()
 
     async def _slice(self, held: _Held, route: RoutingRule) -> bool:
-        """Process messages for a while; False when there are none."""
+        """Work through messages for a while; return False when there are none."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SLICE_S
         found = await held.leasing.fetch(held.queue, held.lease, self.pace.page)
@@ -213,7 +213,7 @@ class LeaseWorker:
         return bool(found)
 
     async def _tried(self, queue: str, one: Handed, route: RoutingRule) -> Outcome:
-        """What became of it.  Raises StopWorker, JobExit, Stuck."""
+        """Call the job with one message, and return the outcome.  Raise StopWorker, JobExit, Stuck."""
         message = Message(one.message_id, one.body, one.partition, one.timestamp, queue, one.attempt)
         policy, figures = route.policy, self.figures
         figures.retries.labels(queue).inc(one.attempt > 1)
@@ -238,7 +238,7 @@ class LeaseWorker:
 
 @dataclass(slots=True)
 class _Held:
-    """A lease that is extended while it is worked under."""
+    """Hold a lease that is extended while it is worked under."""
 
     leasing: MessageLeasing
     queue: str
@@ -277,7 +277,7 @@ class _Held:
 
 
 async def _either(work: Any, for_s: float) -> None:  # a coroutine
-    """Until it has ended, or for so long."""
+    """Run the work until it ends, or cancel it after `for_s` seconds."""
     try:
         async with asyncio.timeout(for_s):
             await work

@@ -27,7 +27,7 @@ TROUBLE_MAX_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class JobFunction:
-    """A function marked with `job`; it can be called as before."""
+    """Represent a function marked with `job`; it can still be called directly."""
 
     function: Callable[..., Any]  # people's own
     queue: str
@@ -55,7 +55,7 @@ class _Answer(msgspec.Struct):
 
 
 class Worker:
-    """`await Worker(url, app_key, jobs).run(stop)`: partitions are shared with every other worker of the group."""
+    """Share partitions with every other worker of the group: `await Worker(url, app_key, jobs).run(stop)`."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Worker:
         threads: int = 100,
         ca: str | Path = "",
     ) -> None:
-        """`ca`: a file (PEM) with the authority of the server's certificate, when the system does not know it."""
+        """Trust `ca`, a file (PEM) with the authority of the server's certificate, when the system does not know it."""
         self._ca = ca
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Application {app_key}"}
         self._jobs, self._context, self._group, self._ttl_s = tuple(jobs), context, group, ttl_s
@@ -104,7 +104,7 @@ class Worker:
             raise self._failure
 
     async def _line(self, http: aiohttp.ClientSession, of: JobFunction, stop: asyncio.Event) -> None:
-        """Process one partition after another until `stop`, which a job that wants the end sets as well."""
+        """Work through one partition after another until `stop`, which a job that wants the end sets as well."""
         wait_s = 0.1
         while not stop.is_set():
             try:
@@ -132,7 +132,7 @@ class Worker:
         await run_until(lost, self._keep(http, path, lost), self._work(http, of, path, stop, lost))
 
     async def _keep(self, http: aiohttp.ClientSession, path: str, lost: asyncio.Event) -> None:
-        """Extends the lease; a job is stopped when it is lost."""
+        """Extend the lease; set `lost` when it is lost, which stops the job."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._ttl_s
         while not lost.is_set():
@@ -150,7 +150,7 @@ class Worker:
     async def _work(
         self, http: aiohttp.ClientSession, of: JobFunction, path: str, stop: asyncio.Event, lost: asyncio.Event
     ) -> None:
-        """Until nothing is left, or `stop`; then the lease is given back."""
+        """Work through messages until none are left or `stop` is set; then give the lease back."""
         while not stop.is_set():
             found = await self._ask(http, "GET", f"{path}?wait=1", None)
             if found is None or not found.messages:
@@ -179,7 +179,7 @@ class Worker:
         return {"done": [one.message_id], "ttl": self._ttl_s}
 
     async def _ask(self, http: aiohttp.ClientSession, method: str, path: str, body: Any) -> _Answer | None:  # JSON
-        """None when the lease is no more.  Raises what aiohttp raises, OSError."""
+        """Ask the server; return None when the lease is no more. Raise what aiohttp raises, OSError."""
         async with http.request(method, self._url + path, json=body) as answer:
             if answer.status == 409:
                 return None

@@ -16,7 +16,7 @@ from headgate.services.queueing.calls import JobCaller
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of a try."""
+    """Hold the outcome of trying a job."""
 
     outcome: Literal["done", "failed", "rejected", "later", "stop"]
     error: Exception | None = None

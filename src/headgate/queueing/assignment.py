@@ -1,4 +1,5 @@
-"""Which worker processes which lane: complete, balanced within one, and whoever holds a lane keeps it if it can.
+"""Assign lanes to workers completely and evenly (their numbers differ by at most one), leaving a lane with its holder
+where possible.
 
 Every worker computes this by itself from what it sees; who holds what is decided by the owner entries alone.
 """
@@ -16,7 +17,8 @@ L = TypeVar("L", bound="tuple[object, ...] | str")
 
 
 def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
-    """Worker -> the lanes it should have, sorted.  `held` says who has which now; others than `workers` do not count.
+    """Map each worker to the lanes that it should have, sorted. `held` says who has which lane now; holders that are
+    not in `workers` do not count.
 
     From a balanced state a joining or leaving worker moves at most ceil(lanes / workers) of them, and the result
     does not change while the moves it asks for are being made.
@@ -42,7 +44,8 @@ def assign(workers: Collection[str], lanes: Iterable[L], held: Mapping[L, str]) 
 def share_out(
     takers: Mapping[str, Collection[str]], lanes: Iterable[Lane], held: Mapping[Lane, str]
 ) -> dict[str, tuple[Lane, ...]]:
-    """As `assign`, where not every worker takes every queue: worker -> patterns of queues, none for all.
+    """Assign like `assign` where workers take only some queues: `takers` maps each worker to its patterns of queues,
+    none meaning all.
 
     Lanes that the same workers take are shared out together; one that nobody takes is nobody's.
     """
@@ -64,7 +67,8 @@ def takes(patterns: Collection[str], queue: str) -> bool:
 
 
 def _shares(names: list[str], count: int, has: Mapping[str, int]) -> dict[str, int]:
-    """Worker -> how many it should have.  The larger shares go to those that need give up least for a smaller one."""
+    """Map each worker to the number of lanes that it should have. The larger shares go to workers that hold most, so
+    that few lanes move."""
     small, larger = divmod(count, len(names))
     order = sorted(names, key=lambda name: (-min(has[name], small + 1), name))
     return {name: small + (place < larger) for place, name in enumerate(order)}

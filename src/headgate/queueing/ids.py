@@ -37,13 +37,13 @@ def is_id(text: str) -> bool:
 
 
 def make_id(ticks: int, clock: int, node: int) -> str:
-    """`clock` is of 14 bits, `node` of 48; equal ticks are told apart by them."""
+    """Make an id. `clock` has 14 bits and `node` 48; they distinguish ids of equal ticks."""
     low, mid, high = ticks & 0xFFFFFFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF | 0x1000
     return f"{low:08x}{mid:04x}{high:04x}{clock & 0x3FFF | 0x8000:04x}{node:012x}"
 
 
 def ticks_of(id: str) -> int:
-    """Raises ValueError when it is no id."""
+    """Return the ticks of an id. Raise ValueError if it is not an id."""
     if not is_id(id):
         raise ValueError(f"a message id has 32 hex digits, {id!r} has not")
     return int(id[12:16], 16) % 0x1000 << 48 | int(id[8:12], 16) << 32 | int(id[:8], 16)
@@ -51,7 +51,7 @@ def ticks_of(id: str) -> int:
 
 @lru_cache(4096)
 def position_of(id: str) -> Position:
-    """Raises ValueError when it is no id."""
+    """Return the position of an id. Raise ValueError if it is not an id."""
     return Position(ticks_of(id), id)
 
 
@@ -60,18 +60,18 @@ def ticks_of_unix_ns(unix_ns: int) -> int:
 
 
 def unix_ms_of(id: str) -> int:
-    """Return the time of an id, in milliseconds since 1970.  Raise ValueError when it is no id."""
+    """Return the time of an id, in milliseconds since 1970.  Raise ValueError when it is not an id."""
     return (ticks_of(id) - UNIX_EPOCH_TICKS) // 10_000
 
 
 def unix_text(ticks: int) -> str:
-    """Seconds since the Unix epoch, exact: seven decimals."""
+    """Format ticks as seconds since the Unix epoch, exactly, with seven decimals."""
     whole, part = divmod(ticks - UNIX_EPOCH_TICKS, TICKS_A_SECOND)
     return f"{whole}.{part:07d}"
 
 
 def ticks_of_unix(text: str) -> int:
-    """Of decimal seconds; what is finer than a tick is cut off.  Raises ValueError."""
+    """Parse decimal Unix seconds; cut off what is finer than a tick. Raise ValueError."""
     if not _SECONDS.fullmatch(text):
         raise ValueError(f"a time is seconds since 1970 as decimal digits, {text!r} is not")
     whole, _, part = text.partition(".")
@@ -82,8 +82,8 @@ def ticks_of_unix(text: str) -> int:
 
 
 def parse_last(text: str) -> Position:
-    """What `last` of a progress record says, in every form it was ever written in: empty, ticks (with or without a
-    trailing L), Unix seconds, or a message id.  Raises ValueError."""
+    """Parse `last` of a progress record in every form it was ever written in: empty, ticks (with or without a
+    trailing L), Unix seconds, or a message id. Raise ValueError."""
     if not text:
         return START
     if is_id(text):

@@ -23,25 +23,25 @@ class Lane(NamedTuple):
     partition: int = 1
 
     def __str__(self) -> str:
-        """The name of the queue alone for its first partition."""
+        """Return only the queue's name for its first partition."""
         return self.queue if self.partition == 1 else f"{self.queue}:{self.partition}"
 
 
 def partition_of_key(key: str, partitions: int) -> int:
-    """The same everywhere and for ever: the first 8 bytes of the SHA-256 of the key in UTF-8, as a number, modulo the
-    number of partitions, plus 1."""
+    """Return the partition of a key: the first 8 bytes of the SHA-256 of its UTF-8, as a number, modulo the number
+    of partitions, plus 1. The result must never change."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % partitions + 1
 
 
 def parse_lane(text: str) -> Lane:
-    """`<queue>`, `<queue>:<n>`, or, as old configuration files have it, `<queue>-<n>` with a queue of 32 hex digits.
-    Raises ValueError."""
+    """Parse `<queue>`, `<queue>:<n>` or, as in old configuration files, `<queue>-<n>` with a queue of 32 hex digits.
+    Raise ValueError."""
     queue, colon, number = text.rpartition(":")
     if not colon:
         old = re.fullmatch(r"([0-9a-f]{32})-([0-9]{1,3})", text)
         queue, number = (old[1], old[2]) if old else (text, "1")
     if not QUEUE_NAME.fullmatch(queue) or not number.isdecimal() or not 1 <= int(number) <= PARTITIONS_MAX:
         raise ValueError(
-            f"{text!r} is no partition of a queue: write QUEUE or QUEUE:N, with N from 1 to {PARTITIONS_MAX}"
+            f"{text!r} is not a partition of a queue: write QUEUE or QUEUE:N, with N from 1 to {PARTITIONS_MAX}"
         )
     return Lane(queue, int(number))

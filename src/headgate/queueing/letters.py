@@ -22,7 +22,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     dead_ms: int
     v: int = 1
     died: int = 0
-    """Of the attempts: the process ended meanwhile."""
+    """How many of the attempts ended with their process."""
     lost: int = 0
     """Its worker lost its session meanwhile."""
     left: int = 0
@@ -32,11 +32,11 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 def dead_letter(text: str) -> tuple[DeadLetter, str]:
-    """What is known of it, and the body.  Raises ValueError."""
+    """Split a dead letter into what is known about it and the body. Raise ValueError."""
     head, _, body = text.partition("\n")
     return msgspec.json.decode(head, type=DeadLetter), body
 
 
 def letter_of(known: DeadLetter, body: str) -> str:
-    """As it is posted."""
+    """Format a dead letter as it is posted."""
     return f"{msgspec.json.encode(known).decode()}\n{body}"

@@ -1,4 +1,4 @@
-"""What a job is given, and what it may raise."""
+"""Define the message that a job receives, and the exceptions that it may raise."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Message(msgspec.Struct, frozen=True):
         return getattr(self, name)
 
     def json(self) -> Any:  # whatever JSON the producer wrote
-        """The body, decoded.  Raises ValueError."""
+        """Return the decoded JSON body. Raise ValueError."""
         return msgspec.json.decode(self.body)
 
 
 class StopWorker(Exception):
-    """Ends the worker; the message it was raised for counts as not processed."""
+    """End the worker; the message that the job raised this for counts as not processed."""
 
 
 class RetryLater(Exception):

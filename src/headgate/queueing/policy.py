@@ -1,4 +1,4 @@
-"""What is done with the messages of a queue, and what when a job fails."""
+"""Define which job processes the messages of a queue, under which limits, and what happens when it fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Policy:
     blocking: bool = False
     """A failed message holds up those behind it until it succeeds or is given up; else they go on meanwhile."""
     time_limit_s: float = 0.0
-    """For one message or batch; 0: none."""
+    """Time limit for one message or batch; 0 means none."""
     batch: int = 1
     """How many messages a job is given at once; above 1 it is given a list."""
 
@@ -56,7 +56,8 @@ class Policy:
         return self.deaths or self.attempts
 
     def delay_s(self, attempt: int, chance: float) -> float:
-        """Before the next try, after `attempt` (from 1) failed; `chance` is between 0 and 1."""
+        """Return the delay before the next attempt, after `attempt` (counted from 1) failed. `chance` lies between 0
+        and 1."""
         grown = self.retry_delay_s * self.retry_factor ** min(attempt - 1, 64)
         return min(grown, self.retry_delay_max_s) * (1 + self.jitter * (2 * chance - 1))
 

@@ -14,7 +14,7 @@ from headgate.queueing.lanes import Lane
 
 PRIORITIES_MAX = 10
 USUAL_COUNT = 3
-"""Of a queue that is made because something with a priority is posted to it."""
+"""The number of priorities of a queue that is created by a post with a priority."""
 PATIENCE_S = 60.0
 """A message that is older than this, and waits for those of higher priorities, is late."""
 SHARE = 5

@@ -1,4 +1,4 @@
-"""How far a lane has been processed: one record, replaced as a whole by whoever owns the lane.
+"""Record how far a lane has been processed: one record, replaced as a whole by whoever owns the lane.
 
 Every step below gives a new record; none goes backwards except `sought`, which people ask for.
 """
@@ -23,7 +23,7 @@ class Parked(msgspec.Struct, frozen=True):
     """Begun so far."""
     due_ms: int
     error: str = ""
-    """Of the last failure, where there is no tally."""
+    """The last failure, if there is no tally."""
     tally: Tally | None = None
     """None: written by a version that only counted."""
 
@@ -43,28 +43,28 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     trying: str = ""
     """The message behind `last` whose tries are counted: it failed, or nothing was heard of its last run."""
     attempts: int = 0
-    """Of `trying`, begun so far."""
+    """How many attempts at `trying` have started."""
     tally: Tally | None = None
-    """Of `trying`.  None: written by a version that only counted."""
+    """The tally of `trying`, or None in a record of a version that only counted."""
     failed: str = ""
     """Messages behind `last`, up to this one, have failed once, together."""
     parked: tuple[Parked, ...] = ()
     gone_ms: int = 0
-    """Since when the queue is no more; 0: it is there."""
+    """Since when the queue has not existed; 0 means it exists."""
 
 
 NEW = Progress("")
 
 
 def position(progress: Progress) -> Position:
-    """Raises ValueError when `last` says nothing that can be understood."""
+    """Return the position of `last`. Raise ValueError if it cannot be understood."""
     if progress.id and progress.last == str(ticks_of(progress.id)):
         return position_of(progress.id)
     return parse_last(progress.last)
 
 
 def suspects(progress: Progress) -> Position:
-    """The last message that may have been begun and not been heard of."""
+    """Return the position of the last message that may have been started without a known outcome."""
     return position_of(progress.ahead) if progress.ahead else START
 
 
@@ -73,17 +73,17 @@ def taken(progress: Progress, owner: str) -> Progress:
 
 
 def failed_together(progress: Progress, id: str) -> Progress:
-    """Messages up to `id` were begun and failed, as one batch."""
+    """Record that all messages up to `id` were started and failed, as one batch."""
     return replace(progress, ahead=id, failed=id)
 
 
 def begun(progress: Progress, ahead: str) -> Progress:
-    """Messages up to `ahead` may be begun once this is stored."""
+    """Record that messages up to `ahead` may be started once this is stored."""
     return replace(progress, ahead=ahead)
 
 
 def tally_of(progress: Progress, id: str) -> Tally:
-    """What is known of the tries of a message that is not done, or parked."""
+    """Return what is known about the attempts of a message that is not done, parked or not."""
     for waits in progress.parked:
         if waits.id == id:
             return waits.tally or _counted(waits.attempts, waits.error)
@@ -93,12 +93,12 @@ def tally_of(progress: Progress, id: str) -> Tally:
 
 
 def _counted(attempts: int, error: str) -> Tally:
-    """Of a bare count, which went up before each try: the last may not have begun."""
+    """Return the tally of a bare count, which grew before each attempt: the last may not have started."""
     return Tally(failed=max(attempts - 1, 0), error=error)
 
 
 def tried(progress: Progress, id: str, tally: Tally) -> Progress:
-    """This is known of the tries of `id`, parked or not."""
+    """Record the attempts of `id`, parked or not."""
     for waits in progress.parked:
         if waits.id == id:
             return parked(progress, replace(waits, attempts=tally.begun, error="", tally=tally))
@@ -106,12 +106,12 @@ def tried(progress: Progress, id: str, tally: Tally) -> Progress:
 
 
 def untried(progress: Progress) -> Progress:
-    """As if the message behind `last` had not been begun."""
+    """Mark the message after `last` as not started."""
     return replace(progress, trying="", attempts=0, tally=None)
 
 
 def done(progress: Progress, id: str) -> Progress:
-    """`id` and everything before it is dealt with."""
+    """Mark `id` and everything before it as done."""
     at = position_of(id)
     if at <= position(progress):
         raise ValueError(f"{id} is not behind {progress.id or progress.last}: progress never goes back")
@@ -120,7 +120,7 @@ def done(progress: Progress, id: str) -> Progress:
 
 
 def parked(progress: Progress, waits: Parked) -> Progress:
-    """In place of what was parked under this id before."""
+    """Park a message, in place of what was parked under this id before."""
     return replace(unparked(progress, waits.id), parked=(*unparked(progress, waits.id).parked, waits))
 
 
@@ -129,12 +129,12 @@ def unparked(progress: Progress, id: str) -> Progress:
 
 
 def released(progress: Progress) -> Progress:
-    """Handed back; what may have been begun stays marked."""
+    """Give the partition back; what may have been started stays marked."""
     return replace(progress, owner="")
 
 
 def sought(progress: Progress, last: str) -> Progress:
-    """As if everything up to `last` (in any form of `parse_last`) were done, and nothing behind it begun."""
+    """Continue as if everything up to `last` (in any form of `parse_last`) were done and nothing after it started."""
     at = parse_last(last)
     text, id = ("", "") if at == START else (str(at.ticks), at.id if len(at.id) == 32 else "")
     return Progress(text, id, progress.owner, progress.epoch, gone_ms=progress.gone_ms)

@@ -1,4 +1,4 @@
-"""How often a message was handed to a job, and how each of those tries ended.
+"""Count how often a message was handed to a job, and how each of those attempts ended.
 
 Only what a job was handed counts against a limit.  A try whose beginning was recorded, and of which nothing more was
 heard, may never have begun: it counts apart, and ends a message only after more of them than any limit asks for.
@@ -41,35 +41,35 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
     left: int = 0
     """The worker was asked to stop, and the job did not end in time."""
     unheard: tuple[Unheard, ...] = ()
-    """In order; the last may be under way."""
+    """The attempts without a known outcome, in order; the last may be running."""
     rejected: bool = False
     error: str = ""
-    """Of the last failure."""
+    """The last failure."""
 
     @property
     def begun(self) -> int:
-        """Tries that a job was handed for certain."""
+        """Return how many attempts certainly reached a job."""
         return self.failed + self.died + self.lost + self.left + sum(one.handed for one in self.unheard)
 
     @property
     def recorded(self) -> int:
-        """Tries that may have begun."""
+        """Return how many attempts may have started."""
         return self.begun + sum(not one.handed for one in self.unheard)
 
     def opened(self, by: str, *, handed: bool = False) -> Tally:
-        """With one more try, by that worker."""
+        """Add an attempt by this worker."""
         return replace(self, unheard=(*self.unheard, Unheard(by, handed)))
 
     def handed(self) -> Tally:
-        """The try under way has reached its job."""
+        """Record that the current attempt has reached its job."""
         return self.unopened().opened(self.unheard[-1].by, handed=True)
 
     def unopened(self) -> Tally:
-        """As if the try under way had not been."""
+        """Remove the current attempt."""
         return replace(self, unheard=self.unheard[:-1])
 
     def closed(self, ending: Ending, error: str = "") -> Tally:
-        """The try under way has ended so."""
+        """Record how the current attempt ended."""
         told = replace(self.unopened(), error=error or self.error)
         match ending:
             case "failed":
@@ -82,12 +82,12 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
                 return replace(told, left=self.left + 1)
 
     def excused(self, alive: Container[str]) -> Tally:
-        """With the knowledge that the workers named have lost their sessions and live on under other names."""
+        """Excuse the attempts of workers in `alive`, which lost their sessions but live on under other names."""
         lost = sum(one.handed for one in self.unheard if one.by in alive)
         return replace(self, lost=self.lost + lost, unheard=tuple(one for one in self.unheard if one.by not in alive))
 
     def spent(self, policy: Policy) -> str:
-        """Why the message is not tried again; empty when it is."""
+        """Return why the message is not tried again, or an empty string if it is."""
         died = self.died + sum(one.handed for one in self.unheard)
         unsure = sum(not one.handed for one in self.unheard)
         if self.rejected or self.failed >= policy.attempts:

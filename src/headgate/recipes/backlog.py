@@ -1,4 +1,4 @@
-"""What waits in a queue of requests, and who holds the rest, kept as the mirror moves: to look costs what changed.
+"""Track what waits in a queue of requests, and who holds the rest, as the mirror moves: a look costs only what changed.
 
 Within one precedence places are shared among the tenants, and those of a tenant among its projects: next is one of
 whoever has the fewest under way, of those whoever was served longest ago.  So a flood of one delays the first request
@@ -22,7 +22,7 @@ SHARES_MAX = 10_000
 """Shares and tenants of which it is known when they were served last."""
 
 Place = tuple[bool, int, str]
-"""In the line of one share: whether it holds nothing that others wait for, its age, and its name."""
+"""Position in the line of one share: whether it holds nothing that others wait for, its age, and its name."""
 
 
 class Share(NamedTuple):
@@ -43,8 +43,8 @@ class Backlog:
         turns: Iterator[int] | None = None,
         able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
-        """`turns` counts what is taken; backlogs that are looked at together share it.  What the worker is not `able`
-        to do is in no line of its."""
+        """Make a backlog. `turns` counts what is taken; backlogs that are read together share it. Requests that the
+        worker is not `able` to do are in none of its lines."""
         self._able = able
         self.requests = requests
         self.held: Counter[str] = Counter()
@@ -158,8 +158,9 @@ def _own_line(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
 
 
 def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next]:
-    """One of whoever has the fewest, of those whoever was served longest ago, of those the oldest, until nobody has
-    anything left.  `takers`: how many each has, which turn its last one was, and what is next."""
+    """Yield in turn: from the taker with the fewest under way, then from the one served longest ago, then the
+    oldest, until nobody has anything left. `takers` says how many each has, which turn its last one was, and what is
+    next."""
     turns = count(1 + max((served for _, served, _ in takers), default=0))
     firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))
     heap = [(taken, served, f[:3], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]

@@ -63,7 +63,8 @@ def assemble(entry: Entry, entries: Iterable[Entry]) -> bytes:
 
 
 async def write(store: Store, path: str, plain: bytes, *, guards: Sequence[At] = ()) -> None:
-    """Replaces the value at `path`, of any size; the pieces of the old one go with the switch."""
+    """Replace the value at `path`, which may have any size. The pieces of the old value are deleted in the same
+    commit."""
     old = await store.get(path)
     *pieces, pointer = ops(path, plain)
     for piece in pieces:
@@ -96,7 +97,8 @@ async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
 
 
 def mirrored(mirror: Mirror, path: str) -> tuple[bytes, list[Op]] | None:
-    """As `taken`, of a value that is written once: what a mirror has of it is right.  None: it may be there yet."""
+    """Read the mirror like `taken`, for a value that is written once and is therefore right as soon as it is there.
+    Return None if it may not be there yet."""
     entry = mirror.get(path)
     if entry is None:
         return None

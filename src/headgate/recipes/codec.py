@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
-import zstandard
 
+from headgate.base.zstd import compress, decompress
 from headgate.store.types import Entry
 
 log = logging.getLogger("headgate")
@@ -28,7 +28,7 @@ FORMAT = 1
 leave out fields they do not know, would read wrongly or write back incomplete."""
 PLAIN_MAX_BYTES = 2_000
 SIZE_MAX_BYTES = 64_000_000
-"""Of a decoded value; more is damage, not data."""
+"""Size limit of a decoded value; more is damage, not data."""
 _NUMBER = re.compile(rb'{"format":([0-9]+)[,}]')
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -43,7 +43,8 @@ class Newer(ValueError):
 
 
 def encode(record: object, format: int = 1) -> bytes:
-    """`format`: what every reader knows; of a record that has one form only it changes nothing."""
+    """Encode a record. `format` is the newest form that every reader knows; it has no effect on a record with a
+    single form."""
     own = getattr(type(record), "to_wire", None)
     if own is not None:
         return bytes(own(record))
@@ -55,23 +56,18 @@ def encode(record: object, format: int = 1) -> bytes:
 
 
 def pack(plain: bytes) -> bytes:
-    return plain if len(plain) <= PLAIN_MAX_BYTES else zstandard.ZstdCompressor(level=1).compress(plain)
+    return plain if len(plain) <= PLAIN_MAX_BYTES else compress(plain)
 
 
 def unpack(value: bytes) -> bytes:
-    """Raises ValueError when the value is cut short or no zstd."""
+    """Decompress a value. Raise ValueError if it is cut short or not zstd."""
     if not value.startswith(_MAGIC):
         return value
-    try:
-        if zstandard.frame_content_size(value) > SIZE_MAX_BYTES:
-            raise ValueError(f"compressed value is larger than {SIZE_MAX_BYTES} bytes")
-        return zstandard.ZstdDecompressor().decompress(value, max_output_size=SIZE_MAX_BYTES)
-    except (zstandard.ZstdError, MemoryError) as error:
-        raise ValueError(f"compressed value is damaged: {error}") from error
+    return decompress(value, SIZE_MAX_BYTES)
 
 
 def decode(value: bytes, type: type[R]) -> R:
-    """Raises ValueError (msgspec's errors are of that kind) saying what does not fit."""
+    """Decode a record. Raise ValueError, of which msgspec's errors are a kind, that says what does not fit."""
     own: Callable[[bytes], R] | None = getattr(type, "from_wire", None)
     if own is not None:
         return _own(value, own)
@@ -93,12 +89,12 @@ def readable(entry: Entry, type: type[R]) -> R | None:
             if len(_told) >= TOLD_MAX:
                 _told.clear()
             _told.add((entry.path, entry.version))
-            log.error("%s cannot be read, and is left alone: %s; mend it, or remove it", entry.path, error)
+            log.error("%s cannot be read, and is left alone: %s; repair or remove it", entry.path, error)
         return None
 
 
 def _format(plain: bytes) -> int:
-    """Raises Newer."""
+    """Return the format. Raise Newer."""
     found = _NUMBER.match(plain)
     number = int(found[1]) if found else 1
     if number > FORMAT:

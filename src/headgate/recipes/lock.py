@@ -29,7 +29,7 @@ from headgate.store.types import (
 )
 
 Rule = Callable[[Sequence[Entry]], bool]
-"""Those ahead of me -> may I go?  The only thing in which the recipes differ."""
+"""Decides from the entries ahead whether this one may proceed: the only difference between the kinds of locks."""
 
 _READER = b"r "
 
@@ -55,7 +55,7 @@ class LockLine:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[At]:
-        """Waits for our turn, then yields the guard.  While it is held it costs no request."""
+        """Wait for the lock, then yield its guard. Holding it costs no requests."""
         me = await self._join()
         try:
             await self._wait(me)
@@ -74,7 +74,7 @@ class LockLine:
             await self._go(me)
 
     async def _join(self) -> Entry:
-        """Our entry at the end of the line.  When we no longer want it before it is there, it goes as soon as it is."""
+        """Append our entry to the line. If the caller is cancelled first, the entry is deleted as soon as it exists."""
         joining = self.session.errand(self._enter())
         try:
             return await asyncio.shield(joining)
@@ -87,7 +87,7 @@ class LockLine:
             await self._leave(await joining)
 
     async def _enter(self) -> Entry:
-        """One entry, although the answer to making it may have been lost."""
+        """Append exactly one entry, although the answer may get lost."""
         ticket = self._kind + f"{self.session.name} {fresh()}".encode()
 
         async def join() -> Entry:
@@ -104,7 +104,7 @@ class LockLine:
         return await answered(self.session, join)
 
     async def _go(self, me: Entry) -> None:
-        """Out of the line, even if we are cancelled meanwhile; when the session ends first, the store does it."""
+        """Leave the line, even if cancelled meanwhile; if the session ends first, the store removes the entry."""
         await asyncio.shield(self.session.errand(self._leave(me)))
 
     async def _leave(self, me: Entry) -> None:
@@ -118,7 +118,7 @@ class LockLine:
         return self.rule([entry for entry in ahead if entry.lease is not None])  # of nobody: it would never go
 
     async def _wait(self, me: Entry) -> None:
-        """Until the rule lets us go."""
+        """Wait until the rule lets this entry proceed."""
         await answered(self.session, lambda: self._watch(me))
 
     async def _watch(self, me: Entry) -> None:
@@ -143,15 +143,15 @@ def lock(store: Store, session: Session, path: str) -> LockLine:
 
 
 def read_lock(store: Store, session: Session, path: str) -> LockLine:
-    """Shared with other readers; behind every writer that came first."""
+    """Return a lock shared with other readers; it waits for every writer that came first."""
     return LockLine(store, session, path, behind_readers_only, reader=True)
 
 
 def write_lock(store: Store, session: Session, path: str) -> LockLine:
-    """Alone: behind everybody who came first."""
+    """Return an exclusive lock; it waits for everyone who came first."""
     return LockLine(store, session, path)
 
 
 def semaphore(store: Store, session: Session, path: str, *, permits: int) -> LockLine:
-    """At most `permits` holders; a waiter goes as soon as one leaves."""
+    """Return a lock with at most `permits` holders; the next waiter proceeds as soon as one leaves."""
     return LockLine(store, session, path, within(permits))

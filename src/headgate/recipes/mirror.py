@@ -29,7 +29,7 @@ class MirrorPart:
             parts.setdefault(prefix, {})[self] = None
 
     def stir(self, path: str = "") -> None:
-        """Without a path: anything may have changed."""
+        """Wake those who wait for `path`; without a path, wake all, because anything may have changed."""
         self.moves += 1
         if not path:
             self._changed = None
@@ -41,7 +41,7 @@ class MirrorPart:
             self._wake()
 
     def nudge(self) -> None:
-        """Whoever looks at it is to look again, although nothing moved there."""
+        """Make the readers of this part look again, although nothing in it changed."""
         self.moves += 1
         if self._sleepers:
             self._wake()
@@ -57,7 +57,7 @@ class MirrorPart:
         return found
 
     async def moved(self, since: int) -> int:
-        """Waits until more than `since` changes were seen; how many were."""
+        """Wait until more than `since` changes have been seen, and return how many there were."""
         while self.moves <= since:
             sleeper = asyncio.get_running_loop().create_future()
             self._sleepers.append(sleeper)
@@ -68,7 +68,7 @@ class MirrorPart:
         return self.moves
 
     async def moved_within(self, limit_s: float | None, since: int) -> None:
-        """As `moved`, or until so much time has passed."""
+        """Wait like `moved`, but at most `limit_s` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.moved(since)
@@ -80,7 +80,7 @@ class MirrorPart:
         self.leave()
 
     def leave(self) -> None:
-        """It is no longer looked at."""
+        """Stop following this part."""
         for prefix in self._prefixes:
             self._parts[prefix].pop(self, None)
             if not self._parts[prefix]:
@@ -100,7 +100,8 @@ class Mirror:
         self._all = self.part(prefix)
 
     async def run(self) -> None:
-        """Until cancelled.  A watch that breaks is begun anew, with a snapshot, after a bounded wait."""
+        """Follow the subtree until cancelled. After the watch breaks, begin it again with a snapshot, after a
+        bounded wait."""
         wait_s = 0.1
         while True:
             try:
@@ -118,11 +119,11 @@ class Mirror:
 
     @property
     def moves(self) -> int:
-        """Grows with every change seen."""
+        """Return a number that grows with every change seen."""
         return self._all.moves
 
     async def moved(self, since: int) -> int:
-        """Waits until more than `since` changes were seen; how many were."""
+        """Wait until more than `since` changes have been seen, and return how many there were."""
         return await self._all.moved(since)
 
     def part(self, *prefixes: str) -> MirrorPart:
@@ -131,15 +132,15 @@ class Mirror:
         return MirrorPart(prefixes, self._parts)
 
     async def gone(self, path: str) -> None:
-        """Waits until the entry is no longer seen: for whoever deleted it, to have seen its own commit."""
+        """Wait until the entry is no longer in the mirror. Whoever deleted it has then seen its own commit."""
         with self.part(path) as part:
             while self.get(path) is not None:
                 await part.moved(part.moves)
 
     async def reached(self, path: str, version: int = 0) -> None:
-        """Waits until the entry is there, at this version or a later one: for whoever wrote it, to have seen its own
-        commit, and with it all that were earlier.  The entry must be one that is written over, never removed: what is
-        removed soon may never be seen."""
+        """Wait until the mirror has the entry at this version or a later one. Whoever wrote it has then seen its own
+        commit and all earlier ones. The entry must be one that is written over, never removed: what is removed soon
+        may never be seen."""
         with self.part(path) as part:
             while (entry := self.get(path)) is None or entry.version < version:
                 await part.moved(part.moves)
@@ -169,7 +170,7 @@ class Mirror:
                 part.stir()
 
     def _stir(self, path: str) -> None:
-        """Whoever looks at the path, or at what it is under."""
+        """Wake the readers of the path and of what is above it."""
         parts = self._parts
         for part in parts.get(path, ()):
             part.stir(path)

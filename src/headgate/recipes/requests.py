@@ -105,7 +105,8 @@ class Requests:
     # --- the submitter
 
     def submit(self, request: Request, params: bytes) -> list[Op]:
-        """For the submitter's own commit: params and request appear together."""
+        """Return the operations that submit a request, for the submitter's own commit: parameters and request appear
+        together."""
         return [
             *blob.ops(self._of(self.places.params, request.id), params),
             Put(self._path(request.id), encode(request)),
@@ -113,7 +114,8 @@ class Requests:
 
     @staticmethod
     def cancel(found: Open) -> tuple[list[At], list[Op]]:
-        """For the submitter's own commit: gone if nobody runs it, else its worker is to stop."""
+        """Return the checks and operations that cancel a request, for the submitter's own commit: delete it if no
+        worker runs it, otherwise ask its worker to stop."""
         check = At(found.entry.path, found.entry.version)
         if found.request.state == "requested" and not found.locked:
             return [check], [Delete(found.entry.path), Delete(f"{found.places.params}/{found.request.id}")]
@@ -121,13 +123,14 @@ class Requests:
 
     @staticmethod
     def resume(found: Open) -> tuple[At, Op]:
-        """For the submitter's own commit."""
+        """Return the check and operation that let a paused request continue, for the submitter's own commit."""
         wanted = found.request.wanted if found.request.wanted == "cancel" else "resume"
         resumed = replace(found.request, wanted=wanted)
         return At(found.entry.path, found.entry.version), Put(found.entry.path, encode(resumed))
 
     async def call(self, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
-        """Submits, waits for the result, takes it away.  A cancelled wait leaves nothing behind but the work itself."""
+        """Submit a request, wait for its result, and delete the result. If the wait is cancelled, only the work
+        itself remains."""
         request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
         waiter, mark = self._of(self.places.waiters, request.id), self._of(self.places.results, request.id)
         data = self._of(self.places.result_data, request.id)
@@ -191,7 +194,7 @@ class Requests:
         return Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None, self.places)
 
     def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
-        """Path of a result -> it and the parameters, where the request has ended and nobody waits."""
+        """Return the results that nobody waits for: the path of each, with its entry and that of the parameters."""
         found: dict[str, list[Entry]] = {}
         for place in (self.places.params, self.places.result_data, self.places.results):
             for entry in mirror.under(place):
@@ -232,8 +235,8 @@ class Requests:
         return Claim(self._decode(now), At(lock, held.version), At(path, now.version), session, found.places)
 
     async def params(self, claim: Claim, mirror: Mirror) -> bytes:
-        """They came with the request: the mirror that showed it has them, too.  Raises ValueError when they are gone or
-        damaged."""
+        """Return the parameters of a claimed request from the mirror that showed the request. Raise ValueError if
+        they are missing or damaged."""
         path = self._of(claim.places.params, claim.request.id)
         found = blob.mirrored(mirror, path) or await answered(claim.session, lambda: blob.taken(self.store, path))
         if found is None:
@@ -280,13 +283,13 @@ class Requests:
         raise Conflict(claim.seen)
 
     async def _waiter(self, claim: Claim) -> At | None:
-        """That somebody waits for the result; None: nobody does."""
+        """Return a check that a process waits for the result, or None if none does."""
         path = self._of(claim.places.waiters, claim.request.id)
         entry = await answered(claim.session, lambda: self.store.get(path))
         return At(path, entry.version) if entry else None
 
     async def _laid(self, claim: Claim, path: str, result: bytes) -> tuple[Op, list[str]]:
-        """Writes the pieces.  The pointer, for the commit that makes them count; and where they are."""
+        """Write the pieces. Return the pointer, for the commit that makes them valid, and their paths."""
         *pieces, pointer = blob.ops(path, result)
         for piece in pieces:
             await self._guarded(claim, [], [piece])
@@ -313,7 +316,7 @@ class Requests:
         raise Conflict(claim.seen)
 
     async def release(self, claim: Claim) -> None:
-        """Hands it back undone: somebody else may take it at once.  One that is paused remains so."""
+        """Give the request back unfinished; another worker may claim it at once. A paused request stays paused."""
         entry = await answered(claim.session, lambda: self.store.get(claim.seen.path))
         ops: list[Op] = [Delete(claim.guard.path)]
         if entry is not None:
@@ -323,14 +326,14 @@ class Requests:
         await self._guarded(claim, [At(claim.seen.path, entry.version if entry else None)], ops)
 
     async def _remove(self, paths: Sequence[str], session: Session, *guards: At) -> None:
-        """Any number: what nobody is to read."""
+        """Remove any number of paths that nobody is to read."""
         for start in range(0, len(paths), OPS_MAX):
             gone = [Delete(path) for path in paths[start : start + OPS_MAX]]
             await answered(session, partial(self.store.commit, [], gone, guards=guards))
 
     async def _guarded(self, claim: Claim, checks: Sequence[At], ops: Sequence[Op]) -> None:
-        """A commit under the claim.  When its answer is lost: if it was to end the claim and the claim is gone, while
-        the session lives, it took effect."""
+        """Commit under the claim. If the answer is lost and the commit was to end the claim, it took effect if the
+        claim is gone while the session lives."""
         asked = False
 
         async def commit() -> None:
@@ -345,25 +348,25 @@ class Requests:
         await answered(claim.session, commit)
 
     def wanted(self, claim: Claim, mirror: Mirror) -> str:
-        """run | resume | cancel, as far as the mirror knows."""
+        """Return what the submitter wants as far as the mirror knows: run, resume or cancel."""
         entry = mirror.get(claim.seen.path)
         return "cancel" if entry is None else self._decode(entry).wanted
 
     def _decode(self, entry: Entry) -> Request:
-        """Raises ValueError."""
+        """Decode a request. Raise ValueError."""
         request = self._known(entry) or decode(entry.value, Request)
         self._decoded[entry.path] = (entry.version, request)
         return request
 
     def _readable(self, entry: Entry) -> Request | None:
-        """As `codec.readable`."""
+        """Decode like `codec.readable`."""
         request = self._known(entry) or readable(entry, Request)
         if request is not None:
             self._decoded[entry.path] = (entry.version, request)
         return request
 
     def _known(self, entry: Entry) -> Request | None:
-        """As it was decoded before."""
+        """Return the request as it was decoded before."""
         if len(self._decoded) > 10_000:
             self._decoded.clear()
         version, request = self._decoded.get(entry.path, (0, None))

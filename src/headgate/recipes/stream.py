@@ -38,7 +38,7 @@ class Unread(msgspec.Struct, Generic[E], frozen=True):
     """What else goes with it: then, or soon after."""
 
     def consume(self) -> list[Op]:
-        """For the consumer's own commit."""
+        """Return the operations that consume the event, for the consumer's own commit."""
         return [Delete(self.entry), Delete(self.body)]
 
 
@@ -50,7 +50,7 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
     type: type[E]
 
     def append(self, event: E) -> list[Op]:
-        """For the producer's own commit."""
+        """Return the operations that append an event, for the producer's own commit."""
         name = fresh()
         return [Put(f"{self.data}/{name}", encode(event)), Append(self.queue, encode(StreamEntry(name)))]
 
@@ -63,7 +63,7 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
         return len(entries.under(self.queue))
 
     def one(self, entry: Entry, mirror: Mirror) -> Unread[E] | None:
-        """None: it cannot be read, or not yet."""
+        """Read one event from the mirror. Return None if it cannot be read, or not yet."""
         if (named := readable(entry, StreamEntry)) is None:
             return None
         path = f"{self.data}/{named.data}"
@@ -79,7 +79,7 @@ class StreamConsumer(Generic[E]):
     first, so that no owner's flood delays others.  Each event is decoded once."""
 
     def __init__(self, stream: Stream[E], mirror: Mirror, whose: Callable[[E], str]) -> None:
-        """`whose`: empty for what concerns all, which nothing may overtake that came later."""
+        """Make a consumer. `whose` is empty for an event that concerns all, which no later event may overtake."""
         self.stream = stream
         self._mirror, self._whose = mirror, whose
         self._known: dict[str, Unread[E]] = {}

@@ -1,6 +1,7 @@
 """A whole tree as one file, a line of JSON for each entry, oldest first; for backups, and to move to another store.
 
-The first line says what the file is, the last how many entries it has: a file cut short is noticed.  What was held
+The first line says what the file is, the last how many entries it has: a file cut short is noticed.  Rows of the
+history may follow the entries.  What was held
 under leases belongs to processes and is left out.  Numbered children are appended anew: they keep their order, and get
 the numbers of the store they are put into.
 """
@@ -8,17 +9,20 @@ the numbers of the store they are put into.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
 from headgate.store.model import check_path
 from headgate.store.types import NAME_DIGITS, OPS_MAX, PARENTS_MAX, Append, Backend, Entry, Op, Put, StoreError
 
-FORMAT = 1
+FORMAT = 2
+"""From 2 on, rows of the history may follow the entries."""
 SIZE_MAX_BYTES = 800_000
-"""Of one commit of an import."""
+"""Size limit of one commit of an import."""
+_ROW = b'{"history"'
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -33,14 +37,26 @@ class ArchiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Entries with the same number were born in one commit."""
     text: str | None = None
     base64: str | None = None
-    """Of a value that is no text."""
+    """The encoded value, if it is not text."""
 
 
-class ArchiveTail(msgspec.Struct, frozen=True):
+class ArchiveRow(msgspec.Struct, frozen=True):
+    """Hold one row of the history; this package does not know its columns."""
+
+    history: str
+    """The table."""
+    row: dict[str, Any]  # JSON
+
+
+class ArchiveTail(msgspec.Struct, frozen=True, omit_defaults=True):
     entries: int
+    rows: int = 0
 
 
-def written(entries: Iterable[Entry], source: str) -> Iterator[bytes]:
+Rows = Iterable[tuple[str, Mapping[str, Any]]]  # a table, and columns of several types
+
+
+def written(entries: Iterable[Entry], source: str, history: Rows = ()) -> Iterator[bytes]:
     """Yield the lines of the file."""
     yield msgspec.json.encode(Head(FORMAT, source)) + b"\n"
     count = 0
@@ -48,7 +64,11 @@ def written(entries: Iterable[Entry], source: str) -> Iterator[bytes]:
         if entry.lease is None:
             count += 1
             yield msgspec.json.encode(_line(entry)) + b"\n"
-    yield msgspec.json.encode(ArchiveTail(count)) + b"\n"
+    rows = 0
+    for table, row in history:
+        rows += 1
+        yield msgspec.json.encode(ArchiveRow(table, dict(row))) + b"\n"
+    yield msgspec.json.encode(ArchiveTail(count, rows)) + b"\n"
 
 
 def _line(entry: Entry) -> ArchiveLine:
@@ -59,10 +79,11 @@ def _line(entry: Entry) -> ArchiveLine:
 
 
 def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
-    """Return what the file of this name holds.  Raises StoreError with the line that is wrong."""
+    """Return the entries that the file of this name holds.  Raises StoreError with the line that is wrong, also of the
+    history's."""
     found: list[ArchiveLine] = []
     tail: ArchiveTail | None = None
-    number = 0
+    number = rows = 0
     for number, raw in enumerate(lines, 1):
         if tail is not None:
             raise StoreError(f"{name}:{number}: something follows what should be the last line")
@@ -71,14 +92,25 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
                 _check_head(msgspec.json.decode(raw, type=Head), name)
             elif raw.startswith(b'{"entries"'):
                 tail = msgspec.json.decode(raw, type=ArchiveTail)
+            elif raw.startswith(_ROW):
+                msgspec.json.decode(raw, type=ArchiveRow)
+                rows += 1
             else:
                 found.append(msgspec.json.decode(raw, type=ArchiveLine))
                 check_path(found[-1].path)
         except (msgspec.DecodeError, ValueError) as error:
             raise StoreError(f"{name}:{number}: not a line of an export of Headgate: {error}") from error
-    if tail is None or tail.entries != len(found):
+    if tail is None or (tail.entries, tail.rows) != (len(found), rows):
         raise StoreError(f"{name}: cut short after line {number}; nothing was imported")
     return found
+
+
+def history_rows(lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the table and the columns of each row of the history in a file that `parsed` found right."""
+    for raw in lines:
+        if raw.startswith(_ROW):
+            read = msgspec.json.decode(raw, type=ArchiveRow)
+            yield read.history, read.row
 
 
 def _check_head(head: Head, name: str) -> None:
@@ -118,7 +150,8 @@ def _full(ops: Sequence[Op]) -> bool:
 
 
 async def restore(backend: Backend, lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> int:
-    """Into an empty store; how many entries.  Raises StoreError when there is something already."""
+    """Write the archived entries into an empty store and return how many there were. Raise StoreError if the store
+    has entries."""
     if there := await backend.list(""):
         raise StoreError(
             f"the store is not empty ({there[0].path} and {len(there) - 1} more); nothing was imported. "

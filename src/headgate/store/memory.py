@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from headgate.store.leases import Leases
 from headgate.store.tree import Tree
-from headgate.store.types import At, Change, Delete, Entry, Lease, Op, SessionLost
+from headgate.store.types import At, Backend, Change, Delete, Entry, Lease, Op, SessionLost
 
 
 class MemoryBackend:
@@ -56,3 +56,8 @@ class MemoryBackend:
         staged.revision += 1
         staged.entries = {path: None for path, entry in self.tree.entries.items() if entry.lease == lease}
         self.tree.apply(staged)
+
+
+async def connect(url: str) -> Backend:
+    """Return a store that forgets all."""
+    return MemoryBackend()

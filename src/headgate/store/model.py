@@ -30,7 +30,8 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/
 
 @lru_cache(maxsize=10_000)
 def check_path(path: str) -> None:
-    """Absolute, no empty component, no trailing slash, nothing that some backend cannot name."""
+    """Check that a path is absolute, has no empty component and no trailing slash, and contains nothing that a
+    backend cannot name."""
     if not path.startswith("/") or path.endswith("/") or "//" in path or _UNFIT.search(path):
         raise ValueError(
             f"not a store path: {path!r} (absolute, no empty component, no trailing slash, no control characters, "
@@ -39,12 +40,11 @@ def check_path(path: str) -> None:
 
 
 def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
-    """The limits that hold on every backend, whatever it could bear itself."""
+    """Check the limits that hold on every backend, even where a backend allows more."""
     if len(checks) > OPS_MAX or len(ops) > OPS_MAX:
         raise TooLarge(f"a commit has at most {OPS_MAX} checks and {OPS_MAX} operations, not {len(checks)}, {len(ops)}")
     named: set[str] = set()
     parents: set[str] = set()
-    leases: set[Lease] = set()
     size_bytes = 0
     for op in ops:
         if isinstance(op, Append):
@@ -59,12 +59,10 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
         size_bytes += _size_bytes(path)
         if not isinstance(op, Delete):
             size_bytes += len(op.value)
-            if op.lease is not None:
-                leases.add(op.lease)
     for check in checks:
         check_path(check.path)
         size_bytes += _size_bytes(check.path)
-    if len(leases) > 1:
+    if len(_leases(ops)) > 1:
         raise ValueError("a commit is made under one lease at most")
     if len(parents) > PARENTS_MAX:
         raise TooLarge(f"a commit appends to at most {PARENTS_MAX} parents, not {len(parents)}")
@@ -72,12 +70,17 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
         raise TooLarge(f"a commit has at most {COMMIT_SIZE_MAX_BYTES} bytes, not {size_bytes}; store it as a blob")
 
 
+def _leases(ops: Sequence[Op]) -> set[Lease]:
+    return {op.lease for op in ops if not isinstance(op, Delete) and op.lease is not None}
+
+
 def _size_bytes(path: str) -> int:
     return len(path) if path.isascii() else len(path.encode())
 
 
 def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
-    """What has a lease has nothing below it.  `leased`: is an entry with a lease here?  `above`: is something below?"""
+    """Check that nothing lies below an entry that has a lease. `leased` says whether a path is an entry with a
+    lease, `above` whether entries lie below it."""
     fresh = {op.path for op in ops if isinstance(op, Put) and op.lease is not None}
     seen: set[str] = set()
     for op in ops:
@@ -158,7 +161,7 @@ class Model:
                 assert_never(op)
 
     def expire(self, lease: Lease) -> Model:
-        """Without what the lease held."""
+        """Return the model without the entries of the lease."""
         rest = {p: e for p, e in self.entries.items() if e.lease != lease}
         return replace(self, revision=self.revision + 1, entries=rest)
 

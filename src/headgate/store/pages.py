@@ -15,7 +15,7 @@ from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 KEPT_MAX, KEPT_SIZE_MAX_BYTES = 10_000, 4_000
 """Entries remembered as they were last read or written, and their values, at most."""
 PAGES_KIB = 8_000
-"""Of the file, kept by SQLite for reading."""
+"""How much of the file SQLite caches for reading."""
 _COLUMNS = "select path, value, version, born, lease from entry"
 FORESEEN = 50
 """Entries that are read with one question."""
@@ -23,7 +23,8 @@ _SEVERAL = f"{_COLUMNS} where path in ({', '.join('?' * FORESEEN)})"
 
 
 class StorePages(WatchedTree):
-    """`connection` is for reading; who writes begins with `writing` and ends with `apply` or `dropped`."""
+    """Keep entries in the pages of a SQLite file. `connection` is for reading; a writer calls `writing` first and
+    then `apply` or `dropped`."""
 
     def __init__(self, connection: apsw.Connection, appended: Mapping[str, int], revision: int) -> None:
         super().__init__(appended, revision)
@@ -35,7 +36,7 @@ class StorePages(WatchedTree):
         self._settled.set()
 
     def get(self, path: str) -> Entry | None:
-        """Raises Unavailable, Corrupt; as all that reads."""
+        """Return the entry, or None. Like every read here, it may raise Unavailable or Corrupt."""
         if path in self._kept:
             return self._kept[path]
         found = next(iter(self._read(f"{_COLUMNS} where path = ?", (path,))), None)
@@ -52,7 +53,7 @@ class StorePages(WatchedTree):
                 self._keep(path, found.get(path))
 
     def leased(self, path: str) -> bool:
-        """As everywhere: those that were there at the start are gone."""
+        """Return whether the entry has a lease. Entries whose lease ended with the previous process are gone."""
         return path in self._leased
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
@@ -68,7 +69,7 @@ class StorePages(WatchedTree):
         return [entry for entry in found if entry.path.startswith(base + begins)]
 
     def held(self, lease: Lease) -> list[str]:
-        """Paths of the entries that go with it."""
+        """Return the paths of the entries that end with the lease."""
         return [path for path, of in self._leased.items() if of == lease]
 
     async def settled(self) -> None:
@@ -76,16 +77,16 @@ class StorePages(WatchedTree):
             await self._settled.wait()
 
     def writing(self) -> None:
-        """From now on what is read may be newer than what watchers were told."""
+        """Announce a write: until `apply` or `dropped`, reads may be newer than what watchers have received."""
         self._settled.clear()
 
     def dropped(self) -> None:
-        """Nothing was written after all."""
+        """End an announced write that wrote nothing."""
         self._kept.clear()
         self._settled.set()
 
     def apply(self, staged: Staged) -> None:
-        """What was staged is in the file: tells the watchers."""
+        """Send the staged changes, which the file now holds, to the watchers."""
         self.revision = staged.revision
         self.appended |= staged.appended
         for path, entry in staged.entries.items():

@@ -25,6 +25,7 @@ from headgate.store.tree import Staged, Tree
 from headgate.store.types import (
     Append,
     At,
+    Backend,
     Change,
     Corrupt,
     Delete,
@@ -43,7 +44,8 @@ PORTION_MAX = 20
 TOGETHER_MAX = 3_000
 """Entries made durable together, but for the last portion."""
 PAGES_KIB = 32_000
-"""Of the file, kept by SQLite while it writes: what one transaction touches.  What does not fit is written twice."""
+"""How much of the file SQLite caches while it writes: what one transaction touches. What does not fit is written
+twice."""
 AGAIN_S = 1.0
 """Until what ended leases hold is tried to be deleted again, when the disk did not take that."""
 _SETTINGS = ("journal_mode = wal", "synchronous = full", f"cache_size = -{PAGES_KIB}")
@@ -74,7 +76,7 @@ _Refused = list[tuple[_Waiting, Exception]]
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """What SQLite says of a damaged file, said for people."""
+    """Translate SQLite's errors about a damaged file for people."""
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:
@@ -129,7 +131,8 @@ class SqliteBackend:
 
     @classmethod
     async def open(cls, path: str | Path) -> SqliteBackend:
-        """Creates the file if need be.  Raises Locked, Corrupt or StoreError with what to do."""
+        """Open the file, and create it if it does not exist. Raise Locked, Corrupt or StoreError that says what to
+        do."""
         file = Path(path)
         with _readable(file):
             try:
@@ -188,7 +191,7 @@ class SqliteBackend:
             await self.commit([], held[start : start + 100])
 
     async def close(self) -> None:
-        """Waits for what was begun; later commits are refused."""
+        """Wait for the commits that have begun; refuse later ones."""
         if self._closed:
             return
         self._closed = True
@@ -200,7 +203,7 @@ class SqliteBackend:
         self._lock.close()
 
     def _expired(self, lease: Lease) -> None:
-        """On the loop's timer."""
+        """End an expired lease; called by the loop's timer."""
         self._ended.add(lease)
         self._go_on()
 
@@ -222,7 +225,7 @@ class SqliteBackend:
         ]
 
     async def _write(self) -> None:
-        """Until nobody waits: stage what waits, make it durable in one transaction, show it."""
+        """Write until nothing waits: stage the waiting commits, make them durable in one transaction, show them."""
         loop = asyncio.get_running_loop()
         while self._waiting or self._ended:
             self._leave()
@@ -294,7 +297,7 @@ def _why(error: Exception) -> str:
 
 
 def _take(file: Path) -> IO[str]:
-    """The right to write; held until the process ends."""
+    """Take the right to write, which lasts until the process ends."""
     lock = open(file.with_name(file.name + ".owner"), "a+")  # noqa: SIM115 - held open: that is the lock
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -356,3 +359,8 @@ class SqliteReader:
     def _tree(self) -> Tree:
         with _readable(self.path):
             return _load(self._connection)
+
+
+async def connect(url: str) -> Backend:
+    """Open the file that a URL names, or a path.  Raise what `SqliteBackend.open` raises."""
+    return await SqliteBackend.open(url.removeprefix("sqlite:///"))

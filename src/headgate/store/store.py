@@ -1,4 +1,4 @@
-"""What the rest of the program uses: a backend, and everything that is the same on all of them."""
+"""Provide the store that the rest of the program uses: a backend, and everything that is the same on all backends."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Session:
             raise SessionLost(f"the session of {self.name} has ended")
 
     def errand(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """`work` goes on although who began it is cancelled, at the longest until the session ends: what was sent to
-        the store may take effect at any time, and must then be known to somebody."""
+        """Run `work` to its end even if the caller is cancelled, until the session ends at the latest. What was sent
+        to the store may take effect at any time, so something must still receive the outcome."""
         task = asyncio.ensure_future(work)
         self.errands.add(task)
         task.add_done_callback(self.errands.discard)
@@ -111,7 +111,7 @@ class Txn:
 
 class Store:
     def __init__(self, backend: Backend, *, ttl_s: float = TTL_S) -> None:
-        """`ttl_s`: of sessions that do not say otherwise."""
+        """Make a store; `ttl_s` is the default for sessions."""
         self.backend, self._ttl_s = backend, ttl_s
         self.counts = Counts()
 
@@ -169,7 +169,7 @@ class Store:
         return self.backend.watch(prefix)
 
     async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[At] = ()) -> T:
-        """Runs `body` until what it read and wrote commits as one step.
+        """Run `body` until everything it read and wrote commits in one step.
 
         `body` may run several times: no effects outside its transaction.  Raises GuardLost at once, Conflict
         after ATTEMPTS_MAX tries, Unavailable when the outcome is unknown.
@@ -214,7 +214,7 @@ class Store:
                     await whole(self._revoke(session.lease, ttl_s))
 
     async def _revoke(self, lease: Lease, ttl_s: float) -> None:
-        """What the lease holds is free as soon as the store can be reached; after `ttl_s` it is free by itself."""
+        """Revoke the lease as soon as the store can be reached; after `ttl_s` it has expired anyway."""
         wait_s = 0.05
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(ttl_s):
@@ -227,8 +227,8 @@ class Store:
                         wait_s = min(2 * wait_s, 1.0)
 
     async def _keep(self, session: Session, ttl_s: float, body: asyncio.Task[object]) -> None:
-        """Renews the lease each third of its life, sooner when that failed; two thirds of it after the last request
-        that was answered, it counts as lost."""
+        """Renew the lease after each third of its life, sooner after a failure. It counts as lost two thirds of its
+        life after the last answered request."""
         loop = asyncio.get_running_loop()
         good_until, wait_s = loop.time() + ttl_s * 2 / 3, ttl_s / 3
         while True:

@@ -45,7 +45,8 @@ class Staged:
         return self.entries[path] if path in self.entries else self.tree.get(path)
 
     def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Entry | None, ...]:
-        """Stages it all, or raises Conflict and stages nothing.  Entries written, one per op."""
+        """Stage the operations and return the entries written, one per operation, or raise Conflict and stage
+        nothing."""
         check_commit(checks, ops)
         for check in checks:
             entry = self.get(check.path)
@@ -62,7 +63,7 @@ class Staged:
         return self.tree.leased(path)
 
     def _above(self, path: str) -> bool:
-        """Is anything below `path`?"""
+        """Return whether entries lie below `path`."""
         begin = path + "/"
         return any(p.startswith(begin) and entry is not None for p, entry in self.entries.items()) or any(
             entry.path != path and self.get(entry.path) is not None for entry in self.tree.under(path)
@@ -125,7 +126,7 @@ class TreeWatcher:
         return not (self._changes or self.whole)
 
     async def some(self) -> None:
-        """Until there is something to take."""
+        """Wait until there are changes to take."""
         while self.waits:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -158,7 +159,7 @@ class WatchedTree(ABC):
         """Return the subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
 
     async def settled(self) -> None:
-        """Until what can be read is what watchers were told."""
+        """Wait until watchers have received everything that reads can return."""
         return None
 
     def stage(self) -> Staged:
@@ -178,7 +179,7 @@ class WatchedTree(ABC):
             self._watchers.remove(watcher)
 
     def gap(self) -> None:
-        """Every watcher starts over: changes may have been missed."""
+        """Restart every watcher from a snapshot, because changes may have been missed."""
         for watcher in self._watchers:
             watcher.gap()
 
@@ -209,7 +210,7 @@ class Tree(WatchedTree):
         return self.entries.get(path)
 
     def apply(self, staged: Staged) -> None:
-        """Makes what was staged visible, and tells the watchers."""
+        """Make the staged changes visible and send them to the watchers."""
         self.revision = staged.revision
         self.appended |= staged.appended
         for path, entry in staged.entries.items():

@@ -114,7 +114,7 @@ Change = Snapshot | EntryChanged | EntryGone
 
 
 class Backend(Protocol):
-    """What a backend provides.  The pure model says what it means; the conformance suite holds all to it.
+    """Declare what a backend provides. The pure model says what it means; the conformance suite holds all to it.
 
     Paths are absolute (`/a/b`), the keyspace is flat: a parent need not exist, an entry may have both a
     value and children.  A subtree is the entry itself and everything below it; `""` is the whole tree.  Every
@@ -141,7 +141,7 @@ class Backend(Protocol):
         ...
 
     async def keep_alive(self, lease: Lease) -> None:
-        """Raises SessionLost when the lease is no more."""
+        """Renew the lease. Raise SessionLost if it no longer exists."""
         ...
 
     async def revoke(self, lease: Lease) -> None: ...
@@ -150,12 +150,13 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Wide(Protocol):
-    """What a backend may offer beyond: several entries in one request.  `Store` does without where it does not."""
+    """Declare reads that a backend may offer in addition: several entries in one request. `Store` works without
+    them."""
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
         """Return one entry per path, at most OPS_MAX."""
         ...
 
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
-        """As `Store.scan`."""
+        """Return entries as `Store.scan` does."""
         ...

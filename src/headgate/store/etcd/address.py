@@ -1,4 +1,4 @@
-"""Where etcd is and how it is spoken to: `etcd://[user:password@]host[:port],…[/root][?option=…]`."""
+"""Parse where etcd is and how to connect to it: `etcd://[user:password@]host[:port],…[/root][?option=…]`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class EtcdAddress:
     """`yes`: keys begin with the root as it is, without a slash before it."""
 
     def __str__(self) -> str:
-        """Without the password."""
+        """Return the address without the password."""
         return SCHEME + ",".join(self.hosts) + (f"/{self.root}" if self.bare else self.root)
 
     def tls(self) -> grpc.ChannelCredentials | None:
-        """Raises StoreError naming the file that is not good."""
+        """Return the TLS credentials, or None for plain connections. Raise StoreError that names the file that
+        cannot be used."""
         if not self.tls_ca:
             return None
         import grpc  # only who speaks to etcd waits for it
@@ -55,12 +56,12 @@ class EtcdAddress:
         except OSError as error:
             raise StoreError(f"{self}: {option}={file} cannot be read ({error})") from error
         if b"-----BEGIN" not in read:
-            raise StoreError(f"{self}: {option}={file} is no PEM file")
+            raise StoreError(f"{self}: {option}={file} is not a PEM file")
         return read
 
 
 def parse(url: str) -> EtcdAddress:
-    """Raises StoreError, which never shows the password."""
+    """Parse the address of a store. Raise StoreError, whose text never contains the password."""
     rest, _, query = url.removeprefix(SCHEME).partition("?")
     login, at, where = rest.rpartition("@")
     servers, slash, root = where.partition("/")
@@ -68,15 +69,7 @@ def parse(url: str) -> EtcdAddress:
     user, colon, password = login.partition(":")
     if at and not (user and colon and password):
         raise StoreError(f"{shown}: before the @ stand user:password, percent-encoded")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for name in options:
-        if name not in OPTIONS:
-            raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
-    if options.get("tls_cert") and not options.get("tls_ca"):
-        raise StoreError(f"{shown}: tls_cert needs tls_ca, the file of who signed the servers' certificates")
-    for name in ("shared", "bare"):
-        if options.get(name, "yes") != "yes":
-            raise StoreError(f"{shown}: {name} can only be `yes`")
+    options = _options(query, shown)
     path = unquote(slash + root.rstrip("/")) if root.strip("/") else ""
     if path:
         try:
@@ -91,10 +84,24 @@ def parse(url: str) -> EtcdAddress:
     return EtcdAddress(hosts, path, unquote(user), unquote(password), **options)
 
 
+def _options(query: str, shown: str) -> dict[str, str]:
+    """Return the options of an address. Raise StoreError."""
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in OPTIONS:
+            raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
+    if options.get("tls_cert") and not options.get("tls_ca"):
+        raise StoreError(f"{shown}: tls_cert needs tls_ca, the file of who signed the servers' certificates")
+    for name in ("shared", "bare"):
+        if options.get(name, "yes") != "yes":
+            raise StoreError(f"{shown}: {name} can only be `yes`")
+    return options
+
+
 def _host(text: str, shown: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise StoreError(f"{shown}: {text!r} is no host:port")
+        raise StoreError(f"{shown}: {text!r} is not a host:port")
     return f"{host}:{port}"

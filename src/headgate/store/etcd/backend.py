@@ -21,7 +21,7 @@ from headgate.store.etcd.link import KEEPING, EtcdLink, EtcdTraffic
 from headgate.store.etcd.watch import Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import order
-from headgate.store.types import At, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
+from headgate.store.types import At, Backend, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
 
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
@@ -40,7 +40,8 @@ class EtcdBackend:
 
     @classmethod
     async def open(cls, url: str) -> EtcdBackend:
-        """Raises StoreError with what is wrong and what to do; Unavailable when no server answers."""
+        """Connect and check the tree. Raise StoreError that says what is wrong and what to do, or Unavailable if no
+        server answers."""
         backend = cls(parse(url))
         try:
             await backend._claim()
@@ -134,20 +135,20 @@ class EtcdBackend:
             await self._link.ask("Lease/LeaseRevoke", asked, pb.LeaseRevokeResponse)
 
     async def close(self) -> None:
-        """Leases that were not revoked run out."""
+        """Close the connections. Leases that were not revoked expire."""
         with suppress(StoreError):
             await self._commits.forget()
         await self._link.close()
 
     async def _list(self, prefix: str) -> tuple[Sequence[Entry], int]:
-        """The subtree, oldest born first, and the revision it is of."""
+        """Return the subtree, oldest first, and its revision."""
         begin, end = self._keys.below(prefix) if prefix else self._keys.whole
         own = [pb.RangeRequest(key=self._keys.key(prefix))] if prefix else []
         found, revision = await self._read(*own, pb.RangeRequest(key=begin, range_end=end))
         return sorted((self._keys.entry(one) for kvs in found for one in kvs), key=order), revision
 
     async def _read(self, *ranges: pb.RangeRequest) -> tuple[Sequence[Sequence[pb.KeyValue]], int]:
-        """All as of one moment, the newest."""
+        """Read all ranges as of one moment, the newest."""
         await self._commits.settle()
         asked = pb.TxnRequest(success=[pb.RequestOp(range=one) for one in ranges])
         large = any(one.range_end for one in ranges)
@@ -155,7 +156,7 @@ class EtcdBackend:
         return [answer.range.kvs for answer in told.responses], told.header.revision
 
     async def _claim(self) -> None:
-        """Begins a tree in an empty place; leaves alone what is none of ours.  Raises StoreError."""
+        """Begin a tree in an empty place, or check that the existing one is ours. Raise StoreError."""
         begin, end = self._keys.whole
         asked = [pb.RangeRequest(key=self._keys.mark), pb.RangeRequest(key=begin, range_end=end, limit=5)]
         (mark, others), _ = await self._read(*asked)
@@ -183,3 +184,8 @@ class EtcdBackend:
         if found > FORMAT:
             known = f"format {found}, this one knows {FORMAT}"
             raise StoreError(f"{self.address}: written by a newer Headgate ({known}); upgrade")
+
+
+async def connect(url: str) -> Backend:
+    """Open the tree that a URL names.  Raise what `EtcdBackend.open` raises."""
+    return await EtcdBackend.open(url)

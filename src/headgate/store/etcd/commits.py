@@ -15,7 +15,7 @@ from headgate.store.model import check_commit
 from headgate.store.types import NAME_DIGITS, Append, At, Conflict, Delete, Entry, Op, Put, Unavailable
 
 ATTEMPTS_MAX = 50
-"""At a commit whose appends others were quicker with."""
+"""Limit of attempts at a commit whose appends other processes overtook."""
 COUNTERS_MAX = 10_000
 """Counters remembered, so that appending is one request."""
 FENCE_S = 600
@@ -36,8 +36,8 @@ class EtcdCommits:
         self._settling = asyncio.Lock()
 
     async def settle(self) -> None:
-        """Afterwards no earlier commit of unknown outcome can still take effect: all expected the fence as it was; what
-        else is under way finds so, and is made again.  Raises Unavailable.
+        """Make sure that no earlier commit of unknown outcome can still take effect. Every commit compares the fence,
+        and this call changes it: a commit that is still under way fails on it and is made again. Raise Unavailable.
 
         No commit expects that there is no fence: so one that arrives late is void also when the fence is gone.  A fence
         that arrives late makes commits void, too, that are then made again.
@@ -52,7 +52,7 @@ class EtcdCommits:
                 self._fenced, self._lease, self._unsure = told.header.revision, granted.ID, False
 
     async def forget(self) -> None:
-        """Takes the fence down, of a process that ends: nothing that it sent can take effect any more."""
+        """Delete the fence of a process that ends, so that nothing it sent can take effect any more."""
         if self._lease:
             revoke = pb.LeaseRevokeRequest(ID=self._lease)
             await self._link.ask("Lease/LeaseRevoke", revoke, pb.LeaseRevokeResponse)
@@ -134,7 +134,7 @@ class EtcdCommits:
         return Entry(op.path, op.value, now, before.create_revision or now, op.lease)
 
     def _refused(self, checks: Sequence[At], parents: Sequence[str], told: pb.TxnResponse) -> None:
-        """Raises Conflict; or the counters were others, and are known now."""
+        """Raise Conflict, unless only the counters differed, which are then remembered."""
         found = [next(iter(answer.range.kvs), None) for answer in told.responses]
         for check, now in zip(checks, found, strict=False):
             if (now.mod_revision if now is not None else None) != check.version:
@@ -144,7 +144,7 @@ class EtcdCommits:
 
 
 def _named(ops: Sequence[Op], numbered: dict[str, tuple[int, int]]) -> list[Put | Delete]:
-    """What is appended, under its name."""
+    """Return the operations with appended entries under their names."""
     counts = {parent: count for parent, (count, _) in numbered.items()}
     out: list[Put | Delete] = []
     for op in ops:

@@ -1,4 +1,4 @@
-"""Why no server can be used, found out beside gRPC, which does not say."""
+"""Find out why no server can be used, by connecting without gRPC, which does not say."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from headgate.store.etcd.address import EtcdAddress
 
 WITHIN_S = 3.0
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""With which a client of HTTP/2 begins, and an empty frame of settings; a server answers with its own."""
+"""The bytes with which an HTTP/2 client begins, and an empty settings frame; a server answers with its own."""
 SETTINGS = 4
 
 
 async def trouble(address: EtcdAddress) -> str:
-    """Of each server, in words."""
+    """Describe, for each server, why it cannot be used."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
 
 
@@ -43,7 +43,7 @@ def _hint(address: EtcdAddress) -> str:
 
 
 async def _knock(host: str, address: EtcdAddress) -> bytes:
-    """The head of the first frame that it answers with, or what it says instead."""
+    """Return the head of the first frame of the answer, or what the server says instead."""
     name, _, port = host.rpartition(":")
     reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=_context(address))
     try:

@@ -28,7 +28,7 @@ class EtcdKeys:
         return self._root + b"~f/" + process.encode()
 
     def below(self, path: str) -> tuple[bytes, bytes]:
-        """From and to: what is below, the path itself apart."""
+        """Return the first key below `path` and the end of that range. The key of `path` itself lies outside it."""
         return self.key(path) + b"/", self.key(path) + b"0"
 
     def entry(self, found: pb.KeyValue) -> Entry:

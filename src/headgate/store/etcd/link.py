@@ -27,7 +27,7 @@ ELSEWHERE_S = 1.0
 AGAIN, AGAIN_AFTER_S = 2, 0.05
 """How often more than there are servers a question is asked: a connection that broke looks well until it is used."""
 MESSAGE_MAX_BYTES = 512 * 1024 * 1024
-"""Of one answer: a whole tree is one."""
+"""Size limit of one answer: a whole tree is one."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
@@ -84,10 +84,11 @@ class EtcdLink:
     async def ask(
         self, method: str, request: Message, answer: type[M], *, once: bool = False, large: bool = False
     ) -> M:
-        """`once`: it may change something, and is not asked again when its outcome is unknown.  `large`: there is no
-        saying how much the answer is.
+        """Send a request to the current server and return its answer. With `once`, the request may change something and
+        is not sent again if its outcome is unknown. With `large`, the size of the answer is not bounded in advance.
 
-        Raises Unavailable, SessionLost, TooLarge, StoreError."""
+        Raise Unavailable, SessionLost, TooLarge or StoreError.
+        """
         self.traffic.requests += 1
         size_bytes = request.ByteSize()
         self.traffic.sent_bytes += size_bytes
@@ -117,8 +118,8 @@ class EtcdLink:
         return self._patience.limit_s(size_bytes, asyncio.get_running_loop().time())
 
     def unanswered(self, channel: aio.Channel, waited_s: float = 0.0) -> None:
-        """The next server is asked from now on, however many find at once that this one is of no use.  `waited_s`: its
-        answer was waited for in vain; the next ones are given more time."""
+        """Switch to the next server, once, however many callers report this one at the same time. `waited_s` is how
+        long its answer was awaited in vain; the next servers get more time."""
         number = self._channels.index(channel)
         if waited_s:
             self._silent = number
@@ -131,7 +132,7 @@ class EtcdLink:
             self._silent = -1
 
     async def stream(self, channel: aio.Channel, method: str, answer: type[M]) -> aio.StreamStreamCall[Message, M]:
-        """Begun on a connection that stands.  Raises StoreError, AioRpcError."""
+        """Begin a stream on an established connection. Raise StoreError or AioRpcError."""
         self.traffic.requests += method != KEEPING
         await self._authenticated(channel, lambda c: _nothing())
         call = channel.stream_stream(
@@ -173,7 +174,7 @@ class EtcdLink:
         return (("token", self._token),) if self._token else ()
 
     async def _authenticated(self, channel: aio.Channel, work: Callable[[aio.Channel], Awaitable[M]]) -> M:
-        """With a token, a fresh one when it has run out."""
+        """Run `work` with a token, and again with a fresh one if the token has expired."""
         if self.address.user and not self._token:
             await self._login(channel)
         try:
@@ -215,7 +216,8 @@ class EtcdLink:
 
 
 def _away(error: aio.AioRpcError) -> bool:
-    """The server is of no use now.  It says that it dropped a proposal while leadership is handed over."""
+    """Return whether the error means that the server is of no use now. A server reports dropped proposals while
+    leadership moves."""
     return error.code() in _AWAY or "proposal dropped" in (error.details() or "")
 
 

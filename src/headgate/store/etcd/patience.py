@@ -1,4 +1,4 @@
-"""How long an answer is waited for.
+"""Determine how long to wait for an answer.
 
 Briefly: etcd leaves what it passed on to a leader that died unanswered for longer than it takes to elect another.
 A store that is only slow must not be taken for silent for ever: after a silence the next answers are given more time.
@@ -20,12 +20,12 @@ class Patience:
         self._until_s = 0.0
 
     def limit_s(self, size_bytes: int, now_s: float) -> float:
-        """For the answer to a question of this size."""
+        """Return how many seconds to wait for the answer to a request of this size."""
         if now_s > self._until_s:
             self._limit_s = SHORT_S
         return min(self._limit_s + size_bytes / SLOWEST_BYTES_PER_S, LONG_S)
 
     def missed(self, limit_s: float, now_s: float) -> None:
-        """No answer came in this time.  Many at once count as one."""
+        """Record that no answer came within this time. Several at once count as one."""
         self._limit_s = max(self._limit_s, min(2 * limit_s, LONG_S))
         self._until_s = now_s + SLOW_FOR_S

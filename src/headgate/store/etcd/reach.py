@@ -1,5 +1,5 @@
-"""How far a page reaches.  etcd counts every key of the range it is asked for, however few of them it is to answer
-with; so a page is asked for in blocks of keys that begin alike, about as large as earlier pages of the directory."""
+"""Estimate how far a page reaches. etcd counts every key of the requested range, however few of them it is to return;
+so a page is requested in blocks of keys with a common prefix, about as large as earlier pages of the directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KNOWN_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class EtcdDirectorySize:
-    """Of a directory: its first key when last seen, and how many bytes the keys of one page have alike."""
+    """Describe a directory: its first key when last read, and how many leading bytes the keys of one page share."""
 
     least: bytes
     alike: int
@@ -34,7 +34,7 @@ class Reach:
         return [one, min(after(one), end)] if start < one < end else [end]
 
     def learn(self, first: bytes, start: bytes, keys: Sequence[bytes]) -> None:
-        """Of a full page."""
+        """Learn the directory's size from a full page."""
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
         known = self._known.get(first)
@@ -48,6 +48,6 @@ def after(prefix: bytes) -> bytes:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """How many bytes they begin with in common."""
+    """Return the length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

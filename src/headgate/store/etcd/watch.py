@@ -42,7 +42,7 @@ class Watch:
                 continue
 
     async def _follow(self) -> AsyncIterator[Change]:
-        """Raises Compacted; Unavailable when no server could be reached for long."""
+        """Yield changes. Raise Compacted, or Unavailable if no server could be reached for long."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RESUME_S
         while True:
@@ -57,7 +57,7 @@ class Watch:
             await asyncio.sleep(RESUME_INTERVAL_S)
 
     async def _connected(self) -> AsyncIterator[Change]:
-        """Until the connection breaks."""
+        """Yield changes until the connection breaks."""
         channel = await self._link.ready()
         try:
             async for change in self._told(channel):
@@ -92,7 +92,7 @@ class Watch:
             call.cancel()
 
     def _range(self) -> tuple[bytes, bytes]:
-        """Wide enough for the path and all below it; what lies between is left out."""
+        """Return a range wide enough for the path and everything below it; other keys in it are filtered out."""
         if not self._prefix:
             return self._keys.whole
         return self._keys.key(self._prefix), self._keys.below(self._prefix)[1]

@@ -1,4 +1,5 @@
-"""Where a ZooKeeper is and how it is spoken to: `zookeeper://[user:password@]host[:port],…[/chroot][?option=…]`."""
+"""Parse where ZooKeeper is and how to connect to it:
+`zookeeper://[user:password@]host[:port],…[/chroot][?option=…]`."""
 
 from __future__ import annotations
 
@@ -32,17 +33,18 @@ class ZooKeeperAddress:
     """The tree begins even where something is already, which then is part of it; the node is made if need be."""
 
     def __str__(self) -> str:
-        """Without the password."""
+        """Return the address without the password."""
         return SCHEME + ",".join(f"{host}:{port}" for host, port in self.hosts) + self.chroot
 
     def tls(self) -> ssl.SSLContext | None:
-        """Raises StoreError naming the file that is not good."""
+        """Return the TLS context, or None for plain connections. Raise StoreError that names the file that cannot be
+        used."""
         if not self.tls_ca:
             return None
         try:
             context = ssl.create_default_context(cafile=self.tls_ca)
         except (OSError, ssl.SSLError) as error:
-            raise StoreError(f"{self}: tls_ca={self.tls_ca} is no file of certificates ({error})") from error
+            raise StoreError(f"{self}: tls_ca={self.tls_ca} is not a file of certificates ({error})") from error
         if self.tls_cert:
             try:
                 context.load_cert_chain(self.tls_cert, self.tls_key or None)
@@ -53,7 +55,7 @@ class ZooKeeperAddress:
 
 
 def parse(url: str) -> ZooKeeperAddress:
-    """Raises StoreError, which never shows the password."""
+    """Parse the address of a store. Raise StoreError, whose text never contains the password."""
     rest, _, query = url.removeprefix(SCHEME).partition("?")
     login, at, where = rest.rpartition("@")
     servers, slash, chroot = where.partition("/")
@@ -92,7 +94,7 @@ def _host(text: str, shown: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise StoreError(f"{shown}: {text!r} is no host:port")
+        raise StoreError(f"{shown}: {text!r} is not a host:port")
     return host.strip("[]"), int(port)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from headgate.base.tasks import end
 from headgate.store.model import order
-from headgate.store.types import At, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
+from headgate.store.types import At, Backend, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
 from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.commits import ZooKeeperCommits
 from headgate.store.zookeeper.facts import Facts
@@ -58,7 +58,8 @@ class ZooKeeperBackend:
 
     @classmethod
     async def open(cls, url: str) -> ZooKeeperBackend:
-        """Raises StoreError with what is wrong and what to do; Unavailable when no server answers."""
+        """Connect and check the tree. Raise StoreError that says what is wrong and what to do, or Unavailable if no
+        server answers."""
         backend = cls(url)
         await backend._session.start()
         backend._sweeper.start()
@@ -136,7 +137,7 @@ class ZooKeeperBackend:
             self._terms.pop(lease, None)
 
     async def close(self) -> None:
-        """Leases that were not revoked run out."""
+        """Close the sessions. Leases that were not revoked expire."""
         if self._closed:
             return
         self._closed = True
@@ -152,7 +153,7 @@ class ZooKeeperBackend:
     # --- connections
 
     async def _attached(self, link: ZooKeeperLink) -> None:
-        """What was under way on an earlier connection is over once this has returned."""
+        """Make sure that nothing is under way on an earlier connection any more."""
         await link.call(Do.SYNC, text(self.address.chroot or "/"))
         try:
             await claim(link, self.address, self._facts)
@@ -176,7 +177,7 @@ class ZooKeeperBackend:
         self._newest = max(self._newest, zxid)
 
     async def _reading(self, ask: Callable[[ZooKeeperLink], Awaitable[T]]) -> T:
-        """Of a state no older than any this process knows of; asked again when the connection breaks."""
+        """Read a state no older than any that this process knows, and repeat the read if the connection breaks."""
         await self._settled()
         for attempt in range(READ_ATTEMPTS_MAX):
             link = await self._session.link()
@@ -198,7 +199,7 @@ class ZooKeeperBackend:
         raise AssertionError("the loop returns or raises")
 
     async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, ZooKeeperNodeRead | None]:
-        """`newest`: as of now, whatever server we are connected to."""
+        """Read nodes; with `newest`, as of now, whichever server is connected."""
 
         async def ask(link: ZooKeeperLink) -> dict[str, ZooKeeperNodeRead | None]:
             if newest:
@@ -237,7 +238,7 @@ class ZooKeeperBackend:
         return None
 
     async def _settled(self) -> None:
-        """Waits until no commit of ours of unknown outcome can still take effect.  Raises Unavailable."""
+        """Wait until no commit of unknown outcome can still take effect. Raise Unavailable."""
         for lease, term in list(self._terms.items()):
             if term.unsettled:
                 with suppress(SessionLost):
@@ -251,7 +252,7 @@ class ZooKeeperBackend:
         return next((view for view in self._views.values() if view.covers(prefix)), None)
 
     async def _use(self, prefix: str) -> View:
-        """A view of it, loaded.  Raises Unavailable.  Give it back with `_leave`."""
+        """Return a loaded view of the prefix. Give it back with `_leave`. Raise Unavailable."""
         view = self._covering(prefix)
         if view is None:
             view = self._views[prefix] = View(self.address.chroot, prefix, self._seen, self._compare)
@@ -272,7 +273,8 @@ class ZooKeeperBackend:
         return view
 
     async def _caught_up(self, view: View, *, always: bool = False) -> None:
-        """The view shows what this process knows to have been done, or whatever has been done.  Raises Unavailable."""
+        """Wait until the view shows everything that this process knows to be done or, with `always`, everything that
+        is done. Raise Unavailable."""
         if always or self._newest > self._session.identity.zxid:
             await self._reading(lambda link: link.call(Do.SYNC, text(self.address.chroot or "/")))
         try:
@@ -312,3 +314,8 @@ class ZooKeeperBackend:
         self._facts.know(path, found, asyncio.get_running_loop().time())
         if found is not None and found.value is None and not found.stat.children and path:
             self._sweeper.found(path, found.stat)
+
+
+async def connect(url: str) -> Backend:
+    """Open the tree that a URL names.  Raise what `ZooKeeperBackend.open` raises."""
+    return await ZooKeeperBackend.open(url)

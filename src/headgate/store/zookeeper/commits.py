@@ -1,4 +1,5 @@
-"""From a commit to a multi and back: what is not known is read first; what turns out otherwise is read again."""
+"""Translate commits into multis and their answers back: what is not known is read first, and what turns out to be
+different is read again."""
 
 from __future__ import annotations
 
@@ -34,12 +35,13 @@ class ZooKeeperCommits:
         """Node that a commit under way makes -> set once that has ended."""
 
     def take_emptied(self) -> list[tuple[str, int]]:
-        """Paths that commits left without data since this was last asked, each with the zxid."""
+        """Return the paths that commits have left without data since the last call, each with its zxid."""
         emptied, self._emptied = self._emptied, []
         return emptied
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op], owner: int, send: Send) -> list[Entry | None]:
-        """`owner`: the session of the lease, else 0; `send` goes by its connection."""
+        """Send a commit and return what it wrote. `owner` is the session id of the lease, or 0; `send` uses that
+        session's connection."""
         check_commit(checks, ops)
         sure = False
         for _ in range(ATTEMPTS_MAX):
@@ -69,7 +71,7 @@ class ZooKeeperCommits:
         raise Unavailable(f"{self._address}: others write the same places without a pause; nothing was written")
 
     async def _sent(self, plan: Plan, send: Send, owner: int) -> list[Entry | None] | set[int]:
-        """What was written, or why nothing was."""
+        """Send a multi, and return what was written or the codes that say why nothing was."""
         paths = plan.touched()
         views = [] if owner else list(self._views.values())
         ended = asyncio.Event()
@@ -102,7 +104,7 @@ class ZooKeeperCommits:
         return next((self._making[path] for path in plan.made if path in self._making), None)
 
     def _remember(self, found: Mapping[str, ZooKeeperNodeRead | None], zxid: int) -> None:
-        """Unless it comes by another connection, and the counters were read later than it was true."""
+        """Remember what was read, unless it came by another connection and the counters were read after it."""
         at_s = asyncio.get_running_loop().time()
         for path, node in found.items():
             if self._state() <= zxid:
@@ -111,7 +113,7 @@ class ZooKeeperCommits:
                 self._facts.forget([path])
 
     def _refuse(self, codes: set[int], ops: Sequence[Op]) -> None:
-        """Raises for what no attempt can mend."""
+        """Raise an error for what no retry can fix."""
         if Code.NO_AUTH in codes:
             raise StoreError(f"{self._address}: we may not write there: the ACL of a node is for somebody else")
         leased = [op.path for op in ops if isinstance(op, Put) and op.lease is not None]
@@ -133,7 +135,7 @@ class ZooKeeperCommits:
         raise ZooKeeperUnread(path)
 
     async def _learn_all(self, checks: Sequence[At], ops: Sequence[Op], owner: int) -> None:
-        """Everything the commit rests on, as it is now."""
+        """Read everything that the commit depends on, as it is now."""
         places = [*(check.path for check in checks), *(op.parent if isinstance(op, Append) else op.path for op in ops)]
         paths = dict.fromkeys(up for place in places for up in (place, *ancestors(place)))
         counters = dict.fromkeys(birth_path(place) for place in places)
@@ -142,7 +144,7 @@ class ZooKeeperCommits:
         await self._learn([*counters, *own, *paths, *kept], newest=True)
 
     async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
-        """Counters before nodes: what they vouch for is known no earlier than they are."""
+        """Read counters before nodes, because knowledge of a node may not be newer than that of its counter."""
         at_s = asyncio.get_running_loop().time()
         found = await self._read(list(dict.fromkeys(paths)), newest)
         for path, node in found.items():

@@ -1,4 +1,5 @@
-"""What is known of nodes, so that most commits take one request; a multi proves it, or fails and writes nothing.
+"""Remember what is known of nodes, so that most commits take one request: a multi proves it, or fails and writes
+nothing.
 
 ZooKeeper can check that a node's data was written so many times, not that it is still the same node.  That a node was
 not deleted and made again is proved beside it:
@@ -50,13 +51,13 @@ class Facts:
         self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
 
     def recount(self, path: str, count: int) -> None:
-        """The counter was read.  When others wrote it, what it vouched for is not known any more."""
+        """Record a counter as read. If other processes changed it, forget what depended on it."""
         if path in self.counters and self.counters[path] != count:
             self._doubt(path)
         self.counters[path] = count
 
     def counted(self, path: str, count: int) -> None:
-        """The counter was written by us."""
+        """Record a counter as written by this process."""
         before = self.counters.get(path)
         if before is None or before + 1 != count:
             self._doubt(path)

@@ -45,20 +45,20 @@ class ZooKeeperLeaseTerm:
         return lease_of(self.identity.session)
 
     async def begin(self) -> None:
-        """Raises Unavailable."""
+        """Open the session of the lease. Raise Unavailable."""
         await self._connected()
         if self.identity.timeout_ms / 1000 < self._ttl_s:
             self._pinger = asyncio.ensure_future(self._ping())
 
     async def keep_alive(self) -> None:
-        """Raises SessionLost, Unavailable."""
+        """Renew the lease. Raise SessionLost or Unavailable."""
         await self._asked(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
         self._kept_s = asyncio.get_running_loop().time()
 
     async def multi(self, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
-        """Raises SessionLost; Unavailable before anything was sent; ZooKeeperConnectionLost when the outcome is
-        unknown, and then, if the
-        servers can be reached, what they had under way is done or given up when this raises."""
+        """Send a multi on the lease's connection. Raise SessionLost; Unavailable if nothing was sent;
+        ZooKeeperConnectionLost if the outcome is unknown. In the last case, and if the servers can be reached,
+        everything under way has been applied or dropped by then."""
         link = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -71,7 +71,8 @@ class ZooKeeperLeaseTerm:
             raise ZooKeeperConnectionLost(str(error)) from error
 
     async def settle(self) -> None:
-        """Once this returns, no commit of this lease can take effect any more.  Raises Unavailable, SessionLost."""
+        """Make sure that no commit of this lease can take effect after this returns. Raise Unavailable or
+        SessionLost."""
         try:
             await self._asked(Do.SYNC, text(self._address.chroot or "/"))
         except SessionLost:
@@ -80,7 +81,7 @@ class ZooKeeperLeaseTerm:
         self.unsettled = False
 
     async def end(self) -> None:
-        """Raises Unavailable."""
+        """Close the session of the lease. Raise Unavailable."""
         self._stop_pings()
         try:
             await self._asked(Do.CLOSE)
@@ -121,7 +122,7 @@ class ZooKeeperLeaseTerm:
             return self._link
 
     async def _ping(self) -> None:
-        """The servers grant less than was asked for: in between, the lease is kept alive here."""
+        """Keep the lease alive between its owner's renewals, because the servers grant less time than requested."""
         loop = asyncio.get_running_loop()
         while (left_s := self._kept_s + self._ttl_s - loop.time()) > 0:
             await asyncio.sleep(min(self.identity.timeout_ms / 3000, left_s))

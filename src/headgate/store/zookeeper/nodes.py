@@ -1,6 +1,6 @@
-"""How entries lie in ZooKeeper's nodes, and what reading them takes.
+"""Map entries to ZooKeeper's nodes, and read them.
 
-A node's data is its entry's value.  A node without data is no entry: it is there for those below it, or because its
+A node's data is its entry's value.  A node without data is not an entry: it is there for those below it, or because its
 entry was deleted a moment ago.  A version is the zxid of the last write.  Names that begin with `~` are the backend's
 own: `/~` says that the tree is ours, `/~/leases/<session>` and `/~/births/<nnn>` are in `facts`, and `<parent>/~` keeps
 a parent whose children are numbered, for ZooKeeper counts anew when a parent is made anew.

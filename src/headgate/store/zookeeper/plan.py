@@ -32,7 +32,7 @@ class ZooKeeperUnread(Exception):
 
 
 def needs(checks: Sequence[At], ops: Sequence[Op], known: Known) -> set[str]:
-    """Paths of nodes that must be read before the commit can be made."""
+    """Return the paths of the nodes to read before the commit can be made."""
     missing: set[str] = set()
 
     def look(path: str) -> Fact | None:
@@ -133,7 +133,7 @@ class Plan:
             self.parts.append(jute.check(self._at(counter), count))
 
     def _prove_absent(self, path: str) -> None:
-        """By making it, or what is missing above it, and taking it away."""
+        """Prove absence by creating the node, or a missing node above it, and deleting it."""
         highest = path
         for above in ancestors(path):
             if self.known(above) is not None:
@@ -206,7 +206,7 @@ class Plan:
         self.emptied.append(op.path)
 
     def _prove_absent_again(self, path: str) -> None:
-        """Unless something that this commit makes is above it: then it has just been absent."""
+        """Prove absence again, unless this commit creates a node above it, which was therefore just absent."""
         if not any(above in self.made for above in ancestors(path)):
             self._prove_absent(path)
 
@@ -230,7 +230,7 @@ class Plan:
         self.made.add(path)
 
     def _introduce(self) -> None:
-        """The lease's own node."""
+        """Create the lease's own node."""
         path = lease_path(self.owner)
         if path not in self.made and not self.introduced:
             self.made.add(path)
@@ -282,10 +282,10 @@ class Plan:
 
 
 def _puts(ops: Sequence[tuple[int, Op]]) -> list[tuple[int, Put]]:
-    """Those above first."""
+    """Return puts, upper nodes first."""
     return sorted(((n, op) for n, op in ops if isinstance(op, Put)), key=lambda numbered: numbered[1].path)
 
 
 def _deletes(ops: Sequence[tuple[int, Op]]) -> list[Delete]:
-    """Those below first."""
+    """Return deletes, lower nodes first."""
     return sorted((op for _, op in ops if isinstance(op, Delete)), key=lambda op: op.path, reverse=True)

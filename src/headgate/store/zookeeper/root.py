@@ -1,4 +1,5 @@
-"""What is found where the tree is to be: nothing, a tree of ours, or something else, which is left alone."""
+"""Inspect the place where the tree is to be: it may be empty, hold a tree of ours, or hold something else, which is
+left alone."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
 
 
 async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) -> None:
-    """Begins a tree in an empty place; in one of ours, reads the counters.  Raises StoreError for anything else."""
+    """Begin a tree in an empty place, or read the counters of one of ours. Raise StoreError if something else is
+    there."""
     found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
     if found[OWN] is None:
         if found[""] is None and address.adopt:
@@ -59,7 +61,7 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeper
 
 
 async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
-    """The node of the tree and those above it."""
+    """Create the node of the tree and those above it."""
     names = address.chroot.removeprefix("/").split("/")
     for depth in range(len(names)):
         path = "/" + "/".join(names[: depth + 1])

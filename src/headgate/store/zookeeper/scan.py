@@ -16,7 +16,8 @@ AHEAD_MAX = 200
 
 
 class Stop(NamedTuple):
-    """A node, or what is below it, in the order of paths: what is below `a` comes after `a-b`, for `/` is after `-`."""
+    """Represent a node, or everything below it, as a position in the order of paths: what is below `a` comes after
+    `a-b`, because `/` sorts after `-`."""
 
     key: str
     """The node's path in the directory; of what is below it, with a slash."""
@@ -39,7 +40,7 @@ class Scan:
         self._next = 0
 
     async def first(self, limit: int) -> list[Entry]:
-        """Raises Lost, Denied."""
+        """Return the first `limit` entries by path. Raise Lost or Denied."""
         found: list[Entry] = []
         _, top = (await read_with_children(self._link, self._chroot, [self._base[:-1]]))[self._base[:-1]]
         self._begin(sorted(path.removeprefix(self._base) for path in top))
@@ -58,8 +59,8 @@ class Scan:
         return found
 
     def _begin(self, names: list[str]) -> None:
-        """At the first that matters, for there may be many.  What is below `a` comes after `a-b`: so of those before
-        the name in `after`, what that begins with matters, too."""
+        """Begin at the first relevant name, because there may be many. What is below `a` comes after `a-b`: so names
+        that are prefixes of the name in `after` are relevant, too."""
         begins, after = self._begins.partition("/")[0], self._after.partition("/")[0]
         self._top, self._next = names, bisect_left(names, max(begins, after))
         for size in range(1, len(after)):
@@ -69,7 +70,7 @@ class Scan:
         heapify(self._stops)
 
     def _fed(self) -> bool:
-        """Whether there are stops left; enough of them are known to read ahead, and whatever comes first."""
+        """Return whether enough stops are known to read ahead, including whatever comes first."""
         while self._next < len(self._top):
             name = self._top[self._next]
             if len(self._stops) >= 2 * AHEAD_MAX and name > self._stops[0].key:
@@ -82,14 +83,14 @@ class Scan:
         return bool(self._stops)
 
     async def _read_ahead(self, stop: Stop, wanted: int) -> None:
-        """The nodes that come next, as far as they are known: as many as are wanted."""
+        """Read the next known nodes, as many as are wanted."""
         self._stops.sort()  # which leaves it a heap
         paths = dict.fromkeys([stop.path, *(one.path for one in self._stops[: 2 * min(wanted, AHEAD_MAX)])])
         missing = [path for path in paths if path not in self._nodes][:AHEAD_MAX]
         self._nodes |= await read_with_children(self._link, self._chroot, missing)
 
     def _stops_of(self, path: str) -> list[Stop]:
-        """Those of a node that may lead to something; if only what is below it may, that."""
+        """Return the stops of a node that may lead to an entry; if only what is below it may, return only that."""
         key = path.removeprefix(self._base)
         own = [Stop(key, path)] if self._wanted(key) else []
         inside = f"{key}/"

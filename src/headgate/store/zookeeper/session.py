@@ -70,7 +70,7 @@ async def _logged_in(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
 
 
 def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
-    """What went wrong, and where to look; `met`: the servers had let us in before."""
+    """Describe what went wrong and where to look. `met` means that the servers had accepted this client before."""
     if isinstance(error, ssl.SSLError):
         certain = "does it speak TLS on this port?" if "WRONG_VERSION" in str(error) else "is tls_cert one it accepts?"
         return f"{error.reason or error}; {certain}"
@@ -86,8 +86,8 @@ def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
 
 
 class ZooKeeperSession:
-    """`start`, then `link`.  `attached` is awaited with every new connection, before anybody else may use it;
-    `detached` is called when it is lost."""
+    """Keep one session over any number of connections. Call `start`, then `link`. `attached` is awaited with every
+    new connection, before anybody else may use it; `detached` is called when it is lost."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ZooKeeperSession:
         self._why = "not yet connected"
 
     async def start(self) -> None:
-        """Raises ZooKeeperRefused, or Unavailable when nobody answers for START_S."""
+        """Connect for the first time. Raise ZooKeeperRefused, or Unavailable if no server answers within START_S."""
         loop = asyncio.get_running_loop()
         end_s, wait_s = loop.time() + START_S, WAIT_FIRST_S
         while True:
@@ -157,7 +157,7 @@ class ZooKeeperSession:
         return self._link
 
     async def _attach(self) -> ZooKeeperLink:
-        """A connection on which everything is in order again; a new session when the old one is no more."""
+        """Return a connection on which everything is restored, with a new session if the old one is gone."""
         try:
             link = await attach(self.address, self.identity, self._traffic, self._told)
         except ZooKeeperSessionExpired:
@@ -181,7 +181,7 @@ class ZooKeeperSession:
         return _Pings(link, self.identity.timeout_ms / 1000)
 
     async def _run(self, link: ZooKeeperLink) -> None:
-        """Until cancelled."""
+        """Serve the connection until cancelled."""
         loop, wait_s = asyncio.get_running_loop(), WAIT_FIRST_S
         while True:
             async with self._alive(link):
@@ -207,8 +207,8 @@ class ZooKeeperSession:
 
 
 class _Pings:
-    """Keeps a connection alive while the block runs, and ends it when the server has not been heard for two thirds of
-    the session's time."""
+    """Keep a connection alive while the block runs, and end it if the server has been silent for two thirds of the
+    session's time."""
 
     def __init__(self, link: ZooKeeperLink, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s

@@ -24,7 +24,8 @@ WAITING_MAX = 200_000
 
 
 class Sweeper:
-    """`later` and `found` name candidates; they are looked at again after SWEEP_S, and only then."""
+    """Delete nodes without data and children. `later` and `found` name candidates, which are read again SWEEP_S
+    later and deleted only if they are still empty."""
 
     def __init__(self, chroot: str, facts: Facts, session: ZooKeeperSession, wait_s: float = SWEEP_S) -> None:
         self._chroot, self._facts, self._session, self._wait_s = chroot, facts, session, wait_s
@@ -41,7 +42,7 @@ class Sweeper:
             await end(self._task)
 
     def later(self, emptied: Iterable[tuple[str, int]]) -> None:
-        """Paths whose entries were deleted, each with the zxid."""
+        """Name the paths whose entries were deleted, each with its zxid, as candidates."""
         at_s = asyncio.get_running_loop().time() + self._wait_s
         for path, zxid in emptied:
             if len(self._due) < WAITING_MAX:
@@ -50,7 +51,7 @@ class Sweeper:
                 self._some.set()
 
     def found(self, path: str, stat: Stat) -> None:
-        """Somebody left it, and may be gone."""
+        """Name a node that another process left empty as a candidate."""
         if path not in self._due:
             self.later([(path, stat.mzxid)])
 
@@ -83,7 +84,7 @@ class Sweeper:
         await self._look_at([path for path in parents if path])
 
     async def _look_at(self, parents: list[str]) -> None:
-        """Those that became empty are candidates."""
+        """Note parents that became empty as candidates."""
         link = await self._session.link()
         for path, found in (await read(link, self._chroot, parents)).items():
             if found is not None and _empty(found, found.stat.mzxid):

@@ -22,7 +22,7 @@ GATHER_S = 0.001
 ROUNDS_MAX = 50
 """Reads before changes are shown although others go on coming: then a commit may be seen in two parts."""
 WATCHES_SIZE_BYTES = 300_000
-"""Of the paths in one question what changed."""
+"""Size limit of the paths in one request for changes."""
 
 
 class _Unread:
@@ -39,7 +39,7 @@ class View:
     """Keep a tree: `run` keeps `tree` current; `load` must be awaited on every new connection."""
 
     def __init__(self, chroot: str, prefix: str, seen: Seen, compare: Compare) -> None:
-        """`compare`: has the servers tell, as events, what changed at nodes, or came below them, after a zxid."""
+        """Make a view. `compare` makes the servers report, as events, what changed at or below nodes after a zxid."""
         self.prefix, self.tree = prefix, Tree()
         self.users = 0
         self.loaded = asyncio.Event()
@@ -69,7 +69,7 @@ class View:
         return self.current and path not in self._dirty
 
     async def calm(self) -> None:
-        """Waits until everything that events named is shown."""
+        """Wait until every change that events announced is visible."""
         while not self.current or self._dirty:
             self._calm.clear()
             await self._calm.wait()
@@ -78,7 +78,7 @@ class View:
         return path in self._nodes
 
     def lose(self, zxid: int) -> None:
-        """The connection is gone; the last it answered was as of `zxid`."""
+        """Note that the connection is lost and that its last answer was as of `zxid`."""
         if self.current:
             self._since = zxid
         self.current = False
@@ -86,7 +86,7 @@ class View:
         self._stirred.set()
 
     def told(self, kind: int, path: str, number: int) -> None:
-        """An event."""
+        """Take a watch event."""
         if not self.covers(path) or hidden(path):
             return
         if kind == ZooKeeperWatchEvent.CHILDREN:
@@ -99,12 +99,13 @@ class View:
         self._stirred.set()
 
     def begin(self, paths: list[str]) -> None:
-        """A commit of ours is sent: what it writes need not be read, its answer says it."""
+        """Note that a commit of this process is under way: its answer says what it writes, so nothing needs to be
+        read."""
         for path in paths:
             self._own[path] = self._own.get(path, 0) + 1
 
     def end(self, paths: list[str], written: Mapping[str, ZooKeeperNodeRead | None], events: int) -> None:
-        """It was answered, after so many events."""
+        """Note the answer to a commit, which came after `events` events."""
         for path in paths:
             if path in self._own:
                 self._own[path] -= 1
@@ -118,12 +119,12 @@ class View:
     # --- on a new connection
 
     async def ensure(self, link: ZooKeeperLink) -> None:
-        """As `load`, unless that was done meanwhile."""
+        """Load the subtree unless another caller has done so meanwhile."""
         if not self.current:
             await self.load(link)
 
     async def load(self, link: ZooKeeperLink) -> None:
-        """Raises ZooKeeperConnectionLost, Denied.  Reads everything the first time, later what changed meanwhile."""
+        """Read everything the first time, and later only what changed. Raise ZooKeeperConnectionLost or Denied."""
         root = self._chroot + self.prefix or "/"
         self._dirty = dict.fromkeys(self._dirty, UNREAD)  # read by a connection that broke before it was shown
         if not self.loaded.is_set():
@@ -144,7 +145,7 @@ class View:
         self.tree.gap()
 
     async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, ZooKeeperNodeRead | None]:
-        """What changed since, apart from what events will tell."""
+        """Read what changed since, apart from what events will report."""
         await self._asked(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
         known = _pieces(sorted({*self._nodes, self.prefix}))
         await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
@@ -165,8 +166,8 @@ class View:
     # --- from then on
 
     async def run(self, connected: Callable[[], Awaitable[ZooKeeperLink]]) -> None:
-        """Until cancelled: shows what events named.  They also come between `load` and when all may use the connection,
-        and perhaps none after them: `connected` waits for that."""
+        """Read and show what events announce, until cancelled. Events may arrive between `load` and the moment when
+        all may use the connection, and perhaps none after that: `connected` waits for it."""
         while True:
             await self._stirred.wait()
             self._stirred.clear()
@@ -209,7 +210,7 @@ class View:
                 self._dirty[path] = node
 
     def _show(self) -> None:
-        """To whoever watches, without a pause."""
+        """Show changes to watchers, without a pause."""
         for path, found in list(self._dirty.items()):
             if isinstance(found, _Unread):
                 continue

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 FRAME_MAX_BYTES = 1_048_575
-"""Of a request: the server's default jute.maxbuffer.  What it answers is not limited."""
+"""Size limit of a request: the server's default jute.maxbuffer. Answers are not limited."""
 MULTI_READS_MAX = 400
 
 _INT = Struct(">i")
@@ -54,7 +54,7 @@ class Do(IntEnum):
 
 
 class ZooKeeperWatchEvent(IntEnum):
-    """What a watch saw."""
+    """List what a watch can report."""
 
     STATE = -1
     CREATED = 1
@@ -64,7 +64,7 @@ class ZooKeeperWatchEvent(IntEnum):
 
 
 class Code(IntEnum):
-    """What a server answers when it does not do something."""
+    """List the codes with which a server refuses a request."""
 
     OK = 0
     NO_NODE = -101
@@ -111,7 +111,7 @@ class ZooKeeperOperation:
 
 
 Answer = str | Stat | ZooKeeperNodeRead | list[str] | int | None
-"""Of one operation: a created path, a changed node's stat, a node, children, an error code, or nothing."""
+"""The answer to one operation: a created path, a changed node's stat, a node, children, an error code, or nothing."""
 
 
 def text(value: str) -> bytes:
@@ -172,7 +172,7 @@ def texts(values: Sequence[str]) -> bytes:
 
 
 def set_watches(zxid: int, nodes: Sequence[str]) -> bytes:
-    """Tells at once what changed at `nodes`, or came below them, after `zxid`; and watches the others."""
+    """Encode a request that reports what changed at or below `nodes` after `zxid`, and watches the other nodes."""
     none, some = texts(()), texts(nodes)
     return _LONG.pack(zxid) + some + none + some + none + none
 
@@ -210,7 +210,7 @@ class ZooKeeperReader:
         return (self.buffer() or b"").decode()
 
     def texts(self) -> list[str]:
-        """There may be very many: no call for each."""
+        """Read a list of strings in one loop, because there may be very many."""
         count, data, at, end = self.number(), self._data, self._at, len(self._data)
         found = []
         for _ in range(count):
@@ -226,7 +226,7 @@ class ZooKeeperReader:
         return Stat._make(_STAT.unpack(self._take(_STAT.size)))
 
     def reply(self) -> tuple[int, int, int]:
-        """xid, zxid, code."""
+        """Read the header of a reply: xid, zxid, code."""
         xid, zxid, code = _REPLY.unpack(self._take(_REPLY.size))
         return xid, zxid, code
 
@@ -236,7 +236,7 @@ class ZooKeeperReader:
         return timeout_ms, session, self.buffer() or b""
 
     def event(self) -> tuple[int, str]:
-        """Kind and path of a watch's event."""
+        """Read the type and the path of a watch event."""
         kind, _ = _TWO.unpack(self._take(8))
         return kind, self.text()
 

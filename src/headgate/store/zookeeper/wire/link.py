@@ -35,16 +35,16 @@ class ZooKeeperConnectionLost(Exception):
 
 
 class ZooKeeperSessionExpired(Exception):
-    """The server says the session is no more."""
+    """Report that the server has ended the session."""
 
 
 class ZooKeeperRefused(StoreError):
-    """The server does not want us, and will not until somebody changes something."""
+    """Report that the server rejects this client until somebody changes its configuration."""
 
 
 @dataclass(slots=True)
 class ZooKeeperTraffic:
-    """Of all connections of a backend; pings apart."""
+    """Count the traffic of all connections of a backend; pings are counted apart."""
 
     requests: int = 0
     sent_bytes: int = 0
@@ -55,10 +55,10 @@ class ZooKeeperTraffic:
 
 @dataclass(slots=True)
 class ZooKeeperSessionIdentity:
-    """A session, as it is known to the servers."""
+    """Identify a session to the servers."""
 
     timeout_ms: int
-    """As wished; after the first connection as granted."""
+    """The timeout as requested; after the first connection, as granted."""
     session: int = 0
     password: bytes = b"\x00" * 16
     zxid: int = 0
@@ -76,7 +76,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperMultiResult:
-    """Of a multi: an answer per part; of a failed one codes only."""
+    """Hold the result of a multi: one answer per part, or only error codes if it failed."""
 
     zxid: int
     answers: list[Answer]
@@ -108,7 +108,7 @@ class ZooKeeperLink(asyncio.Protocol):
         traffic: ZooKeeperTraffic,
         told: Told,
     ) -> ZooKeeperLink:
-        """Connects and attaches the session.  Raises ZooKeeperConnectionLost, ZooKeeperSessionExpired, OSError."""
+        """Connect and attach the session. Raise ZooKeeperConnectionLost, ZooKeeperSessionExpired or OSError."""
         link = cls(identity, traffic, told)
         await link._loop.create_connection(lambda: link, host, port, ssl=tls, server_hostname=host if tls else None)
         try:
@@ -123,7 +123,7 @@ class ZooKeeperLink(asyncio.Protocol):
         return link
 
     async def login(self, user: str, password: str) -> None:
-        """SASL, DIGEST-MD5.  Raises ZooKeeperRefused."""
+        """Log in with SASL DIGEST-MD5. Raise ZooKeeperRefused."""
         try:
             first = await self.call(Do.SASL, buffer(b""))
             challenge = first.body.buffer() or b""
@@ -137,7 +137,7 @@ class ZooKeeperLink(asyncio.Protocol):
             raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
     def call(self, kind: Do, body: bytes = b"") -> asyncio.Future[Reply]:
-        """Sends at once; the future ends with Lost when the connection does."""
+        """Send a request at once. The future fails with Lost if the connection ends first."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
         if frame_bytes > FRAME_MAX_BYTES:
