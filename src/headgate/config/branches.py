@@ -1,4 +1,4 @@
-"""Which branches of a project carry configuration, and which content."""
+"""Determine which branches of a project carry configuration, and digest its content."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headgate.config.patterns import any_whole
 
 
 def included(source: TenantProject, branch: str) -> bool:
-    """Of a config-project one branch; of others what the tenant file includes, or does not exclude, what is not always
-    dynamic, and what its forge does not keep out."""
+    """Return whether the branch counts: of a config-project, its one branch; of another project, a branch that the
+    tenant file includes or does not exclude, that is not always dynamic, and that its forge does not rule out."""
     if source.trusted:
         return branch == source.load_branch
     if source.is_dynamic(branch) or source.is_kept_out(branch):

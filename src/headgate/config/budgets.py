@@ -1,4 +1,4 @@
-"""How much a configuration may say: what is more is an error of whoever says it, and nobody else's trouble."""
+"""Bound how much a configuration may say: more is an error of whoever says it, and nobody else's trouble."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ DEFAULTS = Budgets()
 
 
 def sized(count_bytes: int) -> str:
-    """As people write it."""
+    """Format a size for people."""
     return f"{count_bytes / MB:g} MB" if count_bytes >= MB else f"{count_bytes / 1_000:g} kB"

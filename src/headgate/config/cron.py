@@ -1,4 +1,4 @@
-"""When a timer goes off: cron fields, and the next moment they name."""
+"""Determine when a timer goes off: parse cron fields, and find the next moment that they name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
 class BadTime(Exception):
-    """The argument says what is wrong with the fields."""
+    """Report what is wrong with the fields of a schedule."""
 
 
 class CronSchedule(NamedTuple):
@@ -33,13 +33,13 @@ class CronSchedule(NamedTuple):
 
 
 def schedule(text: str) -> CronSchedule:
-    """`minute hour day month weekday [second [jitter]]`; all of them must fit.  Raises BadTime."""
+    """Parse `minute hour day month weekday [second [jitter]]`; a moment matches if all fields do. Raise BadTime."""
     fields = text.split()
     if not 5 <= len(fields) <= 7:
         raise BadTime(f"{text!r} has {len(fields)} fields; there are 5, 6 with seconds, 7 with jitter")
     minute, hour, day, month, weekday, second, jitter = (*fields, *("0", "0")[len(fields) - 5 :])
     if not jitter.isdecimal():
-        raise BadTime(f"the jitter {jitter!r} is no number of seconds")
+        raise BadTime(f"the jitter {jitter!r} is not a number of seconds")
     return CronSchedule(
         _numbers(minute, 0, 59, {}),
         _numbers(hour, 0, 23, {}),
@@ -56,7 +56,7 @@ def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozens
     for part in text.lower().split(","):
         fits = _FIELD.fullmatch(part)
         if fits is None:
-            raise BadTime(f"{text!r} is no cron field")
+            raise BadTime(f"{text!r} is not a cron field")
         every, first, last, step = fits.groups()
         start = least if every == "*" else _number(first, names)
         end = most if every == "*" or (step and not last) else _number(last or first, names)
@@ -68,12 +68,12 @@ def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozens
 
 def _number(text: str, names: dict[str, int]) -> int:
     if text not in names and not text.isdecimal():
-        raise BadTime(f"{text!r} is no number")
+        raise BadTime(f"{text!r} is not a number")
     return names[text] if text in names else int(text)
 
 
 def next_after(found: CronSchedule, moment: datetime) -> datetime | None:
-    """The first one later than `moment` (UTC); None when there is none for years."""
+    """Return the first moment later than `moment` (UTC), or None if there is none for years."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     for ahead in range(DAYS_MAX):
         one = day + timedelta(days=ahead)
@@ -86,7 +86,7 @@ def next_after(found: CronSchedule, moment: datetime) -> datetime | None:
 
 
 def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | None:
-    """As `next_after`, with the fields meant in a time zone.
+    """Return the same as `next_after` with the fields read in a time zone.
 
     When clocks are put forward, a time that is left out is one as much later; when they are put back, a time that comes
     twice counts once.  What goes off in every hour goes on in both cases as if clocks were never put.
@@ -109,11 +109,11 @@ def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | N
 
 
 def _ahead(moment: datetime, zone: tzinfo) -> timedelta:
-    """Of clocks there, of UTC."""
+    """Return how far clocks of the zone are ahead of UTC at this moment."""
     return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 def put_off(found: CronSchedule, moment: datetime, name: str) -> datetime:
-    """With its jitter: another for each name, the same whoever asks."""
+    """Add the schedule's jitter to a moment. The jitter follows from the name and the moment alone."""
     number = int.from_bytes(sha256(f"{name} {moment.isoformat()}".encode()).digest()[:8])
     return moment + timedelta(seconds=number % (found.jitter_s + 1))

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.assembly.links import Branches, exchanged
+from headgate.config.assembly.links import exchanged
 from headgate.config.branches import included
+from headgate.config.definitions import Branches
 from headgate.config.files.source import NO_EFFECT
 from headgate.config.freeze.freeze import reuses
 from headgate.config.layout import Layout, build_layout
@@ -213,8 +214,8 @@ def _refusals(landed: Layout, refused: Branches, told: Collection[ConfigError]) 
     """Yield a notice of each branch that is held back, and then what is wrong with them."""
     places = [(project, branch) for project, found in refused.items() for branch in found]
     for project, branch in places:
-        text = "what this branch has is not in force because of the errors told with this; what it had before is"
-        yield ConfigError(NOT_IN_FORCE, f"{text}, until it is mended", project, branch)
+        text = "not in force because of the errors listed with this; the branch's earlier configuration stays in force"
+        yield ConfigError(NOT_IN_FORCE, f"{text}, until it is fixed", project, branch)
     if places:
         yield from (error for error in exchanged(landed, refused, keep=False).errors if error not in told)
 

@@ -1,119 +1,33 @@
-"""A tenant's configuration put together: what is defined, what clashes, what refers to nothing."""
+"""A tenant's configuration put together, and what is asked of it: jobs, queues, who takes part."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from headgate.config.assembly.admission import PATTERNS, SINGLE, Key
-from headgate.config.assembly.links import Branches, Index, LinkErrors, exchanged
+from headgate.config.assembly.links import exchanged
 from headgate.config.budgets import DEFAULTS, Budgets
+from headgate.config.definitions import Branches, Index, LayoutDefinitions
 from headgate.config.files.check import as_list
-from headgate.config.files.document import Table
-from headgate.config.files.source import Source
 from headgate.config.freeze.freeze import FreezeQuestion, freeze
 from headgate.config.freeze.matchers import FreezeTarget, project_applies
 from headgate.config.freeze.sections import sections
-from headgate.config.model import ConfigError, FrozenGraph, Pipeline
-from headgate.config.operator.model import Tenant, TenantProject
+from headgate.config.model import FrozenGraph
+from headgate.config.operator.model import Tenant
 from headgate.config.parse import Stanza
-from headgate.config.patterns import Undecided, any_whole
+from headgate.config.patterns import Undecided
 
 QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
-_UNKNOWN = TenantProject("", "", "", trusted=True)
-"""Where built-in things are defined."""
-
-
-def _noop() -> list[Stanza]:
-    body = Table(0)
-    body.update({"name": "noop", "parent": None, "final": True, "deduplicate": True})
-    return [Stanza("job", body, Source("", "", "", "", True, ""), 0)]
 
 
 @dataclass(slots=True)
-class Layout:
+class Layout(LayoutDefinitions):
     """Use `build_layout`."""
 
-    tenant: Tenant
-    branches: dict[str, tuple[str, ...]]
-    """project -> branches whose configuration is read, default branch first."""
-    budgets: Budgets = DEFAULTS
-    """Of what an item may come to."""
-    pipelines: dict[str, Pipeline] = field(default_factory=dict)
-    """In the order in which they are defined."""
-    pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)
-    jobs: dict[str, list[Stanza]] = field(default_factory=dict)
-    """Without the built-in noop."""
-    projects: dict[str, list[Stanza]] = field(default_factory=dict)
-    """Canonical name -> stanzas that configure it."""
-    patterns: list[Stanza] = field(default_factory=list)
-    """Project stanzas whose name is a regular expression."""
-    templates: dict[str, list[Stanza]] = field(default_factory=dict)
-    singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in SINGLE})
-    """kind -> name -> its definition, for kinds of which there is one of a name."""
-    errors: tuple[ConfigError, ...] = ()
-    findings: LinkErrors = field(default_factory=LinkErrors)
-    """What `errors` are made of."""
-    index: Index | None = None
-    """There when other layouts can be made from this one."""
-    remembered: dict[str, list[Stanza]] = field(default_factory=dict)
-    """Answers of `stanzas`."""
-    _noop: list[Stanza] = field(default_factory=_noop)
-
-    @property
-    def semaphores(self) -> Mapping[str, int]:
-        """Name -> how many may hold it; of one that is not here, one may."""
-        own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
-        return {**own, **self.tenant.semaphores}
-
-    @property
-    def shared(self) -> Collection[str]:
-        """Semaphores that other tenants use, too."""
-        return self.tenant.semaphores
-
-    def source(self, project: str) -> TenantProject:
-        """What the tenant file says of a project, by canonical name."""
-        return self.tenant.by_canonical.get(project, _UNKNOWN)
-
-    def admitted(self, key: Key) -> Sequence[Stanza]:
-        """Stanzas that count, in the order in which they do."""
-        kind, name = key
-        match kind:
-            case "job":
-                return self.jobs.get(name, [])
-            case "project-template":
-                return self.templates.get(name, [])
-            case "project":
-                return self.patterns if key == PATTERNS else self.projects.get(name, [])
-            case "pipeline":
-                return self.pipeline_stanzas.get(name, [])
-            case _:
-                return [found] if (found := self.singles[kind].get(name)) is not None else []
-
-    def variants(self, job: str) -> list[Stanza]:
-        """In the order of their definition."""
-        return self._noop if job == "noop" else self.jobs.get(job, [])
-
-    def stanzas(self, project: str) -> list[Stanza]:
-        """Of a project, by name first, then by pattern."""
-        known = self.remembered.get(project)
-        if known is None:
-            source = self.source(project)
-            fits = [s for s in self.patterns if self.configures(s, source)]
-            known = self.remembered[project] = self.projects.get(project, []) + fits
-        return known
-
-    def configures(self, stanza: Stanza, project: TenantProject) -> bool:
-        """Does a project stanza say something of this one?"""
-        if not stanza.name.startswith("^"):
-            target = self.tenant.find(stanza.name or stanza.source.project)
-            return target is not None and target.project == project.project
-        named = any(any_whole([stanza.name], name) for name in (project.name, project.project))
-        return named and self.source(stanza.source.project).configures(project)
-
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
-        """Also when that cannot be told, as of a tag: whoever is let in hears of it when it is frozen."""
+        """Return whether the project takes part in the pipeline, or may do so. For a tag, only freezing shows
+        whether it really does."""
         target = FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
             return bool(sections(self, pipeline, project, target))
@@ -127,12 +41,12 @@ class Layout:
         branch: str,
         ref: str = "",
         files: tuple[str, ...] | None = None,
-        ahead: Layout | None = None,
+        ahead: LayoutDefinitions | None = None,
         *,
         containing: tuple[str, ...] = (),
         parameters: Mapping[str, Any] | None = None,
     ) -> FrozenGraph:
-        """The jobs of an item; errors make it a configuration error.
+        """Return the jobs of an item. Errors in the graph make the item a configuration error.
 
         `files` are those the change touches, None when that is not known; `ahead` is the layout without the change,
         when it changes the configuration; `containing` are the branches that hold the commit of a tag.
@@ -146,7 +60,7 @@ class Layout:
         return f"{name or project}@{branch}" if self._queue_type(name) == "per-branch" else name or project
 
     def queue_says(self, project: str, branch: str, key: str) -> bool:
-        """Is this flag set in the queue of the project?"""
+        """Return whether this flag is set in the queue of the project."""
         queue = self.singles["queue"].get(self._named_queue(project, branch))
         return queue is not None and bool(queue.body.get(key))
 
@@ -164,40 +78,28 @@ class Layout:
             return name  # freezing tells of it
 
     def _queues(self, project: str) -> Iterator[tuple[Stanza, str]]:
-        """(stanza, queue it or one of its templates names)"""
+        """Yield each stanza of the project with each queue that it or one of its templates names."""
         for stanza in self.stanzas(project):
             templates = [t for n in as_list(stanza.body.get("templates")) for t in self.templates.get(n, [])]
             yield from ((stanza, s.body["queue"]) for s in (stanza, *templates) if s.body.get("queue"))
 
     def _queue_type(self, name: str) -> str:
-        """all-branches | per-branch | branch-assigned; all-branches of one that is not defined."""
+        """Return the type of a queue: all-branches, per-branch or branch-assigned; all-branches if it is not
+        defined."""
         queue = self.singles["queue"].get(name)
         if queue is None:
             return QUEUE_TYPES[0]
         kind: str = queue.body.get("type", QUEUE_TYPES[0])
         return QUEUE_TYPES[1] if queue.body.get("per-branch") else kind
 
-    def merge_mode(self, project: str, branch: str) -> str:
-        """merge | cherry-pick | squash-merge | rebase"""
-        found = (s.body.get("merge-mode") for s in self.stanzas(project))
-        mode: str = next((mode for mode in found if mode), "merge")
-        return "merge" if mode.startswith("merge") else mode.removesuffix("-first-parent")
-
-    def default_branch(self, project: str) -> str:
-        """As its stanzas say; empty: the repository's own."""
-        return next((s.body["default-branch"] for s in self.stanzas(project) if "default-branch" in s.body), "")
-
-    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
-        """Does a change of these files (None: not known) propose another configuration?"""
-        known = self.tenant.by_canonical.get(project)
-        return known is not None and known.touches_config(files, branch)
-
-    def config_paths(self, project: str) -> tuple[str, ...]:
-        known = self.tenant.by_canonical.get(project)
-        return known.config_paths if known is not None else ()
-
 
 def build_layout(tenant: Tenant, branches: Branches, budgets: Budgets = DEFAULTS) -> Layout:
-    """Everything the files say, in the order that decides who is first: config-projects, then the others; of a project
-    its first branch, then the others by name."""
+    """Build the layout from all files, in the order of precedence: config-projects, then the other projects; within
+    a project its first branch, then the others by name."""
     return exchanged(Layout(tenant, {}, budgets, index=Index()), branches, keep=True)
+
+
+def branch_of(layout: Layout, queue: str) -> str | None:
+    """Return the branch of a queue that each branch has, by what `queue_of` calls it; None: it is of another type."""
+    cuts = (at for at, c in enumerate(queue) if c == "@" and layout._queue_type(queue[:at]) == "per-branch")
+    return next((queue[at + 1 :] for at in cuts), None)

@@ -1,4 +1,4 @@
-"""Where machines come from, as the configuration says it, flattened."""
+"""Describe where machines come from, as the configuration says it, flattened."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
     def names(self) -> tuple[str, ...]:
         """Return what jobs may call it."""
         return self.name, *self.label.get("aliases", ()), *self.also
+
+    @property
+    def slots(self) -> int:
+        """Return how many builds one of its machines has at a time."""
+        return int(self.label.get("slots") or 1)
 
 
 STATIC = "static"

@@ -56,7 +56,7 @@ class Stanza:
         return f"{self.source.place}:{self.line}"
 
     def sections(self) -> Iterator[tuple[str, Table]]:
-        """Of a project or template: (pipeline, what it says of it)."""
+        """Yield (pipeline, section) for each section of a project or template."""
         own = PROJECT if self.kind == "project" else TEMPLATE
         return ((key, value) for key, value in self.body.items() if key not in own)
 
@@ -66,7 +66,7 @@ class Stanza:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBranch:
-    """`digest` is equal only for equal content."""
+    """Hold the parsed files of one branch. Digests are equal only if the contents are."""
 
     project: TenantProject
     branch: str
@@ -78,7 +78,7 @@ class ParsedBranch:
 
 
 class _Content(NamedTuple):
-    """What a file says, on whichever branch."""
+    """Hold what a file says, on whichever branch."""
 
     items: tuple[tuple[str, Table, int] | Wrong, ...]
     """(kind, body, line), or what is wrong."""
@@ -90,8 +90,8 @@ Contents = OrderedDict[str, _Content]
 
 
 class ParseCache:
-    """Same project settings, branch and content: same parsed branch, not parsed again; nor is a file that was parsed on
-    another branch.
+    """Cache parsed branches by project settings, branch and content. A file that was parsed on another branch is not
+    parsed again either.
 
     `opener`, when there is one, is asked once for each content whether its secrets can be opened.
     """
@@ -135,7 +135,7 @@ def _digest(settings: bytes, *parts: str) -> str:
 def parse_branches(
     project: TenantProject, found: Mapping[str, Mapping[str, str]], budgets: Budgets = DEFAULTS
 ) -> dict[str, ParsedBranch]:
-    """Several of one project; a file that is the same on all of them is parsed once."""
+    """Parse several branches of one project. A file that is the same on all of them is parsed once."""
     contents: Contents = OrderedDict()
     return {branch: _parse(project, branch, files, "", None, contents, budgets) for branch, files in found.items()}
 
@@ -177,7 +177,7 @@ def _parse(
 
 
 def _too_much(files: Mapping[str, str], read: Sequence[str]) -> str:
-    """Why none of the branch is read; empty when it keeps to its bounds."""
+    """Return why none of the branch is read; empty when it keeps to its bounds."""
     if len(read) > FILES_MAX:
         return f"there are {len(read)} files of configuration on this branch; at most {FILES_MAX} are read"
     if (length := sum(len(files[path]) for path in read)) > BRANCH_MAX_BYTES:
@@ -186,7 +186,7 @@ def _too_much(files: Mapping[str, str], read: Sequence[str]) -> str:
 
 
 def _content(project: TenantProject, text: str, opener: SecretOpener | None, budgets: Budgets) -> _Content:
-    """A file that is no list of stanzas contributes nothing but its error."""
+    """Read the text of a file; one that is not a list of stanzas contributes nothing but its error."""
     try:
         document = load(text, budgets)
         items = [] if document is None else _items(document)
@@ -218,7 +218,7 @@ def _content(project: TenantProject, text: str, opener: SecretOpener | None, bud
 
 
 def _noted(wrong: Wrong, line: int = 0) -> Wrong:
-    """The same, not as something that was raised: to be kept."""
+    """Return the same error to be kept, not as one that was raised."""
     return Wrong(wrong.text, wrong.line or line, wrong.name, wrong.severity)
 
 
@@ -226,7 +226,7 @@ _UNDASHED = re.compile(rf"(?:{'|'.join(map(re.escape, KINDS))}):(?=\s|$)")
 
 
 def _undashed(text: str, wrong: Wrong) -> Wrong:
-    """What is no YAML because a stanza lacks its dash is told where the dash is to be."""
+    """Say where the dash is to be, of what is not YAML because a stanza lacks it; return any other error as it is."""
     lines = text.splitlines()
     for line in range(min(wrong.line, len(lines)), max(0, wrong.line - 3), -1):
         if wrong.text.startswith("this is not YAML") and (found := _UNDASHED.match(lines[line - 1])):
@@ -245,7 +245,7 @@ def _items(document: Any) -> list[tuple[str, Any, int]]:
             raise Wrong("each stanza must be a mapping with one key, such as `- job:`", getattr(item, "line", 1))
         ((kind, body),) = item.items()
         if kind not in KINDS:
-            raise Wrong(f"{kind!r} is no kind of stanza{nearest(kind, KINDS)}", item.at(kind))
+            raise Wrong(f"{kind!r} is not a kind of stanza{nearest(kind, KINDS)}", item.at(kind))
         if not isinstance(body, Table):
             raise Wrong(f"what a {kind} is must be a mapping", item.at(kind))
         items.append((kind, body, item.at(kind)))

@@ -41,11 +41,11 @@ _FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
 
 
 class BadPattern(Exception):
-    """Neither RE2 nor Python can compile it; the argument says why."""
+    """Report why neither RE2 nor Python can compile a pattern."""
 
 
 class Undecided(Exception):
-    """Whether a pattern matches cannot be told in the time there is."""
+    """Report that a match could not be decided within the allowed time."""
 
     def __init__(self, pattern: str, subject: str) -> None:
         shown = subject if len(subject) <= 80 else f"{subject[:80]}…"
@@ -67,10 +67,10 @@ class Compiled(NamedTuple):
 
 
 class Legacy:
-    """A pattern of Python's dialect.  Its methods raise Undecided."""
+    """Hold a pattern of Python's dialect. Its methods raise Undecided."""
 
     def __init__(self, text: str) -> None:
-        """Raises BadPattern, re.error, RecursionError, OverflowError."""
+        """Compile the pattern. Raise BadPattern, re.error, RecursionError, OverflowError."""
         self._text, self._tree = text, tree.parsed(text)
         if tree.range_lengths(self._tree) > RANGES_MAX:
             raise BadPattern(f"{text[:80]!r} has ranges of more than {RANGES_MAX} characters")
@@ -90,7 +90,7 @@ class Legacy:
         return found or None
 
     def _found(self, subject: str, whole: bool) -> bool | None:
-        """None: undecided."""
+        """Tell whether the subject matches, or return None if that is undecided."""
         if steps_max(self._tree, len(subject)) <= ENGINE_STEPS_MAX:
             return (self._engine.fullmatch(subject) if whole else self._engine.match(subject)) is not None
         try:
@@ -101,7 +101,7 @@ class Legacy:
 
 @lru_cache(maxsize=COMPILED_MAX)
 def compiled(text: str) -> Compiled:
-    """Raises BadPattern."""
+    """Compile a pattern. Raise BadPattern."""
     if len(text) > LENGTH_MAX:
         raise BadPattern(f"{text[:80]!r}… has {len(text)} characters; a pattern has at most {LENGTH_MAX}")
     try:
@@ -110,15 +110,15 @@ def compiled(text: str) -> Compiled:
         why = error.args[0]
         told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
     except UnicodeError as error:
-        raise BadPattern(f"{text!r} is no text") from error
+        raise BadPattern(f"{text!r} is not a text") from error
     try:
         return Compiled(Legacy(text), told)
     except (re.error, RecursionError, OverflowError) as error:
-        raise BadPattern(f"{text!r} is no regular expression: {told}") from error
+        raise BadPattern(f"{text!r} is not a regular expression: {told}") from error
 
 
 def _re2(text: str) -> Matcher:
-    """Raises re2.error, UnicodeError."""
+    """Compile the pattern with re2. Raise re2.error, UnicodeError."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_BYTES
@@ -131,21 +131,22 @@ def _re2(text: str) -> Matcher:
 
 
 def matches(rule: Rule, subject: str) -> bool:
-    """At the start of `subject`, not to its end; the other way round when negated.  Raises Undecided."""
+    """Match at the start of `subject`, not necessarily to its end; a negated rule inverts the result. Raise
+    Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.match(subject) is not None
     return (compiled(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
 
 
 def matches_whole(rule: Rule, subject: str) -> bool:
-    """Raises Undecided."""
+    """Match `subject` as a whole; a negated rule inverts the result. Raise Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.fullmatch(subject) is not None
     return (compiled(rule["regex"]).matcher.fullmatch(subject) is not None) != bool(rule.get("negate"))
 
 
 def searches(rule: Rule, subject: str) -> bool:
-    """Anywhere in `subject`; the other way round when negated.  Raises Undecided."""
+    """Search anywhere in `subject`; a negated rule inverts the result. Raise Undecided."""
     if isinstance(rule, str):
         return _anywhere(rule).matcher.match(subject) is not None
     return (_anywhere(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
@@ -153,7 +154,7 @@ def searches(rule: Rule, subject: str) -> bool:
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _anywhere(text: str) -> Compiled:
-    """The pattern behind anything.  One that has flags for the whole of it keeps them in front.  Raises BadPattern."""
+    """Compile the pattern behind anything, keeping flags for the whole of it in front. Raise BadPattern."""
     flags = _FLAGS.match(text)
     begin = flags[0] if flags is not None else ""
     end = "\n)" if "x" in begin else ")"  # where blanks mean nothing, a comment may be last
@@ -161,12 +162,13 @@ def _anywhere(text: str) -> Compiled:
 
 
 def any_matches(rules: Iterable[Rule], subject: str) -> bool:
-    """Raises Undecided."""
+    """Return whether any rule matches at the start. Raise Undecided."""
     return any(matches(rule, subject) for rule in rules)
 
 
 def any_whole(rules: Iterable[Rule], subject: str) -> bool:
-    """Of rules of the tenant file: what is Undecided does not match, as nobody could be told."""
+    """Return whether any rule of the tenant file matches as a whole. Undecided does not match, because the error
+    could be shown to nobody."""
     try:
         return any(matches_whole(rule, subject) for rule in rules)
     except Undecided:
@@ -174,7 +176,8 @@ def any_whole(rules: Iterable[Rule], subject: str) -> bool:
 
 
 def may_match(rules: Iterable[Rule], subject: str) -> bool:
-    """As `any_matches`, but what is Undecided counts: where that lets a change in, its own configuration tells why."""
+    """Match like `any_matches`, but count Undecided as a match: if that lets a change in, its own configuration
+    shows the error."""
     try:
         return any_matches(rules, subject)
     except Undecided:

@@ -1,5 +1,5 @@
-"""What was pushed past the gate and would take something away because it is wrong: it is held back, and what was there
-before stays in force until that is mended.
+"""Hold back what was pushed past the gate and would take something away because it is wrong; what was there before
+stays in force until that is mended.
 
 Whoever takes a definition away on purpose is believed.  What is held loses something by being wrong: a stanza that was
 there cannot be read or is refused now, or one that stays refers to what is gone.  An error of what is new costs nobody
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from headgate.config.assembly.admission import Admission, Key
-from headgate.config.assembly.links import Branches, Place, exchanged
+from headgate.config.assembly.admission import Admission
+from headgate.config.assembly.links import exchanged
+from headgate.config.definitions import Branches, Key, Place
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, Stanza
@@ -35,7 +36,7 @@ class _Search:
         self._looks = 0
 
     def held(self) -> frozenset[Place]:
-        """What is wrong alone may be right with what another branch brings: it is asked until no more is found."""
+        """Return what is held: look until no more fits, as what is wrong alone may be right with another branch."""
         order, before = sorted(self._places, key=lambda place: (self._landed.tenant.order[place[0]], place)), -1
         while len(self._fit) > before:
             before = len(self._fit)
@@ -43,7 +44,7 @@ class _Search:
         return frozenset(place for place in order if place not in self._fit)
 
     def _take(self, places: Sequence[Place]) -> None:
-        """As many as fit, all of them at once where they do."""
+        """Take as many as fit, all of them at once where they do."""
         if not places or self._looks >= LOOKS_MAX:
             return
         self._looks += 1
@@ -65,7 +66,7 @@ def loses(landed: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
 
 
 def _goes(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
-    """Is there less of something than there was, on a branch that is wrong?"""
+    """Tell whether there is less of something than there was, on a branch that is wrong."""
     wrong = {place for place in places if _is_wrong(layout, place)}
     if not wrong:
         return False
@@ -86,7 +87,7 @@ def _counted(layout: Layout, key: Key, place: Place) -> int:
 
 
 def _dangles(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
-    """Does something that was right refer to what is not there now?"""
+    """Tell whether something that was right refers to what is not there now."""
     admission, before = Admission(landed.tenant), Counter[Key]()
     for stanza, errors in landed.findings.references.items():
         before[admission.key(stanza)] += _blocking(errors)

@@ -14,20 +14,20 @@ CHUNKS_MAX = 1_000
 
 
 class SecretClosed(Exception):
-    """It cannot be opened; the argument says why."""
+    """Report why a secret cannot be opened."""
 
 
 class SecretOpener(Protocol):
-    """Holds the projects' private keys (RSA; PKCS#1 OAEP with SHA-1 and MGF1-SHA-1)."""
+    """Decrypt with the projects' private keys (RSA; PKCS#1 OAEP with SHA-1 and MGF1-SHA-1)."""
 
     def open(self, project: str, chunks: Sequence[bytes]) -> str:
-        """The text that was encrypted, in these pieces, with the public key of `project` (canonical name).
-        Raises SecretClosed."""
+        """Return the text that was encrypted, in these pieces, with the public key of `project` (canonical name).
+        Raise SecretClosed."""
         ...
 
 
 def chunks_of(encrypted: Encrypted) -> list[bytes]:
-    """Raises SecretClosed."""
+    """Return the encrypted pieces. Raise SecretClosed."""
     return _decoded(encrypted.chunks)
 
 
@@ -41,7 +41,7 @@ def _decoded(chunks: Sequence[str]) -> list[bytes]:
 
 
 def revealed(data: Any, project: str, opener: SecretOpener) -> Any:
-    """`data` of a `model.PlaybookSecret` with every encrypted text opened.  JSON.  Raises SecretClosed."""
+    """Return `data` of a `model.PlaybookSecret` as JSON with every encrypted text opened. Raise SecretClosed."""
     if isinstance(data, dict):
         if set(data) == {ENCRYPTED} and isinstance(data[ENCRYPTED], list):
             return opener.open(project, _decoded(data[ENCRYPTED]))

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def parse_tenants(text: str, path: str, connections: Mapping[str, Connection]) -> dict[str, Tenant]:
-    """Tenants by name, in order.  Raises ConfigErrors when any of them cannot be loaded."""
+    """Return the tenants by name, in the order of the file. Raise ConfigErrors if any of them cannot be loaded."""
     found = parse_tenant_file(text, path, connections)
     if found.refused:
         raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))

@@ -1,10 +1,11 @@
-"""Who is admitted to a layout; what is refused is left out, with the reason."""
+"""Decide which stanzas are admitted to a layout, and leave out what is refused, with the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from headgate.config.definitions import PATTERNS, Key
 from headgate.config.files.check import as_list, deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, Wrong, nearest
@@ -14,12 +15,6 @@ from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided, any_matches
 
-Key = tuple[str, str]
-"""(kind, name): what a stanza defines; of a project stanza the canonical name, or PATTERNS."""
-PATTERNS = ("project", "^")
-"""Key of all project stanzas whose name is a regular expression."""
-SINGLE = ("nodeset", "secret", "image", "flavor", "label", "semaphore", "section", "provider", "queue")
-"""Kinds of which there is one of a name; the same once more on another branch is no harm."""
 TIMEOUTS = ("timeout", "pre-timeout", "post-timeout")
 
 

@@ -1,22 +1,20 @@
-"""What providers come to once everything is inherited: frozen values, for whoever makes machines (nodes §2.2)."""
+"""Providers with everything that they inherit, as frozen values, for the launcher."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from headgate.config.assembly.providers import PARTS, attached, is_misspoken
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import as_list, deep_plain
 from headgate.config.keys.nodes import NODE_DRIVERS
 from headgate.config.machines import STATIC, FlatImage, FlatLabel, FlatProvider
 from headgate.config.parse import Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 SECTIONS_MAX = 100
 """That a provider inherits from, one from the other."""
@@ -56,14 +54,14 @@ def canonical(stanza: Stanza) -> str:
     return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
 
 
-def flattened(layout: Layout) -> tuple[FlatProvider, ...]:
+def flattened(layout: LayoutDefinitions) -> tuple[FlatProvider, ...]:
     """Return the providers of the tenant, by name; what is wrong in one is left out, as its errors tell."""
     named = sorted(layout.singles["provider"].items())
     found = (_provider(layout, stanza) for _, stanza in named)
     return tuple(one for one in found if one is not None)
 
 
-def unreadable(layout: Layout) -> frozenset[str]:
+def unreadable(layout: LayoutDefinitions) -> frozenset[str]:
     """Return the providers that are left out since no driver could read what they say."""
     paths = ((stanza, _path(layout, stanza)) for stanza in layout.singles["provider"].values())
     return frozenset(canonical(one) for one, path in paths if path and is_misspoken(path, _driver(layout, path)))
@@ -73,13 +71,13 @@ def _connection(path: Sequence[Stanza]) -> str:
     return next((str(s.body["connection"]) for s in path if "connection" in s.body), "")
 
 
-def _driver(layout: Layout, path: Sequence[Stanza]) -> str:
+def _driver(layout: LayoutDefinitions, path: Sequence[Stanza]) -> str:
     """Return the driver of a path; empty: the tenant has none such."""
     connection = _connection(path)
     return layout.tenant.driver(connection) if connection in layout.tenant.connections else ""
 
 
-def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
+def _provider(layout: LayoutDefinitions, provider: Stanza) -> FlatProvider | None:
     path = _path(layout, provider)
     connection, driver = _connection(path or ()), _driver(layout, path or ())
     if path is None or not driver or is_misspoken(path, driver):
@@ -105,7 +103,7 @@ def _provider(layout: Layout, provider: Stanza) -> FlatProvider | None:
     )
 
 
-def _path(layout: Layout, provider: Stanza) -> list[Stanza] | None:
+def _path(layout: LayoutDefinitions, provider: Stanza) -> list[Stanza] | None:
     """Return from the root section down to the provider; None: it has no end, or one is missing."""
     path, above = [provider], provider.body.get("section")
     while isinstance(above, str):
@@ -131,7 +129,9 @@ def _merged(above: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _parts(layout: Layout, path: Sequence[Stanza], key: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(
+    layout: LayoutDefinitions, path: Sequence[Stanza], key: str, kind: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every image, flavor or label: the nearest entry, its definition, the defaults that it sees."""
     defaults, entries = dict[str, Any](), dict[str, tuple[dict[str, Any], dict[str, Any] | None]]()
     for stanza in path:
@@ -151,7 +151,7 @@ def _parts(layout: Layout, path: Sequence[Stanza], key: str, kind: str) -> Itera
 
 
 def _images(
-    layout: Layout, images: Mapping[str, dict[str, Any]], driver: str, where: Mapping[str, Any]
+    layout: LayoutDefinitions, images: Mapping[str, dict[str, Any]], driver: str, where: Mapping[str, Any]
 ) -> Iterator[FlatImage]:
     """Yield those that jobs build, where the driver takes any; `where`: what is said of the provider."""
     known = NODE_DRIVERS.get(driver)
@@ -178,7 +178,7 @@ def _images(
 
 
 def _labels(
-    layout: Layout,
+    layout: LayoutDefinitions,
     parts: Mapping[str, Mapping[str, dict[str, Any]]],
     driver: str,
     where: Any,

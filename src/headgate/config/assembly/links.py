@@ -7,56 +7,27 @@ on them alone; what an admitted stanza refers to is noted, so that it is checked
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Generic, TypeVar
 
-from headgate.config.assembly.admission import PATTERNS, Admission, Key
+from headgate.config.assembly.admission import Admission
 from headgate.config.assembly.references import References, seen_from_outside
+from headgate.config.definitions import PATTERNS, Branches, Index, Key, LayoutDefinitions, Place
 from headgate.config.files.source import MEANING
 from headgate.config.model import ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
-from headgate.config.parse import ParsedBranch, Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
+from headgate.config.parse import Stanza
 
 T = TypeVar("T")
+D = TypeVar("D", bound=LayoutDefinitions)
 
-Branches = Mapping[str, Mapping[str, ParsedBranch]]
-"""project -> branch -> what its files say, the default branch first"""
-Place = tuple[str, str]
-"""(project, branch)"""
 HELPED_MAX = 100
 """Errors that say what may have been meant."""
 _NONE: tuple[Stanza, ...] = ()
 
 
-@dataclass(slots=True)
-class Index:
-    """Beside a layout, for those to be made from it."""
-
-    claims: dict[Key, tuple[Stanza, ...]] = field(default_factory=dict)
-    """In the order that decides who is first."""
-    readers: dict[Key, frozenset[Stanza]] = field(default_factory=dict)
-    """Who refers to it."""
-    reads: dict[Stanza, frozenset[Key]] = field(default_factory=dict)
-    parsed: dict[Place, ParsedBranch] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class LinkErrors:
-    """What is wrong, by where it was found."""
-
-    files: dict[Place, tuple[ConfigError, ...]] = field(default_factory=dict)
-    refused: dict[Stanza, tuple[ConfigError, ...]] = field(default_factory=dict)
-    references: dict[Stanza, tuple[ConfigError, ...]] = field(default_factory=dict)
-
-    def copy(self) -> LinkErrors:
-        return LinkErrors(dict(self.files), dict(self.refused), dict(self.references))
-
-
-def exchanged(layout: Layout, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> Layout:
+def exchanged(layout: D, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> D:
     """Return the layout with `branches` in place of what it has of them and without those `gone`, all else as it is.
 
     `keep` it ready for others to be made from it; `layout` must be so.
@@ -64,8 +35,8 @@ def exchanged(layout: Layout, branches: Branches, gone: Collection[Place] = (), 
     return _Exchange(layout, branches, gone, keep=keep).layout
 
 
-class _Exchange:
-    def __init__(self, base: Layout, branches: Branches, gone: Collection[Place], *, keep: bool) -> None:
+class _Exchange(Generic[D]):
+    def __init__(self, base: D, branches: Branches, gone: Collection[Place], *, keep: bool) -> None:
         assert base.index is not None, "a layout that others are made from keeps its index"
         self._base, self._from = base, base.index
         self._tenant = base.tenant
@@ -82,7 +53,8 @@ class _Exchange:
     # --- files
 
     def _files(self) -> tuple[list[Stanza], list[Stanza]]:
-        """Stanzas that go, and that come."""
+        """Return the stanzas that go and those that come, and put the errors of the exchanged files into the
+        findings."""
         old: list[Stanza] = []
         new: list[Stanza] = []
         for place in (*self._come, *self._gone):
@@ -98,7 +70,8 @@ class _Exchange:
     # --- claims
 
     def _claimed(self, old: Iterable[Stanza], new: Iterable[Stanza]) -> list[Stanza]:
-        """Decides anew who is admitted to each key that is touched; the admitted whose references are to be checked."""
+        """Decide anew who is admitted to each key that is touched, and return the admitted whose references are to be
+        checked."""
         gone = set(old)
         come: dict[Key, list[Stanza]] = {}
         admission = Admission(self._tenant)
@@ -176,7 +149,8 @@ class _Exchange:
     # --- errors
 
     def rank(self, stanza: Stanza) -> tuple[int, bool, str, int]:
-        """Config-projects before others, then as the tenant file lists them; the default branch before others."""
+        """Return a sort key: config-projects first, then as the tenant file lists them; the default branch before
+        others."""
         return (*self._place_rank((stanza.source.project, stanza.source.branch)), stanza.position)
 
     def _place_rank(self, place: Place) -> tuple[int, bool, str]:
@@ -195,7 +169,7 @@ class _Exchange:
         yield from self._default_parent()
 
     def _default_parent(self) -> Iterator[ConfigError]:
-        """Once: without it, no job that names no parent is in any graph."""
+        """Report once that the default parent is missing: without it, no job that names no parent is in any graph."""
         name, jobs = self._tenant.default_parent, self.layout.jobs
         if name in jobs or name == "noop":
             return
@@ -206,7 +180,7 @@ class _Exchange:
             yield first.source.error(MEANING, text, first.line, "warning")
 
 
-def _copied(base: Layout, branches: Branches, gone: Collection[Place]) -> Layout:
+def _copied(base: D, branches: Branches, gone: Collection[Place]) -> D:
     carried = dict(base.branches)
     for project in {*branches, *(project for project, _ in gone)}:
         known, come = carried.get(project, ()), tuple(branches.get(project, ()))
@@ -235,8 +209,8 @@ def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
             yield ConfigError("Project Not Found", text, project.project)
 
 
-def _enter(layout: Layout, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:
-    """Exactly these count for the key."""
+def _enter(layout: LayoutDefinitions, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:
+    """Make exactly these stanzas count for the key."""
     kind, name = key
     if key == PATTERNS:
         layout.patterns = stanzas

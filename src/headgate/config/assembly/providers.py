@@ -1,4 +1,4 @@
-"""What sections and providers come to once they have inherited: what does not fit together in them."""
+"""Find what does not fit together in sections and providers once they have inherited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Known = Callable[[str, str], Stanza | None]
 
 
 class AttachedPart(NamedTuple):
-    """An image, flavor or label as one stanza attaches it."""
+    """Hold an image, flavor or label as one stanza attaches it."""
 
     stanza: Stanza
     name: str

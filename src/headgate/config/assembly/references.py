@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headgate.config.assembly.admission import Key
 from headgate.config.assembly.providers import PARTS, attached, counts_kept, misfits
+from headgate.config.definitions import Key, LayoutDefinitions
 from headgate.config.files.check import deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, nearest
@@ -20,9 +20,6 @@ from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
 UNMERGED_GITHUB = ("cherry-pick",)
 """Merge modes that GitHub does not have."""
 _INHERITED = ("final", "intermediate", "protected", "type", "image-build-name")
@@ -30,7 +27,7 @@ _INHERITED = ("final", "intermediate", "protected", "type", "image-build-name")
 
 
 def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
-    """As long as this is equal, whoever refers to `key` need not be checked again."""
+    """Return a value that changes whenever references to `key` must be checked again."""
     match key[0]:
         case "job":
             return [(s.source.project, *(s.body.get(word) for word in _INHERITED)) for s in admitted]
@@ -45,10 +42,10 @@ def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
 
 
 class References:
-    """Of one stanza; notes what is `read` of the layout."""
+    """Check the references of one stanza, and note in `read` which keys of the layout it depends on."""
 
-    def __init__(self, layout: Layout, *, helpful: bool = True) -> None:
-        """Unless `helpful` it does not look for what was meant, which takes a while."""
+    def __init__(self, layout: LayoutDefinitions, *, helpful: bool = True) -> None:
+        """Look for what was meant only if `helpful`, since that takes a while."""
         self._layout, self._helpful = layout, helpful
         self._tenant = layout.tenant
         self.read: set[Key] = set()
@@ -93,7 +90,7 @@ class References:
                 yield stanza.source.error(name, f"there is no {kind} {word!r}{self._nearest(word, known)}", line)
 
     def _unchecked(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Pipelines that are asked for what they said of a change, and are not there."""
+        """Report pipelines that are asked for what they said of a change, but do not exist."""
         for key in ("require", "reject"):
             for said in stanza.body.get(key, Table(0)).values():
                 if not isinstance(said, Table) or "check" not in said:
@@ -120,7 +117,7 @@ class References:
         yield from self._attributes(stanza, stanza.body)
 
     def _attributes(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-        """What is said of a job, by itself or in a project's section."""
+        """Check what is said of a job, by itself or in a project's section."""
         for entry, line in entries(body.get("dependencies"), body.at("dependencies")):
             name = entry if isinstance(entry, str) else entry["name"]
             if not self._defined(name):
@@ -166,7 +163,7 @@ class References:
             yield stanza.source.error(MEANING, text, line)
 
     def _labels(self, stanza: Stanza, nodeset: Any) -> Iterator[ConfigError]:
-        """Of what is written here; a nodeset that is named tells of its own."""
+        """Check the labels that are written here; a nodeset that is named tells of its own."""
         if self._tenant.use_nodepool or not isinstance(nodeset, Table):
             return
         for node, _ in entries(nodeset.get("nodes"), nodeset.line):

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from headgate.config.assembly.links import Place
 from headgate.config.check.findings import CheckedGraph, GraphFinding
+from headgate.config.definitions import Place
 from headgate.config.files.document import load
 from headgate.config.files.source import Wrong
+from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 _STANZA = re.compile(r" *- +([a-z-]+):")
 _NAME = re.compile(r"(?:^ +|[{,] *)name: *([^,}\n]+)", re.MULTILINE)
@@ -63,7 +61,8 @@ Root = tuple[str, ...]
 
 
 def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> list[Cause]:
-    """Errors before warnings, then the one with the most consequences first; `lost` is as `left_out` has it."""
+    """Group errors by cause: errors before warnings, and within each the cause with the most consequences first.
+    `lost` is what `left_out` returns."""
     findings = list(found)
     missing = {about for finding in findings if (about := missed(finding.error))} | set(lost)
     groups: dict[Root, _Group] = {}
@@ -109,12 +108,12 @@ class _Group:
 
 
 def _same(error: ConfigError) -> tuple[str, ...]:
-    """Of what the same file says on several branches."""
+    """Return what identifies an error, on whichever branches its file says the same."""
     return (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
 
 
 def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Collection[str]) -> tuple[Root, bool]:
-    """What began it, and whether the error itself did."""
+    """Find what began it, and return whether the error itself did."""
     error, direct = finding.error, True
     for _ in range(DEPTH_MAX):
         about = missed(error, missing)
@@ -131,7 +130,7 @@ def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Colle
 
 
 def left_out(layout: Layout) -> dict[str, ConfigError]:
-    """`kind name` of what would be defined, were there not the error."""
+    """Map `kind name` of everything that an error keeps out of the layout to that error."""
     found: dict[str, ConfigError] = {}
     for stanza, errors in layout.findings.refused.items():
         if not layout.admitted((stanza.kind, stanza.name)):
@@ -153,7 +152,7 @@ _KINDS = ("job", "nodeset", "secret", "project-template", "pipeline", "queue", "
 
 
 def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> Iterator[tuple[str, ConfigError]]:
-    """What the text of a file with errors would define, and its stanzas do not."""
+    """Yield what the text of a file with errors would define, and its stanzas do not, each with the error to blame."""
     read = {(s.source.path, s.kind, s.name) for s in parsed.stanzas}
     wrong: dict[str, list[ConfigError]] = {}
     for error in errors:
@@ -166,7 +165,8 @@ def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> 
 
 
 def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
-    """(kind, name, first line, last line) of what looks like a stanza, also in what is no YAML."""
+    """Yield (kind, name, first line, last line) of everything that looks like a stanza, even in text that is not
+    YAML."""
     lines = text.splitlines()
     heads = [(n, found[1]) for n, line in enumerate(lines) if (found := _STANZA.match(line)) and found[1] in _KINDS]
     ends = [*(first for first, _ in heads[1:]), len(lines)]
@@ -176,7 +176,7 @@ def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _named(text: str) -> str:
-    """A name as errors tell it, which may be written with escapes."""
+    """Return a name as errors tell it; it may be written with escapes."""
     if text.startswith('"'):
         with suppress(Wrong):
             return repr(str(load(text)))[1:-1]

@@ -1,10 +1,10 @@
-"""What is wrong with a configuration that only freezing it shows, before a change is hurt by it."""
+"""Find what only freezing shows to be wrong with a configuration, before any change suffers from it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headgate.config.files.check import as_list, entries
 from headgate.config.files.document import Table
@@ -15,12 +15,10 @@ from headgate.config.freeze.matchers import FreezeTarget
 from headgate.config.freeze.mix import VariantRefused
 from headgate.config.kinds.job import BOOK_KEYS, semaphore_names
 from headgate.config.kinds.project import section_jobs
+from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 
 class CheckedGraph(NamedTuple):
@@ -109,7 +107,7 @@ def _semaphores(known: Collection[str], stanza: Stanza, body: Table) -> Iterator
 
 
 def _circles(layout: Layout) -> Iterator[ConfigError]:
-    """Jobs that inherit from themselves by way of others; of each circle once."""
+    """Report jobs that inherit from themselves by way of others, once for each circle."""
     above: dict[str, list[str]] = {}
     for name, variants in layout.jobs.items():
         said = (stanza.body.get("parent") for stanza in variants)
@@ -129,7 +127,7 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
 
 
 def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
-    """Of a job by itself, on the branches it is defined on."""
+    """Yield what is wrong with a job by itself, on the branches it is defined on."""
     told: set[tuple[str, str]] = set()
     for branch in dict.fromkeys(stanza.source.branch for stanza in layout.jobs[name]):
         try:

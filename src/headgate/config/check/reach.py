@@ -1,20 +1,17 @@
-"""How far a change of the configuration reaches: which projects may run other jobs than before."""
+"""Determine how far a change of the configuration reaches: which projects may run other jobs than before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from headgate.config.assembly.admission import PATTERNS, Key
+from headgate.config.definitions import PATTERNS, Key
+from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
 from headgate.config.patterns import any_whole
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
 
 def reached(old: Layout, new: Layout) -> frozenset[str]:
-    """Projects (canonical names) of which any graph may differ; both layouts keep their index.
+    """Return the projects (canonical names) whose graphs may differ. Both layouts must keep their index.
 
     Whatever defines something else than before is followed to who refers to it, up to the projects.  All others freeze
     to the same graphs, though what they inherit may have moved in its file.
@@ -71,7 +68,7 @@ def _readers(layout: Layout, key: Key) -> Iterable[Stanza]:
 
 
 def _keys(layout: Layout, stanza: Stanza) -> Iterator[Key]:
-    """What the stanza defines."""
+    """Yield the key of what the stanza defines."""
     if stanza.kind != "project":
         yield (stanza.kind, stanza.name)
     elif stanza.name.startswith("^"):
@@ -81,7 +78,7 @@ def _keys(layout: Layout, stanza: Stanza) -> Iterator[Key]:
 
 
 def _changed(old: Layout, new: Layout) -> Iterator[Key]:
-    """What is defined in another way."""
+    """Yield the keys of what is defined in another way, or by a project whose branches are others."""
     assert old.index is not None and new.index is not None, "layouts that are compared keep their index"
     places = {*old.index.parsed, *new.index.parsed}
     touched = [place for place in places if old.index.parsed.get(place) is not new.index.parsed.get(place)]
@@ -106,5 +103,5 @@ def _changed(old: Layout, new: Layout) -> Iterator[Key]:
 
 
 def _said(stanzas: Sequence[Stanza]) -> list[object]:
-    """Wherever in its file."""
+    """Return what the stanzas say, wherever they stand in their files."""
     return [(s.source.project, s.source.branch, s.source.trusted, s.body, dict(s.pragma)) for s in stanzas]

@@ -1,10 +1,10 @@
-"""Who uses a job, and what would be wrong without it."""
+"""Find who uses a job, and what would be wrong without it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headgate.config.assembly.links import exchanged
 from headgate.config.check.findings import GraphFinding, frozen, graphs
@@ -12,10 +12,8 @@ from headgate.config.check.reach import reached
 from headgate.config.files.check import entries
 from headgate.config.files.document import Table
 from headgate.config.kinds.project import section_jobs
+from headgate.config.layout import Layout
 from headgate.config.parse import ParsedBranch, Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 DEPTH_MAX = 50
 """Generations of children that are told."""
@@ -77,7 +75,7 @@ def _dependencies(body: Table) -> set[str]:
 
 
 def _children(layout: Layout, job: str) -> Iterator[Child]:
-    """Of a circle each job once."""
+    """Yield the jobs that inherit from `job`, directly or not; in a circle each only once."""
     below: dict[str, dict[str, Stanza]] = {}
     default = layout.tenant.default_parent
     for name, variants in layout.jobs.items():
@@ -96,7 +94,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
 
 
 def _without(layout: Layout, job: str) -> Layout:
-    """The layout with all of the job's variants taken out."""
+    """Return the layout with all of the job's variants taken out."""
     assert layout.index is not None, "a layout that is asked about keeps its index"
     less: dict[str, dict[str, ParsedBranch]] = {}
     for stanza in layout.jobs.get(job, ()):

@@ -107,7 +107,8 @@ def _book(book: Playbook) -> dict[str, Any]:
 
 
 def graphs_differ(ours: Iterable[Any], theirs: Iterable[Any]) -> Iterator[AttributeDifference]:
-    """Of two answers of `freeze-jobs`, as jobs and what each depends on.  What has another form is a difference."""
+    """Yield the differences of two answers of `freeze-jobs`: their jobs, and what each depends on. A form other than
+    expected is a difference."""
     mine, other = _dependencies(ours), _dependencies(theirs)
     for name in dict.fromkeys((*mine, *other)):
         if name not in other:
@@ -127,7 +128,8 @@ def _dependencies(answer: Iterable[Any]) -> dict[str, list[str]]:
 
 
 def jobs_differ(ours: Mapping[str, Any], theirs: Any, named: Named, own: str) -> Iterator[AttributeDifference]:
-    """Of two answers of `freeze-job`.  What theirs does not tell is not compared; `own` is the item's project."""
+    """Yield the differences of two answers of `freeze-job`. Attributes missing in `theirs` are not compared; `own`
+    is the item's project."""
     mine, other = _facts(ours, named, own), _facts(theirs, named, own)
     for key, value in other.items():
         if (old := mine.get(key)) != value:
@@ -144,7 +146,7 @@ def _values(path: str, mine: Any, other: Any) -> Iterator[AttributeDifference]:
 
 
 def _facts(answer: Any, named: Named, own: str) -> dict[str, Any]:
-    """What is compared, in one form: lists whose order means nothing are sorted, nothing is null."""
+    """Return what is compared, in one form: lists whose order means nothing are sorted, nothing is null."""
     found: dict[str, Any] = {}
     if not isinstance(answer, dict):
         return {"answer": f"no mapping but {type(answer).__name__}"}
@@ -178,7 +180,7 @@ def _zuul(said: Any, named: Named, own: str) -> dict[str, Any]:
 
 
 def _names(projects: Any) -> list[str]:
-    """A mapping by name, or a list of mappings with one."""
+    """Return the names in a mapping by name, or in a list of names or of mappings with a name."""
     return [str(one if isinstance(one, str) else _get(one, "canonical_name")) for one in projects]
 
 
@@ -216,7 +218,7 @@ def _nodes(nodeset: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get(value: Any, key: str) -> Any:
-    """Of what somebody else sent, which may be anything."""
+    """Look up a key in what somebody else sent, which may be anything."""
     return value.get(key) if isinstance(value, dict) else None
 
 

@@ -13,7 +13,7 @@ _WHERE = ("inheritance",)
 
 
 class AttributeDifference(NamedTuple):
-    """Of one attribute; `path` goes into mappings with dots.  None: not there."""
+    """Describe the difference of one attribute. `path` separates nested keys by dots; None means absent."""
 
     path: str
     old: Any
@@ -21,7 +21,7 @@ class AttributeDifference(NamedTuple):
 
 
 class GraphDifference(NamedTuple):
-    """What a graph gains, loses and has changed."""
+    """Describe what a graph gains, what it loses and what changes in it."""
 
     new: list[dict[str, Any]]
     gone: list[dict[str, Any]]

@@ -101,7 +101,7 @@ def variant(said: str) -> dict[str, Any]:
 
 
 def _playbook(book: Playbook) -> dict[str, Any]:
-    """What it may read of secrets is told by name alone."""
+    """Describe a playbook, giving only the names of the secrets that it may read."""
     whole = _plain(book)
     del whole["secrets"]
     return {**whole, "secret_names": [secret.name for secret in book.secrets]}

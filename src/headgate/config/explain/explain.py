@@ -1,22 +1,20 @@
-"""Why a job is in a graph, or not: for people who wonder."""
+"""Explain why a job is in a graph, or not: for people who wonder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from headgate.config.files.check import as_list, deep_plain, plain
 from headgate.config.files.document import Table, Tagged
 from headgate.config.freeze.collect import collect
 from headgate.config.freeze.matchers import FreezeTarget, job_applies
 from headgate.config.freeze.sections import SectionEntry, attached, sections
+from headgate.config.layout import Layout
 from headgate.config.patterns import Rule, any_matches, matches
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
 PLACES_MAX = 3
-"""Definitions named in one explanation."""
+"""LayoutDefinitions named in one explanation."""
 
 
 class Decision(NamedTuple):
@@ -34,7 +32,8 @@ class LeftOut(NamedTuple):
 
 
 class Explainer:
-    """One project in one pipeline, on one branch; `files` are those of the change, None when not known."""
+    """Explain the jobs of one project in one pipeline, on one branch. `files` are those of the change, or None if
+    unknown."""
 
     def __init__(
         self, layout: Layout, pipeline: str, project: str, branch: str, files: Sequence[str] | None = None
@@ -43,7 +42,8 @@ class Explainer:
         self._entries = attached(sections(layout, pipeline, project, self._target))
 
     def decision(self, job: str) -> Decision:
-        """As its file matchers say; another job's need, or a change of its own configuration, may overrule it."""
+        """Return the decision of the job's file matchers. Another job that needs it, or a change of its own
+        configuration, may overrule it."""
         fitting = self._fitting(job)
         variants = collect(self._layout, job, fitting, self._target) if fitting else []
         bodies = [*(v.body for v in variants), *(e.attributes for e in fitting)]
@@ -52,7 +52,7 @@ class Explainer:
         return Decision(good, why, tuple(wanted), tuple(irrelevant))
 
     def left_out(self, present: Iterable[str]) -> list[LeftOut]:
-        """Jobs attached to the pipeline that are not among those `present` in the graph."""
+        """Return the jobs attached to the pipeline that are not among those `present` in the graph."""
         there = set(present)
         return [LeftOut(job, self.why_not(job)) for job in self._entries if job not in there]
 
@@ -60,7 +60,7 @@ class Explainer:
         return [e for e in self._entries.get(job, ()) if self._target.matches(e.attributes.get("branches"))]
 
     def why_not(self, job: str) -> str:
-        """Of a job that is attached and yet not in the graph."""
+        """Return why a job that is attached is not in the graph."""
         layout, branch = self._layout, self._target.branch
         fitting = self._fitting(job)
         if not fitting:
@@ -95,7 +95,7 @@ def _decided(wanted: list[Rule], irrelevant: list[Rule], files: tuple[str, ...])
 
 
 def _rules(bodies: Iterable[Table], key: str) -> list[Rule]:
-    """The last to say counts; `!inherit` adds."""
+    """Return the rules that count: those of the last body that says any; `!inherit` adds them to the earlier ones."""
     found: list[Rule] = []
     for body in bodies:
         if key in body:

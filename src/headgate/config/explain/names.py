@@ -1,10 +1,10 @@
-"""What a word in a file stands for: the job, nodeset, template or secret of that name."""
+"""Find what a word in a file stands for: the job, nodeset, template or secret of that name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.config.assembly.admission import Key
+from headgate.config.definitions import Key
 from headgate.config.files.marks import Spelled, spelled
 
 _DEFINED = ("job", "nodeset", "secret", "project-template")
@@ -31,7 +31,7 @@ def meant(one: Spelled) -> Key | None:
 
 
 def _attribute(path: Sequence[str], text: str) -> Key | None:
-    """Of a job, wherever it is said of one."""
+    """Return what an attribute of a job refers to, wherever it is said; None: nothing of these kinds."""
     match tuple(path[-2:]):
         case (_, "parent") if path[0] == "job" and len(path) == 2:
             return ("job", text)

@@ -1,4 +1,4 @@
-"""Where each attribute of a frozen job comes from: which variant, in which file, on which line.
+"""Find where each attribute of a frozen job comes from: which variant, in which file, on which line.
 
 The job is put together once more, one variant after the other; whatever a step changes comes from that step.
 """
@@ -6,7 +6,7 @@ The job is put together once more, one variant after the other; whatever a step 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from headgate.config.explain import describe
 from headgate.config.files.check import plain
@@ -16,11 +16,9 @@ from headgate.config.freeze.freeze import mixed
 from headgate.config.freeze.matchers import FreezeTarget
 from headgate.config.freeze.mix import VariantRefused
 from headgate.config.freeze.sections import SectionEntry, applying, attached, project_vars, sections
+from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 _KEYS = {
     "variables": ("vars",),
@@ -54,7 +52,7 @@ class Origin(NamedTuple):
 
 
 class OriginStep(NamedTuple):
-    """What one step made of an attribute, or of a part of one."""
+    """Record the value that one step gave to an attribute, or to a part of one."""
 
     value: Any
     origin: Origin
@@ -69,7 +67,7 @@ class Attribute(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """A list of which different variants have added something."""
+    """Describe a list to which several variants have added."""
 
     path: str
     settings: tuple[OriginStep, ...]
@@ -88,7 +86,8 @@ class Explained(NamedTuple):
 
 
 def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = "", project: str = "") -> Explained:
-    """In this pipeline of this project (canonical name); without them, the job as its own variants have it."""
+    """Return where each attribute of the job comes from in this pipeline of this project (canonical name), or,
+    without these, in its own variants."""
     entries = attached(sections(layout, pipeline, project, target)).get(job, []) if project else []
     fitting = [entry for entry in entries if target.matches(entry.attributes.get("branches"))]
     variants = collect(layout, job, fitting, target) if fitting or not project else []
@@ -104,7 +103,7 @@ def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = ""
 
 
 class _Step(NamedTuple):
-    """What is applied: a variant, an entry of a project's section, or (without a stanza) the project's variables."""
+    """Represent what is applied: a variant, an entry in a project's section or, without a stanza, its variables."""
 
     number: int
     job: str
@@ -147,7 +146,7 @@ class _Told:
         self._elements: dict[str, dict[str, OriginStep]] = {}
 
     def take(self, after: dict[str, Any], step: _Step) -> None:
-        """The job as it is now, after `step`."""
+        """Take the job as it is now, after `step`, and record what the step changed."""
         if step.stanza is not None:
             self.variants.append(step.origin(step.body.line))
         for key, value in after.items():
@@ -192,7 +191,7 @@ class _Told:
                     yield Attribute(path, tuple(self._settings[path]))
 
     def _project_variable(self, inner: list[str]) -> Origin:
-        """The last stanza that says it wins."""
+        """Return where a variable of the project comes from: the last stanza that says it wins."""
         for stanza, templates in reversed(list(applying(self._layout, self._project, self._target))):
             for one in (stanza, *reversed(templates)):
                 said = one.body.get("vars")
@@ -213,7 +212,7 @@ def _line_in(value: Any, inner: list[str], line: int) -> int:
 
 
 def _is(said: Any, element: Any) -> bool:
-    """Is this element, as it is told, what was said here?"""
+    """Tell whether this element, as it is told, is what was said here."""
     if not isinstance(element, Mapping):
         return bool(said == element)
     names = {element.get(key) for key in ("name", "path", "project")}

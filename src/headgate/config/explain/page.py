@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headgate.config.drivers import DRIVERS
 from headgate.config.explain.words import (
     ASSEMBLY,
     BRANCHES,
@@ -21,7 +22,6 @@ from headgate.config.explain.words import (
 )
 from headgate.config.files.check import Keys, StanzaKey
 from headgate.config.keys import objects, tenant
-from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.errors import CHECKED, ERRORS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.nodes import ANY_NODES, NODE_DRIVERS
@@ -97,7 +97,7 @@ def _lines() -> Iterator[str]:
 
 
 def _said(key: StanzaKey) -> str:
-    """What there is to say of it beside its values."""
+    """Return what there is to say of a key beside its values."""
     return "; ".join(word for word in (key.note, f"**no effect here**: {key.idle}" if key.idle else "") if word)
 
 

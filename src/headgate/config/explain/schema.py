@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.config.drivers import ANY, driver_named
 from headgate.config.files.check import Keys, Schema, object_schema
 from headgate.config.keys import objects, tenant
-from headgate.config.keys.drivers import ANY, driver_named
 from headgate.config.keys.job import CONTROLLED, JOB
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
 from headgate.config.kinds.checks import TABLES
@@ -18,7 +18,7 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
 def files() -> Schema:
-    """Of zuul.yaml and the other files of repositories."""
+    """Return the schema of zuul.yaml and the other configuration files of repositories."""
     kinds = {kind: _kind(kind) for kind in objects.KINDS}
     shared = {"nodeset-inline": _nodeset(objects.INLINE_NODESET), "project-pipeline": _section()}
     attributes = _job()
@@ -27,7 +27,7 @@ def files() -> Schema:
 
 
 def tenants() -> Schema:
-    """Of the tenant file."""
+    """Return the schema of the tenant file."""
     kinds = {
         "tenant": _tenant(),
         "global-semaphore": object_schema(tenant.SEMAPHORE),
@@ -55,7 +55,7 @@ def tenants() -> Schema:
 
 
 def _document(title: str, kinds: dict[str, Schema], shared: dict[str, Schema]) -> Schema:
-    """A list of mappings of one key, which names the kind."""
+    """Describe a list of mappings of one key, which names the kind."""
     return {
         "$schema": DRAFT,
         "title": title,
@@ -124,7 +124,7 @@ def _nodeset(keys: Keys) -> Schema:
 
 
 def _project(keys: Keys) -> Schema:
-    """Every other key is a pipeline."""
+    """Describe a project, in which every other key is a pipeline."""
     return {**object_schema(keys), "additionalProperties": _ref("project-pipeline")}
 
 
@@ -141,7 +141,8 @@ def _section() -> Schema:
 
 
 def _pipeline() -> Schema:
-    """The words of every driver are good for every connection: the schema does not know their drivers."""
+    """Describe a pipeline; accept the words of every driver for every connection, as the schema does not know their
+    drivers."""
     found = object_schema(PIPELINE)
     driver = driver_named(ANY)
     assert driver is not None, "the driver of which nothing is known"

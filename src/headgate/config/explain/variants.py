@@ -1,9 +1,9 @@
-"""Definitions of jobs as a server of Zuul's API tells them."""
+"""LayoutDefinitions of jobs as a server of Zuul's API tells them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,11 +12,9 @@ from headgate.config.files.document import Table
 from headgate.config.freeze.nodesets import UnknownNodeset, flattened
 from headgate.config.freeze.playbooks import Books, UnknownSecret
 from headgate.config.kinds.job import semaphore_names
+from headgate.config.layout import Layout
 from headgate.config.model import JobRole, Nodeset, Parameter, Playbook
 from headgate.config.parse import Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 Json = dict[str, Any]
 _PLAIN: dict[str, tuple[str, Any]] = {
@@ -163,7 +161,7 @@ def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
     post, cleanup = ([b for b in books.post_run if b.ignore_result is late] for late in (False, True))
     phases = {"run": books.run, "pre_run": books.pre_run, "post_run": post, "cleanup_run": cleanup}
     told: Json = {name: [_book(book, stanza, secrets) for book in found] for name, found in phases.items()}
-    return {"roles": [_role(role) for role in books.roles], **told}
+    return {"roles": [_role(role) for role in books.roles if role.project], **told}
 
 
 def _book(book: Playbook, stanza: Stanza, secrets: list[Json]) -> Json:

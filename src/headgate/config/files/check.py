@@ -14,7 +14,7 @@ from headgate.config.patterns import BadPattern, compiled
 
 @dataclass(slots=True)
 class ValueSpot:
-    """Where a value stands, and what it is, for messages; gathers warnings."""
+    """Locate a value in messages: its line and what it is. Collect warnings about it."""
 
     line: int
     what: str
@@ -35,7 +35,7 @@ Schema = dict[str, Any]
 
 
 class Check(NamedTuple):
-    """`see` raises Wrong for a value that is not what the check `says` it must be."""
+    """Check one value. `see` raises Wrong unless the value is what `says` describes."""
 
     says: str
     see: Callable[[Any, ValueSpot], None]
@@ -47,7 +47,7 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StanzaKey:
-    """One key of a stanza; the reference page is made of these."""
+    """Declare one key of a stanza; the reference page is generated from these declarations."""
 
     check: Check
     default: str = ""
@@ -112,7 +112,7 @@ def one_of(*words: str) -> Check:
 
 
 def many(check: Check) -> Check:
-    """One, or a list of them."""
+    """Accept one value that passes the check, or a list of them."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         for element, line in zip(as_list(value), row_lines(value, spot.line), strict=False):
@@ -168,7 +168,7 @@ regex = Check("pattern, or {regex, negate}", _regex, schema=_regex_schema)
 
 
 def either(*checks: Check) -> Check:
-    """Good when any of them is content; else what the last says."""
+    """Accept a value that passes any of the checks; otherwise raise the error of the last."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         for check in checks[:-1]:
@@ -194,7 +194,7 @@ def inner(keys: Keys, what: str) -> Check:
 
 
 def named(extra: Keys, what: str, key: str = "name") -> Check:
-    """Text, or a mapping with `key` and some of `extra`."""
+    """Accept text, or a mapping with `key` and some of `extra`."""
     keys = {key: StanzaKey(text, required=True), **extra}
 
     def see(value: Any, spot: ValueSpot) -> None:
@@ -208,7 +208,7 @@ def named(extra: Keys, what: str, key: str = "name") -> Check:
 
 
 def tagged(check: Check, *tags: str) -> Check:
-    """May carry `!override` or `!inherit`."""
+    """Let the value carry `!override` or `!inherit`."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         if isinstance(value, Tagged) and value.tag not in tags:
@@ -219,7 +219,7 @@ def tagged(check: Check, *tags: str) -> Check:
 
 
 def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int = 0) -> None:
-    """Every key known and of the right type.  Raises Wrong for the first that is not."""
+    """Check that every key is known and has the right type. Raise Wrong for the first that does not."""
     if not isinstance(stanza, Table):
         raise Wrong(f"{_a(what)} must be a mapping, not {show(stanza)}", line)
     for name, value in stanza.items():
@@ -265,12 +265,12 @@ def _a(what: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Without the tag `!override` or `!inherit`."""
+    """Return the value without its tag `!override` or `!inherit`."""
     return value.value if isinstance(value, Tagged) else value
 
 
 def as_list(value: Any) -> list[Any]:
-    """Of a value that is one or a list of them, tagged or not."""
+    """Return a value, which may be tagged, as a list."""
     value = plain(value)
     if value is None:
         return []
@@ -278,7 +278,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def entries(value: Any, line: int) -> list[tuple[Any, int]]:
-    """Of a value that is one or a list of them, tagged or not: each with its line."""
+    """Return a value, which may be tagged, as a list of elements, each with its line."""
     if value is None:
         return []
     value = plain(value)
@@ -286,7 +286,8 @@ def entries(value: Any, line: int) -> list[tuple[Any, int]]:
 
 
 def deep_plain(value: Any) -> Any:
-    """As JSON: no Tables, no tags; what is encrypted is a mapping with the tag as its only key."""
+    """Return the value as plain JSON, without Tables and tags. An encrypted value becomes a mapping whose only key
+    is the tag."""
     if isinstance(value, Tagged):
         value = value.value
     if isinstance(value, dict):

@@ -40,7 +40,8 @@ class Encrypted:
 
 
 class Table(dict[str, Any]):
-    """A mapping that knows its line and the line of each key.  Values are JSON, Tables, Rows, Tagged and Encrypted.
+    """Represent a mapping that knows its line and the line of each key. Values are JSON, Tables, Rows, Tagged and
+    Encrypted.
 
     It may be shared between several places of a document: never change one that was read.
     """
@@ -111,7 +112,8 @@ _SEPARATORS = (
 
 
 def _shallow(text: str, values_max: int) -> None:
-    """Neither nested too deep for the composer, which is recursive, nor of too many values for it.  Raises Wrong."""
+    """Refuse a text that is nested too deep for the composer, which is recursive, or has too many values for it. Raise
+    Wrong."""
     brackets = text.count("[") + text.count("{")
     deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
     if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
@@ -139,7 +141,7 @@ _DIGITS = re.compile(rf"[0-9a-fA-F_:.]{{{DIGITS_MAX}}}")
 
 
 def _short_numbers(root: yaml.Node) -> None:
-    """No number is so long that reading it takes long.  Raises Wrong."""
+    """Refuse a number so long that reading it takes long. Raise Wrong."""
     seen, waiting = {id(root)}, [root]
     while waiting:
         node = waiting.pop()
@@ -151,7 +153,7 @@ def _short_numbers(root: yaml.Node) -> None:
 
 
 class _Extent:
-    """Measures a document as it is with its aliases written out: values, characters, levels."""
+    """Measure a document as it is with its aliases written out: values, characters, levels."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -159,7 +161,7 @@ class _Extent:
         self._inside: set[int] = set()
 
     def of(self, node: yaml.Node) -> tuple[int, int, int]:
-        """Raises Wrong for what is endless or too large."""
+        """Return the values, characters and levels of a node. Raise Wrong for what is endless or too large."""
         known = self._known.get(id(node))
         if known is not None:
             return known
@@ -195,7 +197,7 @@ def _line(node: yaml.Node) -> int:
 
 
 class _Reader:
-    """Nodes to values; a node that stands in several places is read once."""
+    """Turn nodes into values; read a node that stands in several places once."""
 
     def __init__(self) -> None:
         self._scalars = yaml.constructor.SafeConstructor()
@@ -273,7 +275,7 @@ class _Reader:
         return self._merged(own, merged) if merged else own
 
     def _merged(self, own: Table, others: list[Any]) -> Table:
-        """Merged keys beneath our own; of several mappings the first says."""
+        """Put merged keys beneath our own; of several mappings, the first that has a key counts."""
         table = Table(own.line)
         for other in reversed(others):
             if not isinstance(other, Table):

@@ -1,4 +1,4 @@
-"""Where in its file an error stands, to the column: for editors, which underline what is wrong."""
+"""Locate an error in its file, to the column: for editors, which underline what is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _WORD = r"(?<![\w./-]){}(?![\w/-])"
 
 
 class Extent(NamedTuple):
-    """From a first character up to, not including, a last one.  Lines and columns count from 1, in characters."""
+    """Delimit text from its first character up to, but not including, its last. Lines and columns count characters
+    from 1."""
 
     line: int
     column: int
@@ -31,7 +32,7 @@ class Extent(NamedTuple):
 
 
 class Spelled(NamedTuple):
-    """A scalar of a document, and the keys on the way to it; an element of a list counts as its list."""
+    """Represent a scalar of a document and the keys on the way to it. An element of a list has the path of its list."""
 
     path: tuple[str, ...]
     text: str
@@ -42,7 +43,7 @@ class Spelled(NamedTuple):
 
 @lru_cache(maxsize=64)
 def spelled(text: str) -> tuple[Spelled, ...]:
-    """Return every scalar in the order of the file; nothing of what is no YAML.  What aliases stand for is told
+    """Return every scalar in the order of the file; nothing of what is not YAML.  What aliases stand for is told
     once."""
     try:
         root = composed(text, DEFAULTS)
@@ -90,8 +91,8 @@ def extent(error: ConfigError, text: str) -> Extent:
 
 
 def in_line(line: str, text: str, values: Collection[str] = ()) -> tuple[int, int]:
-    """First column and the one after the last (from 0) of the word that `text` quotes, or that is one of the line's
-    `values`; else of all that the line holds."""
+    """Return the first column, and the one after the last (from 0), of the word that `text` quotes or that equals
+    one of the `values`; otherwise of the whole content of the line."""
     line = line.rstrip("\r")
     quoted = _QUOTED.findall(text)
     for word in (*quoted, *(word for word in text.split() if word in values)):
@@ -103,7 +104,7 @@ def in_line(line: str, text: str, values: Collection[str] = ()) -> tuple[int, in
 
 
 def _within(found: Extent, lines: list[str]) -> Extent:
-    """Of a text over several lines the first: the rest is for nobody to look at."""
+    """Cut a text over several lines down to the first: the rest is for nobody to look at."""
     if found.end_line == found.line:
         return found
     return Extent(found.line, found.column, found.line, len(lines[found.line - 1].rstrip("\r")) + 1)

@@ -1,4 +1,4 @@
-"""Which files of a branch hold configuration (config-language §1.1)."""
+"""Determine which files of a branch contain configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Roots(NamedTuple):
 
 
 def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
-    """`extra` are more files, and directories ending in a slash, that are read as well."""
+    """Return the configuration files among `files`. `extra` names more files, and directories ending in a slash,
+    that are read too."""
     files = list(files)
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
     usable = sorted(path for path in files if not path.startswith(ignored))
@@ -37,7 +38,7 @@ def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
 
 
 def touches(files: Iterable[str], extra: Iterable[str]) -> bool:
-    """Does a change of these files change the configuration?"""
+    """Return whether a change of these files changes the configuration."""
     return any(_is_at(path, root) for root in (*STANDARD_PATHS, *extra) for path in files)
 
 

@@ -1,4 +1,4 @@
-"""Where a piece of configuration comes from, and errors that point there."""
+"""Represent where a piece of configuration comes from, and errors that point there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_SHOWN_MAX = 500
 NAMED_MAX = 12
 """Known words listed in a message."""
 SCHEMA = "Unknown"
-"""Name of errors about form: what is no YAML, has an unknown key, or the wrong type."""
+"""Name of errors about form: what is not YAML, has an unknown key, or the wrong type."""
 UNKNOWN_WORD = "Unknown Word"
 """Name of warnings about words that mean nothing to a driver."""
 NO_EFFECT = "No Effect"
@@ -52,7 +52,7 @@ class Source:
         )
 
     def told(self, wrong: Wrong, line: int = 0) -> ConfigError:
-        """`wrong` as an error of this file; `line` where it does not know its own."""
+        """Turn `wrong` into an error of this file. `line` applies if the error has no line of its own."""
         return self.error(wrong.name, wrong.text, wrong.line or line, wrong.severity)
 
     @property
@@ -78,13 +78,13 @@ def unread(why: str) -> str:
 
 
 def unreadable(text: str) -> str:
-    """Why the file was not read; empty for a text."""
+    """Return why the file was not read, or an empty string if the text was."""
     return text.removeprefix(_UNREADABLE) if text.startswith(_UNREADABLE) else ""
 
 
 @lru_cache(maxsize=32)
 def _lines(text: str) -> list[str]:
-    """Of a file with many errors they are asked for again and again."""
+    """Split a text into lines, and remember them: for a file with many errors they are asked for again and again."""
     return text.splitlines()
 
 
@@ -103,7 +103,7 @@ def snippet(text: str, line: int) -> str:
 
 
 def _strokes(one: str, other: str) -> int:
-    """Characters to be added, taken away, replaced or swapped with the next to make one of the other."""
+    """Count the characters to be added, taken away, replaced or swapped with the next to make one of the other."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for n, a in enumerate(one, 1):
@@ -117,7 +117,7 @@ def _strokes(one: str, other: str) -> int:
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """`; did you mean X?`, or what there is, when that is little."""
+    """Return `; did you mean X?`, or the list of known words if it is short."""
     if not isinstance(word, str):
         return ""
     most, letters = 1 if len(word) < 5 else 2, set(word)

@@ -1,4 +1,4 @@
-"""What a change says that it needs: `Depends-On:`, at the beginning of a line of what it says of itself."""
+"""Find what a change says that it needs: `Depends-On:`, at the beginning of a line of what it says of itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"]+", re.IGNORECASE)
 _AROUND = "*_`'.,;:!)]}"
-"""What stands behind an address in a sentence, and is no part of it."""
+"""What stands behind an address in a sentence, and is not a part of it."""
 _CHANGE_ID = re.compile(r"I[0-9a-f]{40}")
 """The old form of Gerrit."""
 _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
@@ -38,7 +38,7 @@ def ids(message: str) -> frozenset[str]:
 
 
 class Named(NamedTuple):
-    """What the footers of a change come to."""
+    """Hold what the footers of a change name: keys of changes, and texts that name none."""
 
     needs: tuple[str, ...] = ()
     """Keys of changes, whether anybody has proposed them or not."""
@@ -68,8 +68,8 @@ def named(
 
 
 def _plain(text: str, projects: Collection[str]) -> str:
-    """The key of a change of plain git: of the longest name of a project that it begins with, which may leave the host
-    out where no other project has that name."""
+    """Return the key of a change of plain git, or nothing if there is none: of the longest name of a project that it
+    begins with, which may leave the host out where no other project has that name."""
     names: dict[str, set[str]] = {}
     for project in projects:
         for name in (project, project.partition("/")[2]):

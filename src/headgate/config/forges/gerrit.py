@@ -45,20 +45,20 @@ def _is(vote: Vote, label: str, value: object) -> bool:
 
 
 def _voted(wanted: object, seen: TermSubject) -> bool:
-    """Every label and value is among the votes that the event shows."""
+    """Check that every label and value is among the votes that the event shows."""
     asked = [(label, value) for one in as_list(wanted) for label, value in one.items()]
     return all(any(_is(vote, *one) for vote in seen.what.votes) for one in asked)
 
 
 def _changed(wanted: object, seen: TermSubject) -> bool:
-    """As `_voted`, and the event changed these votes."""
+    """Return whether every label and value is among the votes that the event changed."""
     moved = [vote for vote in seen.what.votes if vote.old_value and vote.old_value != vote.value]
     asked = [(label, value) for one in as_list(wanted) for label, value in one.items()]
     return all(any(_is(vote, *one) for vote in moved) for one in asked)
 
 
 def _given(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
-    """One vote is all that an approval asks for."""
+    """Check that there is a vote as the approval asks for; one is enough."""
     labels = {label: value for label, value in wanted.items() if label not in _OF_VOTES}
     return any(
         counts(vote, wanted, seen.now_ms) and all(_is(vote, *one) for one in labels.items()) for vote in others(seen)
@@ -74,7 +74,7 @@ def _disapproved(wanted: object, seen: TermSubject) -> bool:
 
 
 def _tagged(rules: object, seen: TermSubject) -> bool:
-    """Each pattern is found in some hashtag."""
+    """Check that each pattern is found in some hashtag."""
     return all(found_in(rule, seen.details.hashtags or ()) for rule in as_list(rules))
 
 
@@ -144,6 +144,8 @@ TRIGGER = {
 }
 
 GERRIT = Dialect(
+    lands=("submit",),
+    free=True,
     trigger=TRIGGER,
     require=REQUIRE,
     reporter={
@@ -151,7 +153,7 @@ GERRIT = Dialect(
         "comment": StanzaKey(flag, "true"),
         "notify": StanzaKey(words("NONE", "OWNER", "OWNER_REVIEWERS", "ALL")),
         "checks-api": StanzaKey(
-            mapping, idle="its plugin is no part of Gerrit any more; let the reporter vote on a label"
+            mapping, idle="its plugin is not a part of Gerrit any more; let the reporter vote on a label"
         ),
     },
     unless_said={"ignore-deletes": True},

@@ -10,7 +10,7 @@ from headgate.config.forges.people import lacking
 from headgate.config.forges.terms import always, fact, on_branch, on_ref, unless_deleted
 from headgate.config.keys.forms import BY_DEFAULT, age, checks, events, patterns, texts
 
-UNTOLD = "nobody is told the lines of debugging"
+UNTOLD = "debugging lines are not reported"
 APPROVALS: Keys = {
     "count": StanzaKey(count(1, 100), "1"),
     "of": StanzaKey(texts, "anybody"),
@@ -32,7 +32,7 @@ def _no_veto(wanted: bool, seen: TermSubject) -> str:
     vetoes, key = seen.known.vetoes, seen.change.key
     if vetoes and not wanted:
         return f"{key} is vetoed by {', '.join(sorted(word.who for word in vetoes))}"
-    return f"{key} is vetoed by nobody" if wanted and not vetoes else ""
+    return f"nobody has vetoed {key}" if wanted and not vetoes else ""
 
 
 def asked_for(said: Any) -> dict[str, str]:
@@ -41,7 +41,7 @@ def asked_for(said: Any) -> dict[str, str]:
 
 
 def _said(seen: TermSubject) -> dict[str, str]:
-    """Pipeline -> what it said of this patchset."""
+    """Map each pipeline to what it said of this patchset."""
     mine = (one for one in seen.known.checks if one.commit == seen.change.commit)
     return {one.pipeline: one.result for one in mine if one.tenant == seen.tenant}
 
@@ -55,7 +55,7 @@ def _unchecked(wanted: object, seen: TermSubject) -> str:
 
 
 def _checked(unwanted: object, seen: TermSubject) -> str:
-    """Of `reject`: which of them has said what it says there?"""
+    """Say which pipeline has reported on this patchset what `reject` rules out; empty: none has."""
     for name, result in asked_for(unwanted).items() if seen.now_ms is not None else ():
         if _said(seen).get(name) == result:
             return f"{seen.change.key}: the pipeline {name} has reported {result} on this patchset"
@@ -63,6 +63,8 @@ def _checked(unwanted: object, seen: TermSubject) -> str:
 
 
 GIT = Dialect(
+    lands=("land",),
+    named=("approvals", "veto"),
     trigger={
         "event": TriggerTerm(
             events("change-proposed", "change-approved", "change-abandoned", "change-merged", "ref-updated"), _happened

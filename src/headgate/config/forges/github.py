@@ -45,12 +45,13 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _closes(begun: Sequence[Mapping[str, Any]], said: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """A check run that nobody ends would run for ever."""
+    """Return what cancels a check run that nobody ends, as it would run for ever."""
     runs = any(how.get("check") in ("queued", "in_progress") for how in begun)
     return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in said) else ()
 
 
 GITHUB = Dialect(
+    forgiven="Github Trigger Configuration Warning",
     trigger={
         **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _ACTIONS),
         "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: whole_of(rules, _checks(seen))),

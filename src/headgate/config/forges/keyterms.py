@@ -1,4 +1,4 @@
-"""What a key of a driver is: its form, and whether what it says holds of a change or of what happened to it."""
+"""Define what a key of a driver is: its form, and whether what it says holds of a change or of what happened to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Wor
 
 
 class ProposedChange(Protocol):
-    """A change, or a ref that was updated (`gate.change.Change`)."""
+    """Declare what is read of a change, or of a ref that was updated (`gate.change.Change`)."""
 
     @property
     def key(self) -> str: ...
@@ -29,7 +29,7 @@ class ProposedChange(Protocol):
 
 
 class KnownFacts(Protocol):
-    """What its connection knows of it (`gate.change.Standing`)."""
+    """Declare what is read of a connection's knowledge of a change (`gate.change.ChangeState`)."""
 
     @property
     def change(self) -> ProposedChange: ...
@@ -52,7 +52,7 @@ class KnownFacts(Protocol):
 
 
 class TermSubject(NamedTuple):
-    """What is asked about."""
+    """Hold what a predicate may look at."""
 
     known: KnownFacts
     tenant: str = ""
@@ -92,7 +92,7 @@ class TriggerTerm(NamedTuple):
     holds: Holds
     """In a trigger, and in `require`."""
     rejects: Callable[[Any, TermSubject], bool | str] | None = None
-    """In `reject`, where that is no mere opposite, perhaps with what is to be told; None: as `holds`."""
+    """In `reject`, where that is not a mere opposite, perhaps with what is to be told; None: as `holds`."""
     lacks: Callable[[Any, TermSubject], str] | None = None
     """What is missing in `require`, for people, where there is more to say than that it does not hold; empty: it
     holds."""
@@ -132,14 +132,22 @@ class Dialect(NamedTuple):
     nothing stays open at the forge."""
     of_change: frozenset[str] = OF_CHANGE
     """Keys of a trigger that ask something of the change."""
+    lands: tuple[str, ...] = ("merge",)
+    """Keys of a success reporter that land the change when they are true."""
+    free: bool = False
+    """Whether reporters may have any other key, too."""
+    forgiven: str = ""
+    """Name of the warnings that what is wrong with a trigger becomes, but for unknown keys; empty: it is an error."""
+    named: tuple[str, ...] = ()
+    """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
     refs_too: bool = False
     """Are refs let in whatever a pipeline requires of changes?  Elsewhere a ref does not meet what is asked of
     changes."""
 
 
 def triggered(dialect: Dialect, said: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Does everything that a trigger says hold of what happened?  Where no more than its kind is known, of anything
-    that is of this kind."""
+    """Return whether everything that a trigger says holds for what happened. If only the kind of the event is known,
+    only the kind is compared."""
     asked = {**dialect.unless_said, **said}
     terms = [
         (dialect.trigger[name], value)

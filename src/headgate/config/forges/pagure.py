@@ -23,7 +23,8 @@ from headgate.config.keys.forms import events, patterns, permissions, texts, wor
 
 
 def _states(seen: TermSubject) -> tuple[str, ...]:
-    """What the newest flag of ours says, as anybody may set one; once it is there, that is not asked."""
+    """Return what our newest flag says, as anybody may set one; once the change is there, return nothing, as it is not
+    asked."""
     own = (one.state for one in seen.details.statuses or () if one.who in seen.details.us)
     return tuple(own)[:1] if seen.now_ms is not None else ()
 
@@ -33,12 +34,13 @@ def _has_state(wanted: object, seen: TermSubject) -> bool:
 
 
 def _actions(seen: TermSubject) -> tuple[str, ...]:
-    """What is merged is closed, too."""
+    """Return the actions that an event stands for: what is merged is closed, too."""
     return ("merged", "closed") if seen.what.action == "merged" else (seen.what.action,)
 
 
 def _scored_by_committers(least: int, seen: TermSubject) -> bool:
-    """Anybody may vote; here those alone count who may write, and not who proposed it."""
+    """Check that the votes reach a score; anybody may vote, but those alone count who may write and did not propose
+    it."""
     votes = [
         one.value
         for one in seen.details.votes or ()

@@ -50,7 +50,7 @@ _TYPES = {"approval": "approved"}
 
 
 def _reviewed(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
-    """One review is all that is asked for."""
+    """Check that there is a review as wanted; one is enough."""
     return any(_is(vote, wanted, seen.now_ms) for vote in others(seen))
 
 

@@ -21,7 +21,7 @@ def age_ms(said: str) -> int:
 
 
 def always(_value: object, _seen: TermSubject) -> bool:
-    """What says nothing of what it is asked about."""
+    """Hold always: the key says nothing about the subject."""
     return True
 
 
@@ -29,12 +29,12 @@ def always(_value: object, _seen: TermSubject) -> bool:
 
 
 def found_in(rules: object, texts: Iterable[str]) -> bool:
-    """Is one of the patterns anywhere in one of the texts?  What cannot be told is not."""
+    """Return whether one of the patterns occurs in one of the texts. Undecided patterns do not match."""
     return any(_decided(searches, rule, text) for text in texts for rule in as_list(rules))
 
 
 def whole_of(rules: object, texts: Iterable[str]) -> bool:
-    """Is one of the texts what one of the patterns says, from its beginning to its end?"""
+    """Return whether one of the patterns matches one of the texts as a whole."""
     return any(_decided(matches_whole, rule, text) for text in texts for rule in as_list(rules))
 
 
@@ -54,7 +54,7 @@ def on_ref(rules: object, seen: TermSubject) -> bool:
 
 
 def on_updated_ref(rules: object, seen: TermSubject) -> bool:
-    """As `on_ref`, of what is no change."""
+    """Match like `on_ref`, but only for refs that are not changes."""
     return not as_list(rules) or (not seen.change.is_change and on_ref(rules, seen))
 
 
@@ -66,17 +66,17 @@ def commented(rules: object, seen: TermSubject) -> bool:
 
 
 def one_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
-    """One of the words is among what is picked."""
+    """Hold if one of the words is among those picked."""
     return lambda words, seen: not {str(word) for word in as_list(words)}.isdisjoint(pick(seen))
 
 
 def all_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
-    """All of the words are."""
+    """Hold if all of the words are among those picked."""
     return lambda words, seen: {str(word) for word in as_list(words)} <= set(pick(seen))
 
 
 def happened(events: object, seen: TermSubject) -> bool:
-    """Of `event`; what was deleted is no such event unless the driver has a key for that."""
+    """Return whether `event` names what happened. A deletion matches only where the driver has a key for deletions."""
     return seen.what.event in as_list(events)
 
 
@@ -108,7 +108,7 @@ def labels(seen: TermSubject) -> tuple[str, ...]:
 
 
 def fact(pick: Callable[[TermSubject], bool | None]) -> Holds:
-    """What is not known is neither."""
+    """Hold if the fact has the value that is asked for. An unknown fact equals neither value."""
     return lambda wanted, seen: pick(seen) is wanted
 
 
@@ -132,7 +132,8 @@ def is_current(seen: TermSubject) -> bool | None:
 
 
 def permitted(wanted: object, who: ForgeAccount | None) -> bool:
-    """Has somebody at least one of these permissions?  Of nobody, and of who was not asked about, that is not so."""
+    """Return whether the account has at least one of these permissions. It does not if it is missing or its
+    permissions are unknown."""
     if who is None or who.permission not in PERMISSIONS:
         return False
     rank = PERMISSIONS.index
@@ -140,12 +141,14 @@ def permitted(wanted: object, who: ForgeAccount | None) -> bool:
 
 
 def of_somebody(pick: Callable[[ForgeAccount], str]) -> Holds:
-    """One of the patterns is in the name of who did it; an event that nobody did is not asked."""
+    """Hold if one of the patterns occurs in the name of the account that caused the event. An event without an
+    account does not match."""
     return lambda rules, seen: seen.what.who is None or found_in(rules, (pick(seen.what.who),))
 
 
 def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
-    """Is the vote by whom, and as old, as `username`, `email`, `permission`, `older-than` and `newer-than` say?"""
+    """Return whether the vote is by whom, and as old as, `username`, `email`, `permission`, `older-than` and
+    `newer-than` require."""
     if "username" in wanted and not found_in(wanted["username"], (vote.who.name,)):
         return False
     if "email" in wanted and not found_in(wanted["email"], (vote.who.email,)):
@@ -167,7 +170,7 @@ def others(seen: TermSubject) -> tuple[Vote, ...]:
 
 
 def asks_of_us(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Does it ask, of a change that is there already, for what Headgate says itself?"""
+    """Return whether the requirement asks an existing change for what Headgate itself reports."""
     if seen.now_ms is not None:
         return False
     named = "username" in wanted and found_in(wanted["username"], seen.details.us)
@@ -187,8 +190,8 @@ STATES = ("pending", "success", "failure", "error", "neutral", "cancelled", "ski
 
 
 def has_status(rules: object, seen: TermSubject) -> bool:
-    """One of the patterns is the whole of a status.  Once it is there, what Headgate said then is as it was: a gate
-    that sets its own status to pending does not empty itself."""
+    """Hold if one of the patterns matches a status as a whole. For an item that has entered, Headgate's own status
+    counts as it was then, so that a gate that sets its status to pending does not dequeue its own items."""
     if whole_of(rules, spelled_statuses(seen.details, seen)):
         return True
     if seen.now_ms is not None:
@@ -198,17 +201,18 @@ def has_status(rules: object, seen: TermSubject) -> bool:
 
 
 def has_foreign_status(rules: object, seen: TermSubject) -> bool:
-    """Of `reject`."""
+    """Match a status for `reject`."""
     return whole_of(rules, spelled_statuses(seen.details, seen))
 
 
 def labelled(words: object, seen: TermSubject) -> bool:
-    """It has all of these labels; those that the pipeline sets itself are not asked for once it is there."""
+    """Return whether the change has all of these labels. Labels that the pipeline sets itself are not required of
+    items that have entered."""
     wanted = {str(word) for word in as_list(words)} - (seen.ours if seen.now_ms is None else frozenset())
     return wanted <= set(labels(seen))
 
 
 def has_label(words: object, seen: TermSubject) -> bool:
-    """Of `reject`: any of them."""
+    """Return whether the change has any of these labels, for `reject`."""
     unwanted = {str(word) for word in as_list(words)} - (seen.ours if seen.now_ms is None else frozenset())
     return not unwanted.isdisjoint(labels(seen))

@@ -1,1 +1,1 @@
-"""Freezing: which jobs an item runs, each with all its matching variants applied (config-language §6, §7)."""
+"""Freezing: which jobs an item runs, each with all its matching variants applied."""

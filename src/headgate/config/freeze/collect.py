@@ -1,19 +1,16 @@
-"""Which variants of a job and of its ancestors apply, in the order in which they are applied (config-language §7.3)."""
+"""Collect the variants of a job and of its ancestors that apply, in the order of their application."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import entries
 from headgate.config.files.document import Table
 from headgate.config.freeze.matchers import FreezeTarget, job_applies
 from headgate.config.freeze.mix import VariantRefused
 from headgate.config.freeze.sections import SectionEntry
 from headgate.config.parse import Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 ANCESTORS_MAX = 200
 """Jobs on the way from a job to its base."""
@@ -24,10 +21,10 @@ ALL = ""
 
 
 class NoParent(Exception):
-    """A parent is not defined, or has no variant that applies: the job is in no graph."""
+    """Report that a parent is not defined or that none of its variants applies, so the job is in no graph."""
 
 
-def collect(layout: Layout, name: str, attached: list[SectionEntry], target: FreezeTarget) -> list[Stanza]:
+def collect(layout: LayoutDefinitions, name: str, attached: list[SectionEntry], target: FreezeTarget) -> list[Stanza]:
     """Base first; empty when no variant applies, or none of a parent's.  Raises VariantRefused for more than can be."""
     overrides: dict[str, str] = {}
     for entry in attached:
@@ -41,13 +38,14 @@ def collect(layout: Layout, name: str, attached: list[SectionEntry], target: Fre
 
 
 class _Collector:
-    def __init__(self, layout: Layout, target: FreezeTarget) -> None:
+    def __init__(self, layout: LayoutDefinitions, target: FreezeTarget) -> None:
         self._layout, self._target = layout, target
         self._visited: set[str] = set()
         self.found: list[Stanza] = []
 
     def visit(self, name: str, overrides: Mapping[str, str]) -> bool:
-        """Did any variant of `name` apply?  Raises NoParent."""
+        """Tell whether any variant of `name` applies; collect those that do, after their parents'. Raise NoParent,
+        VariantRefused."""
         self._visited.add(name)
         if len(self._visited) > ANCESTORS_MAX:
             raise NoParent
@@ -74,7 +72,8 @@ class _Collector:
         return None if self.found else self._layout.tenant.default_parent
 
     def _seen(self, variant: Stanza, overrides: Mapping[str, str]) -> FreezeTarget:
-        """A project checked out at another branch says what it says on that branch, if it has it."""
+        """Return the target for a variant: the branch that its project is checked out at, if it has it, else the
+        one asked about."""
         project = variant.source.project
         branch = overrides.get(project) or overrides.get(ALL)
         if branch and branch in self._layout.branches.get(project, ()):
@@ -83,15 +82,15 @@ class _Collector:
 
 
 def _equal(one: Stanza, other: Stanza) -> bool:
-    """The same stanza, or the same said again on the same branch."""
+    """Tell whether both are the same stanza, or the same said again on the same branch."""
     if one is other:
         return True
     same_place = (one.source.project, one.source.branch) == (other.source.project, other.source.branch)
     return same_place and one.body == other.body
 
 
-def _checkouts(layout: Layout, body: Table) -> dict[str, str]:
-    """Project (or ALL) -> the branch these attributes say is checked out."""
+def _checkouts(layout: LayoutDefinitions, body: Table) -> dict[str, str]:
+    """Map each project (or ALL) to the branch that these attributes say is checked out."""
     found: dict[str, str] = {}
     if override := body.get("override-checkout") or body.get("override-branch"):
         found[ALL] = override

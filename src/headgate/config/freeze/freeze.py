@@ -1,14 +1,15 @@
-"""Freezing: which jobs an item runs, each with all its matching variants applied (config-language §7)."""
+"""Freezing: which jobs an item runs, each with all its matching variants applied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.source import MEANING
 from headgate.config.freeze.collect import collect
 from headgate.config.freeze.graph import Graph, GraphRoom, JobCandidate
@@ -30,9 +31,6 @@ from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided, any_matches
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
 UNDECIDED = "Pattern Undecided"
 """Name of the error about a pattern that takes too long."""
 
@@ -47,13 +45,13 @@ class FreezeQuestion:
     target: FreezeTarget
     files: tuple[str, ...] | None = None
     """The change touches; None or empty: every file matcher matches."""
-    ahead: Layout | None = None
+    ahead: LayoutDefinitions | None = None
     """What holds without the change, when the change alters the configuration."""
     given: dict[str, Any] = field(default_factory=dict)
     """Parameters of an enqueuing by hand."""
 
 
-def freeze(layout: Layout, asked: FreezeQuestion) -> FrozenGraph:
+def freeze(layout: LayoutDefinitions, asked: FreezeQuestion) -> FrozenGraph:
     """Return the frozen jobs that `asked` selects; with any error, return a configuration error and no jobs."""
     try:
         return _frozen(layout, _Freezer(layout, asked), asked)
@@ -61,7 +59,7 @@ def freeze(layout: Layout, asked: FreezeQuestion) -> FrozenGraph:
         return FrozenGraph(errors=(ConfigError(UNDECIDED, str(undecided), asked.project, asked.target.branch),))
 
 
-def reuses(layout: Layout, pipeline: str, project: str, branch: str) -> bool:
+def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) -> bool:
     """Return whether a job of such a change may say `reuse`; it is cheap to ask."""
     own = layout.pipelines.get(pipeline)
     if own is not None and own.reuse:
@@ -72,7 +70,7 @@ def reuses(layout: Layout, pipeline: str, project: str, branch: str) -> bool:
     return any(entry.attributes.get("reuse") for of in entries for entry in of)
 
 
-def _frozen(layout: Layout, freezer: _Freezer, asked: FreezeQuestion) -> FrozenGraph:
+def _frozen(layout: LayoutDefinitions, freezer: _Freezer, asked: FreezeQuestion) -> FrozenGraph:
     found, errors = freezer.sections, list(missing_templates(layout, asked.project))
     if not found and not errors:
         return FrozenGraph(in_pipeline=False)
@@ -106,9 +104,9 @@ def _frozen(layout: Layout, freezer: _Freezer, asked: FreezeQuestion) -> FrozenG
 
 
 class _Freezer:
-    """One question asked of one layout."""
+    """Answer one question asked of one layout."""
 
-    def __init__(self, layout: Layout, asked: FreezeQuestion) -> None:
+    def __init__(self, layout: LayoutDefinitions, asked: FreezeQuestion) -> None:
         self._layout, self._asked = layout, asked
         self.sections = sections(layout, asked.pipeline, asked.project, asked.target)
         self.entries = attached(self.sections)
@@ -215,7 +213,11 @@ class _Freezer:
 
 
 def mixed(
-    layout: Layout, name: str, variants: list[Stanza], variables: dict[str, Any], attached: list[SectionEntry]
+    layout: LayoutDefinitions,
+    name: str,
+    variants: list[Stanza],
+    variables: dict[str, Any],
+    attached: list[SectionEntry],
 ) -> Iterator[tuple[Mix, Stanza | SectionEntry | None]]:
     """Yield the job after each step: a variant, the `variables` of its project (None), what attaches it.  Raises
     VariantRefused."""

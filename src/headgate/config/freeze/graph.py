@@ -1,4 +1,4 @@
-"""The jobs of an item as a graph: who is needed, who is left out, what is wrong with it (config-language §7.3)."""
+"""The jobs of an item as a graph: which are needed, which are left out, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Graph:
     candidates: dict[str, JobCandidate] = field(default_factory=dict)
 
     def resolve(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:
-        """Leaves the jobs that run; what is wrong with them.  `defined`: is there a job of this name anywhere?"""
+        """Keep only the jobs that run, and yield what is wrong with them. `defined` says whether a job of that name
+        exists anywhere."""
         self._drop_unneeded()
         wrong = list(self._dependencies(defined))
         yield from wrong
@@ -101,7 +102,7 @@ class Graph:
 
 
 def _from_first(circle: list[str], order: list[str]) -> list[str]:
-    """The closed way, begun at the job that comes first in the graph."""
+    """Turn the circle so that it begins at the job that comes first in the graph."""
     ring = circle[:-1]
     start = ring.index(min(ring, key=order.index))
     turned = ring[start:] + ring[:start]

@@ -1,15 +1,13 @@
-"""Does a stanza apply to a branch, a tag or another ref?  (config-language §6)"""
+"""Decide whether a stanza applies to a branch, a tag or another ref."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import as_list, deep_plain, plain
 from headgate.config.parse import Stanza
 from headgate.config.patterns import any_matches
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 
 class FreezeTarget(NamedTuple):
@@ -24,14 +22,14 @@ class FreezeTarget(NamedTuple):
     """A tag of which it is not known yet which branches contain it: any may."""
 
     def matches(self, rules: Any) -> bool:
-        """Any of the users' patterns, at the start; no patterns match everything."""
+        """Return whether one of the users' patterns matches at the start. Without patterns, everything matches."""
         known = as_list(deep_plain(plain(rules)))
         if not known or self.anywhere:
             return True
         return any(any_matches(known, name) for name in self._names())
 
     def is_branch(self, branch: str) -> bool:
-        """Exactly this one."""
+        """Return whether the target is exactly this branch."""
         return self.anywhere or branch in self._names()
 
     def _names(self) -> tuple[str, ...]:
@@ -40,7 +38,7 @@ class FreezeTarget(NamedTuple):
         return (self.ref, *self.containing) if self.ref.startswith("refs/tags/") else (self.ref,)
 
 
-def job_applies(layout: Layout, stanza: Stanza, target: FreezeTarget) -> bool:
+def job_applies(layout: LayoutDefinitions, stanza: Stanza, target: FreezeTarget) -> bool:
     if "branches" in stanza.body:
         return target.matches(stanza.body["branches"])
     source = layout.source(stanza.source.project)
@@ -50,15 +48,15 @@ def job_applies(layout: Layout, stanza: Stanza, target: FreezeTarget) -> bool:
     return not wanted or _implied(stanza, target)
 
 
-def template_applies(layout: Layout, stanza: Stanza, target: FreezeTarget) -> bool:
+def template_applies(layout: LayoutDefinitions, stanza: Stanza, target: FreezeTarget) -> bool:
     wanted = stanza.pragma.get("implied-branch-matchers")
     if wanted is None:
         wanted = not stanza.source.trusted and _several(layout, stanza)
     return not wanted or _implied(stanza, target)
 
 
-def project_applies(layout: Layout, stanza: Stanza, project: str, target: FreezeTarget) -> bool:
-    """`project` is the canonical name of the one it configures."""
+def project_applies(layout: LayoutDefinitions, stanza: Stanza, project: str, target: FreezeTarget) -> bool:
+    """Return whether the stanza applies. `project` is the canonical name of the project that it configures."""
     if "branches" in stanza.body:
         return target.matches(stanza.body["branches"])
     if stanza.source.project == project:
@@ -66,7 +64,7 @@ def project_applies(layout: Layout, stanza: Stanza, project: str, target: Freeze
     return template_applies(layout, stanza, target)
 
 
-def _several(layout: Layout, stanza: Stanza) -> bool:
+def _several(layout: LayoutDefinitions, stanza: Stanza) -> bool:
     return len(layout.branches.get(stanza.source.project, ())) > 1
 
 

@@ -1,10 +1,11 @@
-"""A job as it is put together from its variants: each attribute by its own rule (config-language §5)."""
+"""A job as its variants define it: each attribute follows its own rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import as_list, deep_plain, entries
 from headgate.config.files.document import Table, Tagged
 from headgate.config.files.source import MEANING
@@ -24,31 +25,9 @@ from headgate.config.model import (
 )
 from headgate.config.parse import Stanza
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
-_FIELDS = {
-    "type": "type",
-    "voting": "voting",
-    "hold-following-changes": "hold_following_changes",
-    "success-message": "success_message",
-    "failure-message": "failure_message",
-    "deduplicate": "deduplicate",
-    "pre-timeout": "pre_timeout_s",
-    "timeout": "timeout_s",
-    "post-timeout": "post_timeout_s",
-    "attempts": "attempts_max",
-    "ansible-split-streams": "ansible_split_streams",
-    "workspace-scheme": "workspace_scheme",
-    "workspace-checkout": "workspace_checkout",
-    "image-build-name": "image_build_name",
-    "reuse": "reuse",
-}
-"""Attribute whose last value is that of the field."""
-
 
 class VariantRefused(Exception):
-    """A variant may not be applied; becomes a configuration error of the item, at `key` of `stanza`."""
+    """Report that a variant may not be applied; it becomes a configuration error of the item, at `key` of `stanza`."""
 
     def __init__(self, text: str, stanza: Stanza, key: str = "", name: str = MEANING) -> None:
         super().__init__(text)
@@ -56,9 +35,9 @@ class VariantRefused(Exception):
 
 
 class Mix:
-    """A job under construction: `apply` one variant after another, then `frozen`."""
+    """Build a job: `apply` one variant after another, then call `frozen`."""
 
-    def __init__(self, name: str, layout: Layout) -> None:
+    def __init__(self, name: str, layout: LayoutDefinitions) -> None:
         self.name, self._layout, self._tenant = name, layout, layout.tenant
         self._values: dict[str, Any] = {}
         """Attribute -> value so far.  JSON."""
@@ -82,7 +61,7 @@ class Mix:
         """By a config-project: then allowed-projects does not matter."""
 
     def apply(self, stanza: Stanza, body: Table, *, of: str, attaching: bool = False) -> None:
-        """One more variant; `of` is the job it is a variant of.  Raises VariantRefused."""
+        """Apply one more variant; `of` is the job it is a variant of. Raise VariantRefused."""
         self._last = stanza
         self._may(stanza, body, of)
         self._merge_values(body)
@@ -211,7 +190,7 @@ class Mix:
         return IncludeVars(**shared, project=project.project, connection=project.connection, trusted=project.trusted)
 
     def beneath(self, variables: dict[str, Any]) -> None:
-        """Variables of the project, of an enqueuing by hand: under what was said so far."""
+        """Add variables of the project, or of a manual enqueue request, below those set so far."""
         self._values["vars"] = deep_merge(variables, self._values.get("vars", {}))
 
     # --- the result
@@ -228,12 +207,12 @@ class Mix:
         return self._values.get(key, default)
 
     def frozen(self, *, noop: bool = False) -> FrozenJob:
-        """Raises VariantRefused."""
+        """Return the frozen job. Raise VariantRefused."""
         values = self._values
         nodesets = self._nodesets()
         self._no_semaphore_twice()
         asked = values.get("ansible-version", self._tenant.default_ansible_version)
-        fields = {name: values[key] for key, name in _FIELDS.items() if key in values}
+        fields = {JOB[key].field: value for key, value in values.items() if JOB[key].field}
         fields |= _image(values.get("image", ""))
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
         if pre_s and timeout_s and pre_s > timeout_s > 0:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import as_list, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, nearest
 from headgate.config.kinds.nodeset import misread
 from headgate.config.model import Node, NodeGroup, Nodeset
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
 ALTERNATIVES_MAX = 200
 """Nodesets one nodeset may come to, and names on the way to one of them."""
 
 
 class UnknownNodeset(Exception):
-    """It names a nodeset that is not there, or itself.  `kind` is the name of the error."""
+    """Report a nodeset that refers to a missing nodeset, or to itself. `kind` is the name of the error."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
         self.kind = kind
 
 
-def flattened(layout: Layout, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
-    """Depth first, in the order of the lists; adds to `named` the nodesets it comes by.  Raises UnknownNodeset."""
+def flattened(layout: LayoutDefinitions, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
+    """Return the alternatives depth first, in the order of the lists, and add to `named` the nodesets on the way.
+    Raise UnknownNodeset."""
     found: list[Nodeset] = []
     _flatten(layout, given, (), found, set() if named is None else named)
     return found
@@ -38,7 +37,9 @@ def unusable(nodeset: Nodeset) -> str:
     return next(filter(None, (*nodes, *(misread(group.name, "group") for group in nodeset.groups))), "")
 
 
-def _flatten(layout: Layout, given: str | Table, path: tuple[str, ...], found: list[Nodeset], named: set[str]) -> None:
+def _flatten(
+    layout: LayoutDefinitions, given: str | Table, path: tuple[str, ...], found: list[Nodeset], named: set[str]
+) -> None:
     if isinstance(given, str):
         named.add(given)
         known = layout.singles["nodeset"]

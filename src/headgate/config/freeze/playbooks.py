@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.kinds.job import BOOK_KEYS
 from headgate.config.model import JobRole, Playbook, PlaybookSecret
 from headgate.config.parse import Stanza
 
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
-
 
 class JobSecrets(NamedTuple):
-    """What the secrets of one variant mean for the job."""
+    """Describe what the secrets of one variant mean for the job."""
 
     restrict: bool
     """They can be read by code that was not reviewed: after review only."""
@@ -31,8 +29,8 @@ _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 
 
 def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
-    """The new ones in front; what is there keeps its place, and one that is asked for now takes that of its implicit
-    twin."""
+    """Put the new roles in front; what is there keeps its place, and one that is asked for now takes that of its
+    implicit twin."""
     asked = {role.project: role for role in reversed(new) if not role.implicit}
     kept = [asked[role.project] if role.implicit and role.project in asked else role for role in known]
     there = {role.project for role in kept}
@@ -44,9 +42,9 @@ class UnknownSecret(Exception):
 
 
 class Books:
-    """`add` one variant after another."""
+    """Collect the playbooks of a job: `add` one variant after another."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: LayoutDefinitions) -> None:
         self._layout = layout
         self.pre_run: list[Playbook] = []
         self.run: list[Playbook] = []
@@ -58,7 +56,7 @@ class Books:
         self._home_paths: list[str] = []
 
     def add(self, stanza: Stanza, body: Table, level: int, attaching: bool) -> JobSecrets:
-        """`level`: how many variants came before.  Raises UnknownSecret."""
+        """Add the playbooks of one variant; `level` is the number of variants before it. Raise UnknownSecret."""
         own, passed = self._secrets(stanza, body)
         new = self._own_roles(stanza, body, attaching)
         self.roles = _with_roles(self.roles, new)
@@ -100,7 +98,7 @@ class Books:
         ]
 
     def _own_roles(self, stanza: Stanza, body: Table, attaching: bool) -> list[JobRole]:
-        """The repository of the variant, unless it only attaches the job, and those that it names."""
+        """Return the repository of the variant, unless it only attaches the job, and those that it names."""
         source, tenant = stanza.source, self._layout.tenant
         name = _IMPLICIT.sub("", source.project.rpartition("/")[2]) or source.project.rpartition("/")[2]
         new = [] if attaching else [JobRole(source.project, source.connection, name, implicit=True)]
@@ -113,7 +111,7 @@ class Books:
         return new
 
     def _secrets(self, stanza: Stanza, body: Table) -> tuple[tuple[PlaybookSecret, ...], tuple[PlaybookSecret, ...]]:
-        """(for this variant's playbooks, to be passed to the parents')"""
+        """Return the secrets for this variant's playbooks, and those to be passed to the parents'."""
         own: list[PlaybookSecret] = []
         passed: list[PlaybookSecret] = []
         needed = any(key in body for key in BOOK_KEYS)
@@ -139,7 +137,7 @@ class Books:
         return PlaybookSecret(name, project, connection, deep_plain(found.body["data"]))
 
     def _pass(self, passed: tuple[PlaybookSecret, ...]) -> None:
-        """To every playbook so far that has no secret of that name."""
+        """Give these secrets to every playbook so far that has no secret of that name."""
 
         def given(book: Playbook) -> Playbook:
             known = {s.name for s in book.secrets}

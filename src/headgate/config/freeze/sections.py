@@ -1,19 +1,17 @@
-"""What a project's stanzas and templates say of one pipeline (config-language §7.2)."""
+"""Collect what a project's stanzas and templates define for one pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import as_list, deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.freeze.matchers import FreezeTarget, project_applies, template_applies
 from headgate.config.kinds.project import section_jobs
 from headgate.config.model import ConfigError, Parameter
 from headgate.config.parse import Stanza
-
-if TYPE_CHECKING:
-    from headgate.config.layout import Layout
 
 
 class SectionEntry(NamedTuple):
@@ -29,16 +27,17 @@ class Section(NamedTuple):
     body: Table
 
 
-def applying(layout: Layout, project: str, target: FreezeTarget) -> Iterator[tuple[Stanza, list[Stanza]]]:
-    """Stanzas of the project that apply, each with its templates that do."""
+def applying(layout: LayoutDefinitions, project: str, target: FreezeTarget) -> Iterator[tuple[Stanza, list[Stanza]]]:
+    """Yield the stanzas of the project that apply, each with those of its templates that apply."""
     for stanza in layout.stanzas(project):
         if project_applies(layout, stanza, project, target):
             named = [t for name in as_list(stanza.body.get("templates")) for t in layout.templates.get(name, ())]
             yield stanza, [t for t in named if template_applies(layout, t, target)]
 
 
-def sections(layout: Layout, pipeline: str, project: str, target: FreezeTarget) -> list[Section]:
-    """In order of application; empty: the project takes no part."""
+def sections(layout: LayoutDefinitions, pipeline: str, project: str, target: FreezeTarget) -> list[Section]:
+    """Return the sections in order of application. An empty list means that the project takes no part in the
+    pipeline."""
     found: list[Section] = []
     for stanza, templates in applying(layout, project, target):
         for one in (*templates, stanza):
@@ -48,13 +47,13 @@ def sections(layout: Layout, pipeline: str, project: str, target: FreezeTarget) 
     return found
 
 
-def is_dropped(layout: Layout, pipeline: str, section: Table) -> bool:
-    """Does a section have parameters in a pipeline that has none?"""
+def is_dropped(layout: LayoutDefinitions, pipeline: str, section: Table) -> bool:
+    """Return whether a section has parameters although its pipeline has none."""
     known = layout.pipelines.get(pipeline)
     return "parameters" in section and known is not None and not known.allow_parameters
 
 
-def project_vars(layout: Layout, project: str, target: FreezeTarget) -> dict[str, Any]:
+def project_vars(layout: LayoutDefinitions, project: str, target: FreezeTarget) -> dict[str, Any]:
     """Return each template beneath the stanza that uses it, each stanza over the ones before."""
     found: dict[str, Any] = {}
     for stanza, templates in applying(layout, project, target):
@@ -63,7 +62,7 @@ def project_vars(layout: Layout, project: str, target: FreezeTarget) -> dict[str
     return found
 
 
-def missing_templates(layout: Layout, project: str) -> Iterator[ConfigError]:
+def missing_templates(layout: LayoutDefinitions, project: str) -> Iterator[ConfigError]:
     """Yield what is missing, whatever the branch: until it is mended, nothing of the project can be frozen."""
     for stanza in layout.stanzas(project):
         for name, line in entries(stanza.body.get("templates"), stanza.body.at("templates")):
@@ -72,7 +71,7 @@ def missing_templates(layout: Layout, project: str) -> Iterator[ConfigError]:
 
 
 def attached(found: list[Section]) -> dict[str, list[SectionEntry]]:
-    """Job name -> how it is attached; the same said twice counts once."""
+    """Map each job's name to how it is attached; equal entries count once."""
     jobs: dict[str, list[SectionEntry]] = {}
     for section in found:
         for name, attributes, line in section_jobs(section.body):
@@ -146,7 +145,7 @@ def _may_be(parameter: Parameter, value: Any) -> bool:
 
 
 def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merged through and through, everything else replaced."""
+    """Merge nested mappings; replace everything else."""
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)

@@ -1,4 +1,4 @@
-"""Who acts on what a configuration says: a test holds this table against the declarations, and against the code.
+"""List who acts on what a configuration says: a test holds this table against the declarations and the code.
 
 Stanza -> part of the program -> the keys it acts on, each as `key`, or as `key=name` where the code that acts knows it
 by another name than its own with underscores.  A key that is not here is marked in its declaration as one that has no
@@ -123,7 +123,8 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "role, permissions": {
         "web": (
             "read promote set-tenant-state autohold modify-node enqueue dequeue enqueue-unapproved approve comment "
-            "build-image upload-image delete-image-build-artifact delete-image-upload validate-image-upload"
+            "build-image upload-image delete-image-build-artifact delete-image-upload validate-image-upload "
+            "modify-nodeset-request"
         ),
     },
     "api-root": {"web": "authentication-realm access-rules anonymous-read-access role-mappings"},

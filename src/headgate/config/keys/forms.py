@@ -31,8 +31,8 @@ def _queue_wrong(value: Any, spot: ValueSpot) -> None:
 
 
 def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, str] | None = None) -> Check:
-    """Text; one that is none of these does nothing, and is only warned of, as is one of those that are `idle`: word ->
-    why it does nothing; and one that is `old`: word -> what it is called now."""
+    """Accept text, and warn of a word that has no effect: an unknown one, one that is `idle` (word to reason), or
+    one that is `old` (word to its new name)."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         text.see(value, spot)
@@ -60,7 +60,7 @@ texts, patterns = many(text), many(regex)
 
 
 def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list[Wrong]:
-    """Everything that is wrong with `what`; an unknown key is a warning, or passed over where `keys` is not whole."""
+    """Return everything that is wrong with `what`. An unknown key is a warning, or ignored unless `whole`."""
     found: list[Wrong] = []
     for name, value in said.items():
         key, line = keys.get(name), said.at(name)
@@ -76,7 +76,7 @@ def misspoken(said: Table, keys: Keys, what: str, *, whole: bool = True) -> list
 
 
 def loose(keys: Keys, what: str) -> Check:
-    """A mapping that may have other keys, too, which make warnings."""
+    """Accept a mapping; unknown keys are warnings."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         if not isinstance(value, Table):
@@ -111,7 +111,7 @@ _APPROVAL_KEYS: Keys = {
 
 
 def _approval_wrong(value: Any, spot: ValueSpot) -> None:
-    """username, email, ages, and any label with a value or values."""
+    """Check username, email, ages, and any label with a value or values."""
     if not isinstance(value, dict):
         raise spot.wrong(f"must be a mapping, not {show(value)}")
     for name, one in value.items():
@@ -130,7 +130,7 @@ approvals = many(
 
 
 def _checks_wrong(value: Any, spot: ValueSpot) -> None:
-    """A result, or pipeline -> result."""
+    """Check that the value is a result, or a mapping of pipelines to results."""
     said = value if isinstance(value, Table) else {BY_DEFAULT: value}
     for name, result in said.items():
         if result not in RESULTS_OF_CHECKS:
@@ -152,7 +152,7 @@ checks = Check(
 
 
 def any_of(checks: list[Check]) -> Check:
-    """Good when one of them is content; a word that none of them knows is warned of."""
+    """Accept a value that passes one of the checks; warn of a word that none of them knows."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         heard: list[list[Wrong]] = []

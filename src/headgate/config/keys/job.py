@@ -1,4 +1,4 @@
-"""The attributes of a job, and how variants merge (config-language §5)."""
+"""The attributes of a job, and how variants merge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headgate.config.files.check import (
 
 
 class MergeRule(StrEnum):
-    """What a later variant that sets the attribute does to the value so far."""
+    """State what a later variant that sets the attribute does to the value so far."""
 
     LAST = "the last says"
     UNION = "united; `!override` replaces"
@@ -52,13 +52,15 @@ class JobKey(StanzaKey):
     """May be set on a job that is final: it does not change how the job is executed."""
     control: bool = False
     """May be named in attribute-control."""
+    field: str = ""
+    """Of `FrozenJob`: it has the value of the last variant as it stands.  Empty: `freeze/mix` makes something of it."""
 
 
 def _key(
     check: Check, merge: MergeRule = MergeRule.LAST, default: str = "", note: str = "", *, context: bool = False,
-    control: bool = False, idle: str = "",
+    control: bool = False, idle: str = "", field: str = "",
 ) -> JobKey:  # fmt: skip
-    return JobKey(check, default, note, idle=idle, merge=merge, context=context, control=control)
+    return JobKey(check, default, note, idle=idle, merge=merge, context=context, control=control, field=field)
 
 
 def _override(check: Check) -> Check:
@@ -146,11 +148,11 @@ JOB: dict[str, JobKey] = {
     "protected": _key(
         flag, MergeRule.STICKY, "false", "other projects may not change how it is executed", context=True
     ),
-    "type": _key(one_of("regular", "initializer", "reporter"), default="regular", control=True),
-    "voting": _key(flag, default="true", context=True, control=True),
-    "hold-following-changes": _key(flag, default="false", context=True),
-    "success-message": _key(text, default="SUCCESS", context=True),
-    "failure-message": _key(text, default="the result", context=True),
+    "type": _key(one_of("regular", "initializer", "reporter"), default="regular", control=True, field="type"),
+    "voting": _key(flag, default="true", context=True, control=True, field="voting"),
+    "hold-following-changes": _key(flag, default="false", context=True, field="hold_following_changes"),
+    "success-message": _key(text, default="SUCCESS", context=True, field="success_message"),
+    "failure-message": _key(text, default="the result", context=True, field="failure_message"),
     "success-url": _key(text, MergeRule.OWN, context=True, idle=_RETURNED),
     "failure-url": _key(text, MergeRule.OWN, context=True, idle=_RETURNED),
     "tags": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
@@ -163,7 +165,11 @@ JOB: dict[str, JobKey] = {
     "irrelevant-files": _key(_inherit(many(regex)), MergeRule.REPLACE, context=True, control=True),
     "match-on-config-updates": _key(flag, default="true", context=True),
     "deduplicate": _key(
-        flag_or_auto, default="auto", note="equal jobs of changes that need each other run once", context=True
+        flag_or_auto,
+        default="auto",
+        note="equal jobs of changes that need each other run once",
+        context=True,
+        field="deduplicate",
     ),
     "branches": _key(many(regex), MergeRule.OWN, "the branch it is defined on, see below", context=True),
     "attribute-control": _key(mapping, MergeRule.STICKY, context=True),
@@ -175,11 +181,11 @@ JOB: dict[str, JobKey] = {
     "secrets": _key(_SECRETS, MergeRule.OWN, note="for the playbooks of the same variant"),
     "secret-exposure": _key(one_of("ignore", "redact", "fail"), MergeRule.STICKY, "ignore", "variants may not differ"),
     "nodeset": _key(either(mapping, text), default="empty"),
-    "pre-timeout": _key(whole, note=_UNLIMITED),
-    "timeout": _key(whole, note=_UNLIMITED),
-    "post-timeout": _key(whole, note=_UNLIMITED),
-    "attempts": _key(whole, default="3", note="at least one is made"),
-    "reuse": _key(flag, default="that of the pipeline", note=_REUSED, control=True),
+    "pre-timeout": _key(whole, note=_UNLIMITED, field="pre_timeout_s"),
+    "timeout": _key(whole, note=_UNLIMITED, field="timeout_s"),
+    "post-timeout": _key(whole, note=_UNLIMITED, field="post_timeout_s"),
+    "attempts": _key(whole, default="3", note="at least one is made", field="attempts_max"),
+    "reuse": _key(flag, default="that of the pipeline", note=_REUSED, control=True, field="reuse"),
     "semaphore": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "semaphores": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), MergeRule.BY_PROJECT, control=True),
@@ -197,12 +203,21 @@ JOB: dict[str, JobKey] = {
     "ansible-version": _key(
         word, default="the tenant's default-ansible-version", note="9 or 11; see `headgate ansible install`"
     ),
-    "ansible-split-streams": _key(flag, default="true", note="false: a task registers errors as output, as they came"),
-    "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang"),
-    "workspace-checkout": _key(flag_or_auto, default="true", note="auto: files for jobs without nodes"),
+    "ansible-split-streams": _key(
+        flag,
+        default="true",
+        note="false: a task registers errors as output, as they came",
+        field="ansible_split_streams",
+    ),
+    "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang", field="workspace_scheme"),
+    "workspace-checkout": _key(
+        flag_or_auto, default="true", note="auto: files for jobs without nodes", field="workspace_checkout"
+    ),
     "image": _key(either(text, inner(IMAGE, "image")), note=_IMAGE),
     "failure-output": _key(_override(_TEXTS), MergeRule.UNION, control=True),
-    "image-build-name": _key(text, note="of type zuul; what the job returns as zuul_image becomes this image"),
+    "image-build-name": _key(
+        text, note="of type zuul; what the job returns as zuul_image becomes this image", field="image_build_name"
+    ),
     "preserve-home-paths": _key(_TEXTS, MergeRule.ADD, idle=_HOME),
 }
 PROJECT_JOB: dict[str, JobKey] = JOB

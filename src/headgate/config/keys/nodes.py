@@ -1,4 +1,4 @@
-"""What drivers of machines are told by sections and providers, and of what those attach (nodes §2.3, §2.4)."""
+"""The keys of machine drivers: in sections, in providers, and in what those attach."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ AMOUNTS = Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema
 _ITSELF = StanzaKey(Check("said of the label itself", _label_itself))
 SLOTS_MAX = 100
 """Builds at a time on one machine."""
+_SLOTS = count(1, SLOTS_MAX)
 LISTED_MAX = 500
 """Slots of all the machines that a provider lists."""
 CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
@@ -75,7 +76,7 @@ _NAMED: Keys = {
     "name": StanzaKey(text, required=True),
     "description": _key(text),
     "final": _key(flag, "false"),
-    "allow-override": _key(flag, "false", "may be defined anew, though it is final"),
+    "allow-override": _key(flag, "false", "may be defined again, though it is final"),
 }
 IMAGE: Keys = {
     **_NAMED,
@@ -104,7 +105,7 @@ LABEL: Keys = {
     "min-retention-time": _key(count(0), "0"),
     "snapshot-timeout": _key(count(0), "3600"),
     "snapshot-expiration": _key(count(0), "604800"),
-    "slots": _key(count(1), "1", "builds at a time on a machine that is not made"),
+    "slots": _key(_SLOTS, "1", "builds at a time on one machine"),
     "reuse": _key(flag, "false"),
     "aliases": _key(_TEXTS, "none"),
     "executor-zone": _key(text),
@@ -218,7 +219,7 @@ _ADDRESSED = Check("a host name or an address", _address, schema=text.schema)
 STATIC_NODE: Keys = {
     "name": StanzaKey(_ADDRESSED, required=True, note="its host name or address"),
     "label": StanzaKey(text, required=True),
-    "host": _key(_ADDRESSED, "the name", "where it is, if its name is no address"),
+    "host": _key(_ADDRESSED, "the name", "where it is, if its name is not an address"),
     "aliases": _key(_TEXTS, "none", "labels that this machine has besides"),
     "connection-type": _key(words("ssh", "winrm", "network_cli"), "that of the image"),
     "connection-port": _key(count(1, 65535), "that of the image"),
@@ -226,7 +227,7 @@ STATIC_NODE: Keys = {
     "host-key": _key(Check("public keys, one a line", _host_key, schema=text.schema), "learned at first sight"),
     "python-path": _key(text, "that of the image"),
     "shell-type": _key(text, "that of the image"),
-    "slots": _key(count(1, SLOTS_MAX), "that of the label", "builds at a time"),
+    "slots": _key(_SLOTS, "that of the label", "builds at a time"),
     "attributes": _key(mapping, "{}", "what jobs see of it as `nodepool.node_properties`"),
 }
 STATIC = NodeDriver({**OWN, "nodes": _key(many(inner(STATIC_NODE, "node")))}, IMAGE, FLAVOR, LABEL, refuses=True)

@@ -1,4 +1,4 @@
-"""The keys of the kinds of stanzas that are neither job nor pipeline (config-language §3, §7, §8)."""
+"""The keys of the stanzas that are neither job nor pipeline."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PARAMETER: Keys = {
 }
 PROJECT_PIPELINE: Keys = {
     "jobs": StanzaKey(listed(either(text, mapping)), "none", "names, or one name with attributes of a job"),
-    "debug": StanzaKey(flag, "false", idle="nobody is told the lines of debugging"),
+    "debug": StanzaKey(flag, "false", idle="debugging lines are not reported"),
     "fail-fast": StanzaKey(flag, "false", "the first that says"),
     "parameters": StanzaKey(many(inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"),
 }

@@ -1,4 +1,4 @@
-"""The 38 keys of a pipeline (config-language §4), and one of ours."""
+"""The 38 keys of a pipeline, and one of ours."""
 
 from __future__ import annotations
 

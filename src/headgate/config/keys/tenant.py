@@ -1,4 +1,4 @@
-"""The keys of the tenant file (config-language §2)."""
+"""The keys of the tenant file."""
 
 from __future__ import annotations
 
@@ -110,9 +110,6 @@ GROUP: Keys = {"projects": StanzaKey(_ENTRIES, required=True), **PROJECT}
 
 SEMAPHORE: Keys = {"name": StanzaKey(text, required=True), "max": StanzaKey(count(0), "1")}
 RULE: Keys = {"name": StanzaKey(text, required=True), "conditions": StanzaKey(many(mapping), required=True)}
-_IDLE_FLAGS = {
-    "modify-nodeset-request": "requests for machines are nobody's to change",
-}
 _REQUEST = StanzaKey(either(flag, inner({"conditions": StanzaKey(many(mapping))}, "permission")), "false")
 PERMISSIONS: Keys = {
     "read": StanzaKey(flag, "false"),
@@ -125,7 +122,7 @@ PERMISSIONS: Keys = {
     "delete-image-build-artifact": StanzaKey(flag, "false"),
     "delete-image-upload": StanzaKey(flag, "false"),
     "validate-image-upload": StanzaKey(flag, "false", "have an upload validated again"),
-    **{name: StanzaKey(flag, "false", idle=why) for name, why in _IDLE_FLAGS.items()},
+    "modify-nodeset-request": StanzaKey(flag, "false", "have a build that waits for machines wait no more"),
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,
     "enqueue-unapproved": _REQUEST,

@@ -31,8 +31,8 @@ _DRIVER_KEY = StanzaKey(anything)
 def check_stanza(
     kind: str, body: Any, line: int, project: str, opener: SecretOpener | None, warnings: list[Wrong]
 ) -> None:
-    """Raises Wrong; what is only to be warned of is added to `warnings`.  `project` (canonical) is whose keys open its
-    secrets."""
+    """Check a stanza and add warnings to `warnings`. The keys of `project` (canonical name) open its secrets. Raise
+    Wrong."""
     match kind:
         case "job":
             check_job(body, line, warnings)

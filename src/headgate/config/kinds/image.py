@@ -23,7 +23,7 @@ _NAME = re.compile(
 
 
 class BadImageName(ValueError):
-    """No image can be named so.  The text is for people."""
+    """Report an invalid image name. The text is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ImageName:
         """Return what a name means: one that names no registry is of Docker Hub.  Raises BadImageName."""
         found = _NAME.fullmatch(text) if len(text) <= NAME_SIZE_MAX else None
         if found is None:
-            raise BadImageName(f"{text[:80]!r} is no name of an image: REGISTRY/NAME:TAG, or NAME@sha256:DIGEST")
+            raise BadImageName(f"{text[:80]!r} is not a name of an image: REGISTRY/NAME:TAG, or NAME@sha256:DIGEST")
         registry, path = found["registry"] or "", found["path"]
         if registry == "localhost":
             raise BadImageName(f"{text[:80]!r} is of no registry: images of a machine's own cannot be named")

@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def check_job(body: Any, line: int, warnings: list[Wrong], what: str = "job", *, named: bool = True) -> None:
-    """Raises Wrong."""
+    """Check a job. Raise Wrong."""
     table(body, JOB, what, warnings, line)
     if named and "name" not in body:
         raise Wrong("this job lacks 'name'", body.line)
@@ -48,7 +48,7 @@ def _image(image: str | Table, line: int) -> None:
     if not isinstance(image, str):
         parts = image["build"].split("/")
         if not set(parts).isdisjoint(("", ".", "..")):
-            raise Wrong(f"image: {image['build'][:80]!r} is no file of the repository", image.at("build"))
+            raise Wrong(f"image: {image['build'][:80]!r} is not a file of the repository", image.at("build"))
         return
     try:
         ImageName.read(image)
@@ -106,7 +106,7 @@ def _playbooks(body: Table, warnings: list[Wrong]) -> None:
 
 
 def semaphore_names(body: Table) -> list[tuple[str, bool]]:
-    """(name, resources-first) of every semaphore the stanza names for the whole job."""
+    """Return (name, resources-first) of every semaphore that the stanza names for the whole job."""
     found = [s for key in ("semaphore", "semaphores") for s, _ in entries(body.get(key), 0)]
     return [(s, False) if isinstance(s, str) else (s["name"], s.get("resources-first", False)) for s in found]
 

@@ -19,7 +19,7 @@ DEPTH_MAX = 50
 
 
 def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = False, depth: int = 0) -> None:
-    """Raises Wrong."""
+    """Check a nodeset. Raise Wrong."""
     table(body, NODESET if named else INLINE_NODESET, "nodeset", warnings, line)
     if depth > DEPTH_MAX:
         raise Wrong(f"alternatives are nested more than {DEPTH_MAX} levels deep", body.line)
@@ -46,7 +46,7 @@ def misread(name: str, what: str) -> str:
 
 
 def _name(name: str, what: str, line: int, warnings: list[Wrong]) -> None:
-    """Raises Wrong."""
+    """Refuse the name localhost, and warn of a name that may be misread. Raise Wrong."""
     if name == "localhost":
         raise Wrong(f"a {what} cannot be named {name}: that is the executor", line)
     if why := misread(name, what):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from headgate.config.drivers import DRIVERS, Driver, driver_named
 from headgate.config.files.check import StanzaKey, anything, as_list, deep_plain, entries, idle, show, table
 from headgate.config.files.document import Table
 from headgate.config.files.source import NEVER, UNKNOWN_WORD, Wrong, nearest
 from headgate.config.forges.table import DIALECTS
-from headgate.config.keys.drivers import DRIVERS, GIT, Driver, driver_named
 from headgate.config.keys.pipeline import PIPELINE, REPORTERS
 from headgate.config.kinds.occasions import not_by_itself, started_once
 from headgate.config.kinds.triggers import never, nobody_did
@@ -21,7 +21,7 @@ _PRECEDENCE = {"high": 100, "normal": 200, "low": 300}
 
 
 def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
-    """Raises Wrong where a connection is not known, or something is not in the words of its driver."""
+    """Return the record of a pipeline. Raise Wrong if a connection is unknown or its driver does not accept a key."""
     said = _Said(body, tenant, warnings)
     triggers = tuple(said.triggers())
     started_once(body, triggers)
@@ -87,7 +87,7 @@ def _told(found: dict[str, tuple[Any, ...]]) -> tuple[str, ...]:
 
 
 class _Said:
-    """What a stanza says of connections, in the words of their drivers."""
+    """Read what a stanza says of connections, in the words of their drivers."""
 
     def __init__(self, body: Table, tenant: Tenant, warnings: list[Wrong]) -> None:
         self._body, self._tenant, self._warnings = body, tenant, warnings
@@ -126,7 +126,7 @@ class _Said:
                 self._deprecated(entry, driver, connection)
                 if "project" in entry and self._tenant.find(entry["project"]) is None:
                     raise Wrong(self._tenant.why_not(entry["project"]), entry.at("project"))
-                if driver is GIT and (why := never(entry)):
+                if driver is DRIVERS["git"] and (why := never(entry)):
                     self._warnings.append(Wrong(why, entry.at("ref"), NEVER, "warning"))
                 dialect = DIALECTS.get(self._tenant.driver(connection))
                 if dialect is not None and (why := nobody_did(entry, dialect.nobody)):

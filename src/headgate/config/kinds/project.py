@@ -13,7 +13,7 @@ from headgate.config.patterns import BadPattern, compiled
 
 
 def check_project(kind: str, body: Any, line: int, warnings: list[Wrong]) -> None:
-    """Raises Wrong."""
+    """Check a project or template. Raise Wrong."""
     if not isinstance(body, Table):
         raise Wrong(f"a {kind} must be a mapping", line)
     own = PROJECT if kind == "project" else TEMPLATE
@@ -52,7 +52,7 @@ def _section(kind: str, pipeline: str, section: Any, line: int, warnings: list[W
 
 
 def section_jobs(section: Table) -> list[tuple[str, Table, int]]:
-    """(name, attributes, line) of every job of a checked section."""
+    """Return (name, attributes, line) of every job of a checked section."""
     found: list[tuple[str, Table, int]] = []
     for job, at in entries(section.get("jobs"), section.at("jobs")):
         if isinstance(job, Table):

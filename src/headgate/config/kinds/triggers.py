@@ -55,7 +55,7 @@ def _may(pattern: Any, event: str, of_branches: bool) -> bool:
 
 
 def _meets(begin: str, names: str) -> bool:
-    """May a name begin with both?"""
+    """Tell whether a name may begin with both."""
     return begin.startswith(names) or names.startswith(begin)
 
 

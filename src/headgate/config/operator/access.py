@@ -23,7 +23,7 @@ def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", 
 
 
 def _found(claims: Mapping[str, Any], name: str) -> Any:
-    """By its name, else as a path with dots into mappings."""
+    """Find a claim by its name, else by a path with dots into mappings."""
     if name in claims:
         return claims[name]
     value: Any = claims

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headgate.config.drivers import ALWAYS_THERE
 from headgate.config.files.check import Keys, as_list, deep_plain, entries, table
 from headgate.config.files.document import Table, load
 from headgate.config.files.source import MEANING, NO_EFFECT, Source, Wrong, nearest
-from headgate.config.keys.drivers import ALWAYS_THERE
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 from headgate.config.keys.tenant import API_ROOT, FILE_KINDS, ROLE, RULE, SEMAPHORE, TENANT
 from headgate.config.operator.access import BUILT_IN_ROLES
@@ -36,7 +36,7 @@ _TABLES: dict[str, Keys] = {
 
 
 def parse_tenant_file(text: str, path: str, connections: Mapping[str, Connection]) -> TenantFile:
-    """Raises ConfigErrors: a broken file changes nothing."""
+    """Parse the tenant file. Raise ConfigErrors: a broken file changes nothing."""
     source = Source("", "", "", path, True, text)
     try:
         return _File(load(text), connections, source).read()

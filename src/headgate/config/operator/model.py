@@ -1,4 +1,4 @@
-"""What the operator's file comes to.  Pure data."""
+"""Hold what the operator's file comes to.  Pure data."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Connection(NamedTuple):
     name: str
     canonical_hostname: str
     driver: str = "git"
-    """What it may say in pipelines: a key of `keys.drivers.DRIVERS`."""
+    """What it may say in pipelines: a key of `drivers.DRIVERS`."""
     bound: bool = False
     """Whether its server binds the names that people approve and veto under to who pushes."""
 
 
 class Protection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a forge says of the branches of a project: their names."""
+    """Name the protected and the locked branches of a project, as its forge reports them."""
 
     protected: frozenset[str] | None = None
     """None: it does not say, so every branch counts as one."""
@@ -105,7 +105,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Label(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What machines of the inventory have it."""
+    """Select the machines of the inventory that have a label."""
 
     search: str
     """A filter expression."""
@@ -229,7 +229,7 @@ class Role(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApiRoot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """For addresses that belong to no tenant."""
+    """Hold the access settings of addresses that belong to no tenant."""
 
     authentication_realm: str = ""
     access_rules: tuple[str, ...] = ()
@@ -249,7 +249,7 @@ class TenantFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ConfigErrors(Exception):
-    """The whole file is refused."""
+    """Report that the whole file is refused."""
 
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         super().__init__("\n\n".join(error.render() for error in errors))

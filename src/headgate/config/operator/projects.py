@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.config.drivers import DRIVERS
 from headgate.config.files.check import Keys, as_list, deep_plain, entries, table
 from headgate.config.files.document import Table
 from headgate.config.files.roots import STANDARD_PATHS
 from headgate.config.files.source import Wrong, nearest
-from headgate.config.keys.drivers import DRIVERS
 from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
 from headgate.config.keys.tenant import CONFIG_PROJECT_KINDS, GROUP, PROJECT, SOURCE
 from headgate.config.operator.model import Connection, TenantProject
@@ -24,9 +24,11 @@ GROUPS_MAX = 20
 def tenant_projects(
     stanza: Table, connections: Mapping[str, Connection], warnings: list[Wrong]
 ) -> tuple[TenantProject, ...]:
-    """Config-projects first, then the others, each in the order of the file; those of one short name together.
+    """Return config-projects first, then the others, each in the order of the file, with projects of one short name
+    together.
 
-    Raises Wrong."""
+    Raises Wrong.
+    """
     found: list[TenantProject] = []
     sources = stanza.get("source", Table(stanza.line))
     for name, source in sources.items():
@@ -56,7 +58,7 @@ def _no_config_project_is_configured(found: list[TenantProject], line: int) -> N
 
 
 class _Reader:
-    """Entries of one list of projects."""
+    """Read the entries of one list of projects."""
 
     def __init__(self, at: Connection, trusted: bool, tenant: Table, warnings: list[Wrong]) -> None:
         self._at, self._trusted, self._tenant, self._warnings = at, trusted, tenant, warnings

@@ -1,4 +1,4 @@
-"""How long Python's engine takes at the most, proved from the form of a pattern.
+"""Prove, from the form of a pattern, how long Python's engine takes at the most.
 
 The engine tries one way after another in which the parts of a pattern can match; so the number of ways bounds its
 steps.  What is in a lookaround or an atomic group is tried by itself: its ways are not multiplied with those around.
@@ -24,7 +24,7 @@ class MatchCost(NamedTuple):
 
 
 def steps_max(pattern: t.Tree, length: int) -> int:
-    """On a subject of so many characters."""
+    """Return an upper bound of the steps for a subject of `length` characters."""
     return _sequence(pattern, length).steps
 
 

@@ -30,7 +30,7 @@ TYPES = int(_parser.TYPE_FLAGS)
 
 
 def parsed(pattern: str) -> Tree:
-    """Raises re.error, RecursionError, OverflowError."""
+    """Parse a pattern. Raise re.error, RecursionError or OverflowError."""
     return _parser.parse(pattern)
 
 
@@ -58,7 +58,7 @@ def inside(item: Item) -> list[Tree]:
 
 
 def range_lengths(items: Tree) -> int:
-    """Characters in all ranges together: the engine's compiler looks at each of them."""
+    """Return the number of characters in all ranges together; the engine's compiler visits each of them."""
     own = [part[1] for item in items if item[0] is IN for part in item[1] if part[0] is _constants.RANGE]
     return sum(int(last - first) + 1 for first, last in own) + sum(
         range_lengths(inner) for item in items for inner in inside(item)
@@ -66,7 +66,7 @@ def range_lengths(items: Tree) -> int:
 
 
 def same(one: str, other: str, flags: int) -> bool:
-    """Are two characters the same, as these flags have it?"""
+    """Return whether two characters are equal under these flags."""
     if one == other or not flags & re.IGNORECASE:
         return one == other
     return re.match(re.escape(one), other, flags & ~re.VERBOSE) is not None

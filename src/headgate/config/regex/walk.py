@@ -16,11 +16,11 @@ Groups = tuple[tuple[int, int] | None, ...]
 
 
 class Exhausted(Exception):
-    """It took more steps than are allowed."""
+    """Report that matching took more steps than are allowed."""
 
 
 class _Node:
-    """A place in the pattern: what comes after is `next`."""
+    """Represent a place in the pattern; what comes after is `next`."""
 
     __slots__ = ("kind", "next", "said")
 
@@ -32,7 +32,7 @@ _END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "clo
 
 
 class _Loop:
-    """A repetition that has come to its `count`th round."""
+    """Represent a repetition that has come to its `count`th round."""
 
     __slots__ = ("again", "body", "count", "flags", "greedy", "idles", "last", "least", "most")
 
@@ -48,7 +48,7 @@ class _Loop:
         count: int = 0,
         last: int = -1,
     ) -> None:
-        """`idles`: a round may come no further than the one before, and it matters what is tried after that."""
+        """Set `idles` if a round may come no further than the one before, and it matters what is tried after that."""
         self.body, self.flags, self.least, self.most = body, flags, least, most
         self.greedy, self.count, self.last = greedy, count, last
         self.idles = idles
@@ -74,7 +74,7 @@ class _Loop:
 
 
 class Walk:
-    """Of one pattern over one subject."""
+    """Match one pattern against one subject."""
 
     def __init__(self, pattern: t.Tree, subject: str, *, steps_max: int) -> None:
         self._pattern, self._subject, self._left = pattern, subject, steps_max
@@ -84,7 +84,7 @@ class Walk:
         """Does it matter which of several ways is the first?"""
 
     def matches(self, *, whole: bool) -> bool:
-        """At the start; to the end when `whole`.  Raises Exhausted."""
+        """Match at the start, and to the end with `whole`. Raise Exhausted."""
         try:
             start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, whole, None))
             groups: Groups = (None,) * self._pattern.state.groups if self._refers else ()
@@ -151,7 +151,7 @@ class Walk:
             raise Exhausted
 
     def _run(self, start: _Node, at: int, groups: Groups) -> tuple[int, Groups] | None:
-        """Where the first way that succeeds ends."""
+        """Return where the first way that succeeds ends, and its groups; None: no way does."""
         waiting, seen = [(start, at, groups)], set[tuple[_Node, int, Groups]]()
         while waiting:
             state = waiting.pop()
@@ -167,7 +167,7 @@ class Walk:
         return None
 
     def _steps(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
-        """Where it goes on, the first to be tried first."""
+        """Return where it goes on, the first to be tried first."""
         kind, said, next = node.kind, node.said, node.next
         if kind is _LEAF:
             found = said(self._subject, at)
@@ -236,5 +236,5 @@ class Walk:
 
 
 def _holds(items: t.Tree, kinds: Sequence[Any]) -> bool:
-    """Is there an item of one of these kinds?"""
+    """Tell whether there is an item of one of these kinds, also inside others."""
     return any(item[0] in kinds or any(_holds(inner, kinds) for inner in t.inside(item)) for item in items)

@@ -1,4 +1,4 @@
-"""What each driver lets a pipeline say: its triggers, requirements and reporters (config-language §4.1).
+"""Define what each driver lets a pipeline say: its triggers, requirements and reporters.
 
 A driver whose connection cannot be made yet is checked all the same: the configuration is read, whoever runs it.
 """
@@ -39,28 +39,19 @@ class Driver(NamedTuple):
     """Keys of a requirement that ask for people by name, which mean something only where the server says who is who."""
 
 
-def _of(
-    dialect: Dialect,
-    *,
-    free: bool = False,
-    lands: tuple[str, ...] = ("merge",),
-    forgiven: str = "",
-    named: tuple[str, ...] = (),
-) -> Driver:
+def _of(dialect: Dialect) -> Driver:
     """Return what the configuration may say to a forge: what there are predicates for, and nothing else."""
     return Driver(
         trigger=forms(dialect.trigger),
         require=forms(dialect.require),
         reporter=dialect.reporter,
-        free=free,
-        lands=lands,
+        free=dialect.free,
+        lands=dialect.lands,
         deprecated=tuple(dialect.instead),
-        forgiven=forgiven,
-        named=named,
+        forgiven=dialect.forgiven,
+        named=dialect.named,
     )
 
-
-GIT = _of(DIALECTS["git"], lands=("land",), named=("approvals", "veto"))
 
 QUEUE = Driver(
     trigger={
@@ -99,14 +90,9 @@ INVENTORY = Driver(
 _NO_VARS = "reports have no variables of jobs; the history has what they return"
 
 DRIVERS: dict[str, Driver] = {
-    "git": GIT,
+    **{name: _of(dialect) for name, dialect in DIALECTS.items()},
     "queue": QUEUE,
     "inventory": INVENTORY,
-    "gerrit": _of(DIALECTS["gerrit"], free=True, lands=("submit",)),
-    "github": _of(DIALECTS["github"], forgiven="Github Trigger Configuration Warning"),
-    "gitlab": _of(DIALECTS["gitlab"]),
-    "gitea": _of(DIALECTS["gitea"]),
-    "pagure": _of(DIALECTS["pagure"]),
     "timer": Driver(
         trigger={
             "time": StanzaKey(many(time), required=True, note="day 0 is Monday"),

@@ -1,0 +1,160 @@
+"""Hold what a tenant's configuration defines: data, which others put together, link, freeze and explain."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headgate.config.budgets import DEFAULTS, Budgets
+from headgate.config.files.document import Table
+from headgate.config.files.source import Source
+from headgate.config.model import ConfigError, Pipeline
+from headgate.config.operator.model import Tenant, TenantProject
+from headgate.config.parse import ParsedBranch, Stanza
+from headgate.config.patterns import any_whole
+
+Key = tuple[str, str]
+"""(kind, name): what a stanza defines; of a project stanza the canonical name, or PATTERNS."""
+PATTERNS = ("project", "^")
+"""Key of all project stanzas whose name is a regular expression."""
+SINGLE = ("nodeset", "secret", "image", "flavor", "label", "semaphore", "section", "provider", "queue")
+"""Kinds of which there is one of a name; the same once more on another branch is no harm."""
+
+Branches = Mapping[str, Mapping[str, ParsedBranch]]
+"""project -> branch -> what its files say, the default branch first"""
+Place = tuple[str, str]
+"""(project, branch)"""
+
+_UNKNOWN = TenantProject("", "", "", trusted=True)
+"""Where built-in things are defined."""
+
+
+def _noop() -> list[Stanza]:
+    body = Table(0)
+    body.update({"name": "noop", "parent": None, "final": True, "deduplicate": True})
+    return [Stanza("job", body, Source("", "", "", "", True, ""), 0)]
+
+
+@dataclass(slots=True)
+class Index:
+    """Keep, beside a layout, what is needed to make the next layout from it."""
+
+    claims: dict[Key, tuple[Stanza, ...]] = field(default_factory=dict)
+    """In the order that decides who is first."""
+    readers: dict[Key, frozenset[Stanza]] = field(default_factory=dict)
+    """Who refers to it."""
+    reads: dict[Stanza, frozenset[Key]] = field(default_factory=dict)
+    parsed: dict[Place, ParsedBranch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LinkErrors:
+    """Hold the errors of a layout, grouped by where they were found."""
+
+    files: dict[Place, tuple[ConfigError, ...]] = field(default_factory=dict)
+    refused: dict[Stanza, tuple[ConfigError, ...]] = field(default_factory=dict)
+    references: dict[Stanza, tuple[ConfigError, ...]] = field(default_factory=dict)
+
+    def copy(self) -> LinkErrors:
+        return LinkErrors(dict(self.files), dict(self.refused), dict(self.references))
+
+
+@dataclass(slots=True)
+class LayoutDefinitions:
+    """Hold what a tenant's configuration defines; others ask questions of it."""
+
+    tenant: Tenant
+    branches: dict[str, tuple[str, ...]]
+    """project -> branches whose configuration is read, default branch first."""
+    budgets: Budgets = DEFAULTS
+    """Of what an item may come to."""
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    """In the order in which they are defined."""
+    pipeline_stanzas: dict[str, list[Stanza]] = field(default_factory=dict)
+    jobs: dict[str, list[Stanza]] = field(default_factory=dict)
+    """Without the built-in noop."""
+    projects: dict[str, list[Stanza]] = field(default_factory=dict)
+    """Canonical name -> stanzas that configure it."""
+    patterns: list[Stanza] = field(default_factory=list)
+    """Project stanzas whose name is a regular expression."""
+    templates: dict[str, list[Stanza]] = field(default_factory=dict)
+    singles: dict[str, dict[str, Stanza]] = field(default_factory=lambda: {kind: {} for kind in SINGLE})
+    """kind -> name -> its definition, for kinds of which there is one of a name."""
+    errors: tuple[ConfigError, ...] = ()
+    findings: LinkErrors = field(default_factory=LinkErrors)
+    """What `errors` are made of."""
+    index: Index | None = None
+    """There when other layouts can be made from this one."""
+    remembered: dict[str, list[Stanza]] = field(default_factory=dict)
+    """Answers of `stanzas`."""
+    _noop: list[Stanza] = field(default_factory=_noop)
+
+    @property
+    def semaphores(self) -> Mapping[str, int]:
+        """Name -> how many may hold it; of one that is not here, one may."""
+        own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
+        return {**own, **self.tenant.semaphores}
+
+    @property
+    def shared(self) -> Collection[str]:
+        """Return the semaphores that other tenants use, too."""
+        return self.tenant.semaphores
+
+    def source(self, project: str) -> TenantProject:
+        """Return the tenant file's settings of a project, by canonical name."""
+        return self.tenant.by_canonical.get(project, _UNKNOWN)
+
+    def admitted(self, key: Key) -> Sequence[Stanza]:
+        """Return the stanzas in force for the key, in order."""
+        kind, name = key
+        match kind:
+            case "job":
+                return self.jobs.get(name, [])
+            case "project-template":
+                return self.templates.get(name, [])
+            case "project":
+                return self.patterns if key == PATTERNS else self.projects.get(name, [])
+            case "pipeline":
+                return self.pipeline_stanzas.get(name, [])
+            case _:
+                return [found] if (found := self.singles[kind].get(name)) is not None else []
+
+    def variants(self, job: str) -> list[Stanza]:
+        """Return the variants of a job in the order of their definition."""
+        return self._noop if job == "noop" else self.jobs.get(job, [])
+
+    def stanzas(self, project: str) -> list[Stanza]:
+        """Return the stanzas that configure a project: those by name first, then those by pattern."""
+        known = self.remembered.get(project)
+        if known is None:
+            source = self.source(project)
+            fits = [s for s in self.patterns if self.configures(s, source)]
+            known = self.remembered[project] = self.projects.get(project, []) + fits
+        return known
+
+    def configures(self, stanza: Stanza, project: TenantProject) -> bool:
+        """Return whether a project stanza applies to this project."""
+        if not stanza.name.startswith("^"):
+            target = self.tenant.find(stanza.name or stanza.source.project)
+            return target is not None and target.project == project.project
+        named = any(any_whole([stanza.name], name) for name in (project.name, project.project))
+        return named and self.source(stanza.source.project).configures(project)
+
+    def merge_mode(self, project: str, branch: str) -> str:
+        """Return the merge mode: merge, cherry-pick, squash-merge or rebase."""
+        found = (s.body.get("merge-mode") for s in self.stanzas(project))
+        mode: str = next((mode for mode in found if mode), "merge")
+        return "merge" if mode.startswith("merge") else mode.removesuffix("-first-parent")
+
+    def default_branch(self, project: str) -> str:
+        """Return the default branch that its stanzas name, or an empty string for the repository's own."""
+        return next((s.body["default-branch"] for s in self.stanzas(project) if "default-branch" in s.body), "")
+
+    def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
+        """Return whether a change of these files (None: unknown) proposes different configuration."""
+        known = self.tenant.by_canonical.get(project)
+        return known is not None and known.touches_config(files, branch)
+
+    def config_paths(self, project: str) -> tuple[str, ...]:
+        known = self.tenant.by_canonical.get(project)
+        return known.config_paths if known is not None else ()
