@@ -1,4 +1,4 @@
-"""How the state changes by what happened.  Answers about an abandoned base find no buildset and change nothing."""
+"""Apply what happened to the state.  Answers about an abandoned base find no buildset and change nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ from headgate.gate.work import (
 from headgate.gate.world import World
 
 
-def absorb(state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]) -> State:
+def absorb(  # noqa: C901 - one case for each kind of event
+    state: State, event: TriggerEvent | Answer | Managed, world: World, asked: list[Action]
+) -> State:
     """Return the state once `event` is known; absorbed twice is as absorbed once.  Add to `asked` what follows."""
     match event:
         case TriggerEvent() if event.kind.ripples:
@@ -87,10 +89,10 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
     """Those that were tested as one with an older patchset."""
     if event.kind is EventKind.ABANDONED:
         own = world.standings.get(change.key)
-        again = own is not None and own.open  # the look that says so came before this was read
-        if own is not None and again and own.change.commit == change.commit:
-            return state
-        state = dequeued(state, change.key, world, asked, commit=change.commit if again else "", withdrawn=True)
+        if own is not None and own.open and own.change.commit == change.commit:
+            return state  # the look that says so came before this was read
+        newer = own is not None and own.open
+        state = dequeued(state, change.key, world, asked, commit=change.commit if newer else "", withdrawn=True)
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, asked)
     if triggers(world.pipeline, event, world.standings.get(change.key)):
@@ -98,13 +100,20 @@ def triggered(state: State, event: TriggerEvent, world: World, asked: list[Actio
         if change.is_change and current is not None and current.change.commit != change.commit:
             return state  # a newer patchset is known already, and brings its own event
         state = enqueue(state, change, event.id, world, asked, answered=attempted(event, current, world))
-    for other in needed_by(change.key, world) if event.fresh else ():  # it was tested without
-        news = replace(event, change=other, happening=None)  # whose forge, another one maybe, has no word for it
-        if triggers(world.pipeline, news, world.standings.get(other.key)):
-            state = enqueue(state, other, event.id, world, asked)
+    if event.fresh:
+        state = _with_dependents(state, event, world, asked)
     for other in parted:
         if state.find(other.key) is None:
             state = enqueue(state, other, derived(event.id, "parted", other.key), world, asked)
+    return state
+
+
+def _with_dependents(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
+    """Return the state with the changes that need the event's, and were tested without it."""
+    for other in needed_by(event.change.key, world):
+        news = replace(event, change=other, happening=None)  # whose forge, another one maybe, has no word for it
+        if triggers(world.pipeline, news, world.standings.get(other.key)):
+            state = enqueue(state, other, event.id, world, asked)
     return state
 
 

@@ -1,4 +1,4 @@
-"""What a turn wants of the world; each is made durable in the commit that decided it."""
+"""Define what a turn asks of the world; each action is made durable in the commit that decided it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Report:
     """The pipeline's reporters that it is told by, where there are such; empty: it is said to the people of the change
     whatever the pipeline tells to whom."""
     kind: str = ""
-    """Of what has no phase: `REFUSED` and those beside it."""
+    """The phase, or `REFUSED` or one of its neighbours for a report without a phase."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whether a change can come in together with what it needs, and why not."""
+"""Decide whether a change can come in together with what it needs, and say why not."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Weighed(NamedTuple):
 
     found: Needs
     problems: tuple[str, ...] = ()
-    """For people: nothing but another patchset, footer or setting helps."""
+    """The obstacles, for people, that only another patchset, footer or setting removes."""
     apart: tuple[str, ...] = ()
-    """For people: what it needs has to land, or be ready, first."""
+    """The needed changes, for people, that must land or be ready first."""
 
 
 def weigh(state: State, change: Change, world: World) -> Weighed:

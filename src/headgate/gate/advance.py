@@ -174,7 +174,8 @@ def waiting(state: State) -> Iterator[tuple[str, str]]:
 
 
 def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, asked: list[Action]) -> Item:
-    """Skips and starts until nothing more can be; a job that needs nobody ends at once and frees others."""
+    """Skip and start jobs until nothing more can start. A job that needs no executor ends at once and may release
+    others."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
         return settled(item, None, world, asked) if item.carried else item
@@ -214,11 +215,7 @@ def _round(
     instead = reused(item, buildset, world)
     if instead is None:
         return buildset
-    builds = {**buildset.builds, **instead}
-    for name, why in graph.skipped(buildset).items():
-        voting = buildset.graph is None or buildset.graph.by_id[name].voting
-        id = derived(buildset.id, name, "skipped")
-        builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
+    builds = {**buildset.builds, **instead, **_skipped(buildset)}
     held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
     for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
@@ -240,6 +237,16 @@ def _round(
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
         return buildset
     return replace(buildset, builds=builds, waits=tuple(waits))
+
+
+def _skipped(buildset: BuildSet) -> dict[str, Build]:
+    """Return the builds of jobs that do not run, by the job's id."""
+    builds = dict[str, Build]()
+    for name, why in graph.skipped(buildset).items():
+        voting = buildset.graph is None or buildset.graph.by_id[name].voting
+        id = derived(buildset.id, name, "skipped")
+        builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
+    return builds
 
 
 def _instead(

@@ -58,7 +58,7 @@ class HoldRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the last of `count_max` was held; 0: there is room for more."""
 
     def fits(self, tenant: str, job: str, changes: Iterable[Change]) -> bool:
-        """Is a build of this job, for these changes, to be held when it fails?"""
+        """Return whether a failed build of this job for these changes keeps its machines."""
         if self.expired_ms or (self.tenant, self.job) != (tenant, job):
             return False
         return any(change.project == self.project and _matches(self.ref_filter, change.ref) for change in changes)

@@ -1,4 +1,4 @@
-"""What is proposed: changes, refs, and the events that tell of them.  Pure data."""
+"""Define what is proposed: changes, refs, and the events that tell of them.  Pure data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     """The message's, or the change's; unique in its connection."""
     name: str
-    """For people."""
+    """The name of the occasion, for people."""
     body: str = "{}"
     """A JSON object, which jobs find as `zuul.trigger`."""
     trouble: str = ""
@@ -95,16 +95,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     needs: tuple[str, ...] = ()
     """Keys of the changes it is built on, and of those its Depends-On footers name, in the order written."""
     bases: tuple[str, ...] = ()
-    """Those of them that it is built on: their commits are its nearest ancestors that anybody proposed for the same
-    branch and that the branch does not have as they are."""
+    """The keys among them that it is built on: their commits are its nearest ancestors that were proposed for the
+    same branch and that the branch lacks."""
     stale: tuple[str, ...] = ()
-    """Those of `bases` that have another patchset by now than the one it is built on."""
+    """The keys among `bases` that have a newer patchset than the one it is built on."""
     unresolved: tuple[str, ...] = ()
     """Depends-On footers that name no branch of a project that is known; the text as written."""
     occasion: Occasion | None = None
     """Why there is something to do at the ref, although nobody updated it."""
     number: str = ""
-    """Of a forge that numbers its changes; within the project."""
+    """The number within the project, at a forge that numbers its changes."""
     patchset: str = ""
     """Where patchsets have numbers of their own; elsewhere the commit names them."""
     base: str = ""
@@ -174,7 +174,7 @@ def numbered(project: str, number: str) -> str:
 
 
 class ChangeState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the connection knows of a change now: the entry of the change cache."""
+    """Hold what the connection currently knows about a change: the entry of the change cache."""
 
     change: Change
     open: bool = True
@@ -184,10 +184,10 @@ class ChangeState(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     """Why it is not open, for people, when nobody withdrew it."""
     approvals: tuple[Word, ...] = ()
-    """Of people, of whichever patchset."""
+    """The approvals of people, for whichever patchset."""
     vetoes: tuple[Word, ...] = ()
     proposers: tuple[str, ...] = ()
-    """Who pushed this patchset, as far as the server tells."""
+    """The people who pushed this patchset, as far as the server tells."""
     untold: bool = False
     """The gate landed it, and the connection has not told yet that it is merged."""
     checks: tuple[PipelineCheck, ...] = ()

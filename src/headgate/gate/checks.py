@@ -1,4 +1,4 @@
-"""What pipelines said of a patchset, where another one asks for it before it takes the change up."""
+"""Record what pipelines say of a patchset, for pipelines that require it before they take the change up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def word_of(result: str) -> str:
 
 
 def concerns(pipeline: Pipeline, name: str) -> bool:
-    """Does it ask what the pipeline of this name said?"""
+    """Return whether the pipeline's requirements look at results of the pipeline `name`."""
     return any(name in asked_for(said.get("check")) for said in (*pipeline.require.values(), *pipeline.reject.values()))
 
 

@@ -1,4 +1,4 @@
-"""What people closed: a pipeline, or one queue of it.  Work goes on there, and nothing lands."""
+"""Represent what people have closed: a pipeline, or one queue of it.  Work goes on there, and nothing lands."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: str = ""
     """Empty: every queue of the pipeline."""
     reason: str = ""
-    """For people, as who closed it said."""
+    """The reason that the person who closed it gave."""
     who: str = ""
     since_ms: int = 1
     """Milliseconds since the epoch, UTC."""
 
     @property
     def what(self) -> str:
-        """What is closed, for people."""
+        """Describe what is closed, for people."""
         whole = f"the pipeline {self.pipeline}" if self.pipeline else "every pipeline"
         return f"queue {self.queue} of {self.pipeline}" if self.queue else whole
 
     @property
     def why(self) -> str:
-        """One line for people."""
+        """Describe in one line who closed it and why, for people."""
         by = f" by {self.who}" if self.who else ""
         return f"{self.what} was closed{by}{f': {self.reason}' if self.reason else ''}"
 

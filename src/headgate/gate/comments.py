@@ -1,19 +1,24 @@
-"""What jobs say of lines of files: told in the report of the change."""
+"""Format what jobs say of lines of files for the report of the change, and select what the history keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
 
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet
 from headgate.gate.returns.shape import FileComment
 
 COMMENTS_MAX = 100
-"""In one report."""
+"""Limit of comments in one report, and of one build in the history."""
+KEPT_MAX_BYTES = 100_000
+"""Size limit of the comments of one buildset in the history."""
 
 
 def told(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
-    """Lines of the report: by file and line, each with its job; then what is left out."""
+    """Return the comments as lines of the report, by file and line, each with its job; then how many were left out."""
     found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _of(build)]
     touched = [one for one in found if any(change.files is None or one[0] in change.files for change in changes)]
     shown = sorted(touched, key=lambda one: (one[0], one[1].line))[:COMMENTS_MAX]
@@ -27,13 +32,27 @@ def told(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     return ["", *lines] if lines else []
 
 
+def kept(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ...]]]:
+    """Return, by build, file -> comments, as many as there is room for in one record of the history."""
+    left_bytes, found = KEPT_MAX_BYTES, dict[str, dict[str, tuple[FileComment, ...]]]()
+    for build in buildset.builds.values():
+        for path, comment, _ in islice(_of(build), COMMENTS_MAX):
+            left_bytes -= len(path) + len(msgspec.json.encode(comment))
+            if left_bytes < 0:
+                return found
+            of = found.setdefault(build.id, {})
+            of[path] = (*of.get(path, ()), comment)
+    return found
+
+
 def _of(build: Build) -> Iterator[tuple[str, FileComment, str]]:
     for path, comments in (build.returned.file_comments or {}).items():
         yield from ((path, comment, build.job) for comment in comments)
 
 
 def _line(path: str, comment: FileComment, job: str) -> str:
-    """As compilers write it; further lines of a message are indented, so that none of them begins as one of ours."""
+    """Format a line as compilers do. Further lines of a message are indented, so that none of them looks like a
+    comment of ours."""
     place = f"{path}:{comment.line}" if comment.line else path
     said = comment.message.replace("\n", "\n    ")
     return f"{place}: {comment.level}: {said} [{job}]" if comment.level else f"{place}: {said} [{job}]"

@@ -269,7 +269,11 @@ def concluded(before: State, after: State, asked: list[Action], world: World) ->
         if item.live and not item.epilogue:
             fresh = (one for one in item.changes if (one.key, one.commit) not in known)
             asked.extend(action for one in fresh for action in _entered(item, one, world))
-    most = world.pipeline.disable_after
+    return _counted(after, asked, world.pipeline.disable_after)
+
+
+def _counted(after: State, asked: list[Action], most: int | None) -> State:
+    """Return the state with its failures in a row; `most` of them disable the pipeline, None: no number does."""
     if most is None:
         return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
     failures = after.failures

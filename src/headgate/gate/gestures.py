@@ -1,4 +1,4 @@
-"""What people do by hand to what is in the queues, and why it may come to nothing."""
+"""Apply what people do by hand to what is in the queues, and say why it may come to nothing."""
 
 from __future__ import annotations
 
@@ -111,39 +111,51 @@ def _exempted(item: Item, keys: Sequence[str]) -> Item:
 def unmoved(work: Managed, before: State, after: State, world: World) -> str:
     """Return why what was asked by hand changed nothing, or "" if it did; `after` is the state once it was absorbed."""
     match work:
-        case Enqueue(change=change):
-            commit = "" if change.is_change else change.commit
-            if has(before, change.key, commit):
-                return f"{change.key} is in the pipeline already"
-            if has(after, change.key, commit):
-                return ""
-            if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
-                return _why_not(why, world)
-            if not takes_part(change, world):
-                return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
-            return f"{change.key} cannot be tested; its report says why"
-        case Dequeue(key=key, commit=commit, event=enqueued):
-            if not has(before, key, commit, enqueued) and after.alarms != before.alarms:
-                return ""
-            if not has(before, key, commit, enqueued):
-                return f"{key} is not in the pipeline"
-            return f"{key} is landing already" if has(after, key, commit, enqueued) else ""
+        case Enqueue():
+            return _not_enqueued(work, before, after, world)
+        case Dequeue():
+            return _not_dequeued(work, before, after)
         case CancelBuild(build=build):
             return "" if running(before, build) is not None else f"the build {build} is not running"
         case RerunBuild(build=build):
             found = _ended(before, build)
             return f"no build {build} in the queues has ended" if found is None else _settled(*found[1:])
-        case Promote(keys=keys):
-            missing = [key for key in keys if before.find(key) is None]
-            if missing:
-                return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(keys) > 1 else ''}"
-            if back := next(filter(None, (kept_back(work, key, before, world) for key in keys)), ""):
-                return _why_not(back, world)
-            return "" if after != before else "they are at the head already"
+        case Promote():
+            return _not_promoted(work, before, after, world)
         case LayoutChanged():
             return ""
         case _:
             assert_never(work)
+
+
+def _not_enqueued(work: Enqueue, before: State, after: State, world: World) -> str:
+    change = work.change
+    commit = "" if change.is_change else change.commit
+    if has(before, change.key, commit):
+        return f"{change.key} is in the pipeline already"
+    if has(after, change.key, commit):
+        return ""
+    if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
+        return _why_not(why, world)
+    if not takes_part(change, world):
+        return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
+    return f"{change.key} cannot be tested; its report says why"
+
+
+def _not_dequeued(work: Dequeue, before: State, after: State) -> str:
+    key, commit, enqueued = work.key, work.commit, work.event
+    if not has(before, key, commit, enqueued):
+        return "" if after.alarms != before.alarms else f"{key} is not in the pipeline"
+    return f"{key} is landing already" if has(after, key, commit, enqueued) else ""
+
+
+def _not_promoted(work: Promote, before: State, after: State, world: World) -> str:
+    missing = [key for key in work.keys if before.find(key) is None]
+    if missing:
+        return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(work.keys) > 1 else ''}"
+    if back := next(filter(None, (kept_back(work, key, before, world) for key in work.keys)), ""):
+        return _why_not(back, world)
+    return "" if after != before else "they are at the head already"
 
 
 def has(state: State, key: str, commit: str = "", event: str = "") -> bool:

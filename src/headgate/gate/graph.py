@@ -16,7 +16,8 @@ Past = Callable[[Change], BuildSet | None]
 
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
-    """Jobs not yet begun whose dependencies all ended well or are paused, in configured order."""
+    """Return the jobs that have not started and whose dependencies have all succeeded or are paused, in configured
+    order."""
     names = {j.id for j in buildset.jobs}
     return [j for j in buildset.jobs if j.id not in buildset.builds and _may_start(j, buildset, names)]
 
@@ -37,7 +38,7 @@ def _needs(buildset: BuildSet, job: FrozenJob) -> Iterable[JobDependency]:
 
 
 def holding(ahead: Iterable[Item]) -> bool:
-    """Does a change ahead keep those behind it waiting for one of its jobs (`hold-following-changes`)?"""
+    """Return whether a change ahead keeps those behind it waiting for one of its jobs (`hold-following-changes`)."""
     buildsets = [item.buildset for item in ahead if item.buildset is not None]
     waits = ((job, b.builds.get(job.id)) for b in buildsets for job in b.jobs if job.hold_following_changes)
     return any(build is None or build.result != "SUCCESS" for _, build in waits)
@@ -48,7 +49,7 @@ def _good(build: Build) -> bool:
 
 
 def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set[str]:
-    """Ids of the jobs that depend on the job `name`, directly or through others."""
+    """Return the ids of the jobs that depend on the job `name`, directly or through others."""
     needed_by = buildset.graph.needed_by if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [name]
@@ -61,7 +62,7 @@ def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set
 
 
 def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
-    """Ids of the jobs that `job` depends on, directly or through others."""
+    """Return the ids of the jobs that `job` depends on, directly or through others."""
     by_id = buildset.graph.by_id if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [d.name for d in _needs(buildset, job)]
@@ -74,7 +75,7 @@ def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
 
 
 def done_for(buildset: BuildSet) -> list[Build]:
-    """Paused builds that nobody needs any more: every job that depends on them has ended."""
+    """Return the paused builds that are no longer needed because every job that depends on them has ended."""
     return [b for b in buildset.paused if all(_ended(n, buildset) for n in dependents(buildset, b.job))]
 
 
@@ -84,7 +85,7 @@ def _ended(job: str, buildset: BuildSet) -> bool:
 
 
 class Required(NamedTuple):
-    """What the changes ahead provide of what a job requires."""
+    """Hold what the changes ahead provide of what a job requires."""
 
     waits: bool
     """Some of it is not there yet."""
@@ -94,8 +95,8 @@ class Required(NamedTuple):
 
 
 def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) -> Required:
-    """`ahead`: the items that what is tested rests on, furthest first; those that are not live are not tested here any
-    more, and the `past` tells of them."""
+    """Return what the items ahead provide of what `job` requires. `ahead` are the items under test before it,
+    furthest first; items that are not live are not tested here any more, and `past` says what became of them."""
     waits, failed, artifacts = False, "", list[dict[str, object]]()
     for item in ahead if job.requires else ():
         buildset = item.buildset if item.live else past(item.change) if past is not None else NOTHING_PROVIDED
@@ -115,7 +116,8 @@ def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) ->
 
 
 def told(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
-    """The artifacts of a build, as jobs after it are told of them; `build` is what the gate says, not the job."""
+    """Return the artifacts of a build as later jobs receive them. `build` is the gate's record, not what the job
+    claims."""
     zuul = build.data.get("zuul")
     found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
     change = item.subjects(job)[0]
@@ -125,7 +127,7 @@ def told(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
 
 
 def skipped(buildset: BuildSet) -> dict[str, str]:
-    """Job -> reason, of jobs that will never run: a dependency failed, or left them out."""
+    """Map each job that will never run to the reason: a dependency failed, or left it out."""
     reasons: dict[str, str] = {}
     for job in buildset.jobs:
         build = buildset.builds.get(job.id)
@@ -144,7 +146,7 @@ def skipped(buildset: BuildSet) -> dict[str, str]:
 
 
 def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
-    """Jobs that `zuul.child_jobs`, returned by `job`, leaves out; it names the direct dependents to run."""
+    """Return the jobs that `zuul.child_jobs`, returned by `job`, leaves out; it names the direct dependents to run."""
     children = build.returned.child_jobs
     if children is None:
         return set()
@@ -158,7 +160,8 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
 
 
 def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) -> str:
-    """What a job waits for that nobody was asked for, for people; `ahead`: the items that it may have to wait for."""
+    """Describe, for people, what a job that was not requested waits for. `ahead` are the items that it may have to
+    wait for."""
     needs = ((d.name, buildset.builds.get(d.name)) for d in _needs(buildset, job))
     waits = [name for name, build in needs if not (build and (build.result or build.paused))]
     if waits:
@@ -171,7 +174,8 @@ def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) 
 
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
-    """Data returned by the jobs `job` depends on, through others too; in graph order, later wins."""
+    """Merge the data returned by the jobs that `job` depends on, also through others, in graph order; later data
+    wins."""
     wanted, data = parents(buildset, job), dict[str, object]()
     for other in buildset.jobs:
         build = buildset.builds.get(other.id)

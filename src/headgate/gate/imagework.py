@@ -19,7 +19,7 @@ KIND = "zuul_image"
 
 
 class Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the occasion of such an item says; jobs find it as `zuul.trigger`."""
+    """Describe the message of an item that builds or tries images; jobs find it as `zuul.trigger`."""
 
     image_names: tuple[str, ...] = ()
     image_upload_uuid: str = ""
@@ -27,7 +27,7 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ImageNews(NamedTuple):
-    """What a pipeline's `zuul` reporter says of images."""
+    """Hold what a pipeline's `zuul` reporter says about images."""
 
     built: bool
     validated: bool | None

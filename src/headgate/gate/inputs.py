@@ -1,4 +1,4 @@
-"""What the result of a build may rest on, as one value with a digest.
+"""Reduce what the result of a build may rest on to one value with a digest.
 
 Ids are no part of it, nor are commits that are made for a change: of repositories it has the trees.  What people
 proposed is part of it, so that what a proposer's own builds came to stands for nobody else's.
@@ -20,7 +20,7 @@ from headgate.gate.work import RepoState
 from headgate.gate.world import World
 
 IDS = frozenset({"build", "buildset", "event_id", "attempts"})
-"""Of the `zuul` variable: they name a run, and say nothing of what is run."""
+"""Keys of the `zuul` variable that name a run without saying what is run."""
 Trees = dict[str, dict[str, str]]
 """project -> branch -> tree"""
 
@@ -33,18 +33,18 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     post_review: bool
     """How far its pipeline is trusted."""
     key: str
-    """Of the change."""
+    """The key of the change."""
     commit: str
     job: FrozenJob
-    """With the secrets of its playbooks, as they are encrypted, its labels or image, and its version of Ansible."""
+    """The job with the encrypted secrets of its playbooks, its labels or image, and its version of Ansible."""
     zuul: dict[str, Any]
     """The variable of that name, without ids but those of builds whose artifacts it names.  JSON."""
     data: dict[str, Any]
     """What jobs before it returned.  JSON."""
     trees: Trees
-    """Of every branch of its repositories, as merged."""
+    """The merged trees of every branch of its repositories."""
     landed: Trees
-    """Of those that are used as they are on their branches, whatever is proposed."""
+    """The trees of repositories that are used as landed, whatever is proposed."""
     bases: dict[str, str]
     """branch -> tree beneath the change, in its own repository."""
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.gate.actions import ALARM, LANDED, Action, Land, MarkLanded, Report
+from headgate.gate.actions import ALARM, LANDED, WAITS, Action, Land, MarkLanded, Report
 from headgate.gate.carry import reset
 from headgate.gate.change import Change
+from headgate.gate.closures import Closing
 from headgate.gate.leave import commit_of, leave, with_landed
 from headgate.gate.model import Item, Landed, Queue, with_item
 from headgate.gate.readiness import heeds_vetoes, leases, needs_approval
-from headgate.gate.report import text
+from headgate.gate.report import result_of, text
 from headgate.gate.requirements import demands
 from headgate.gate.work import Demands, LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.world import World
@@ -181,3 +182,35 @@ def _completed(item: Item, last: tuple[Landed, ...], world: World) -> list[Actio
         work = ReportRequest(one.change, world.pipeline.name, note, landed=one.commit)
         told.append(Report(item.named(one.change, "landed"), work, world.pipeline.precedence, kind=LANDED))
     return told
+
+
+def lands(item: Item, world: World) -> bool:
+    here = all(change.is_change and change.connection in world.pipeline.lands for change in item.changes)
+    return world.dependent and here and not item.epilogue and result_of(item) == "SUCCESS"
+
+
+def held_back(item: Item, world: World) -> Item:
+    """Return an item that passed with the reason why it does not land, if the pipeline is disabled."""
+    if item.buildset is None or item.landed or not world.disabled or not lands(item, world):
+        return item
+    why = (
+        "the pipeline is disabled after too many failures in a row; it lands changes again once its configuration "
+        f"changes, or is read anew (headgate reconfigure --tenant {world.tenant})"
+    )
+    return replace(item, buildset=replace(item.buildset, landing_error=why))
+
+
+def told_to_wait(item: Item, shut: Closing | None, world: World, asked: list[Action]) -> Item:
+    """Tell people, once for each closing, that it passed and lands as soon as its queue is opened."""
+    if shut is None or not item.live:
+        return replace(item, held_ms=0) if item.held_ms else item
+    buildset = item.buildset
+    passed = buildset is not None and buildset.complete and not buildset.landing and lands(item, world)
+    if not passed or item.held_ms == shut.since_ms:
+        return item
+    note = text(item, "SUCCESS", world, f"All jobs passed.  It lands once it is opened again: {shut.why}.")
+    for change in item.left:
+        work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
+        id = item.named(change, "held", str(shut.since_ms))
+        asked.append(Report(id, work, world.pipeline.precedence, kind=WAITS))
+    return replace(item, held_ms=shut.since_ms)

@@ -34,8 +34,8 @@ def leave(
     told: bool = True,
     tested: bool = True,
 ) -> Queue:
-    """The queue without `item`.  `told` False: nobody is told (it landed and the landing said so).  `tested` False:
-    its jobs did not decide, and nothing follows for the window."""
+    """Return the queue without `item`. With `told` False, nobody is notified (the landing itself did that). With
+    `tested` False, its jobs did not decide, and the window stays as it is."""
     abandon(item, asked)
     if _is_strange(item, world):  # it came in only because of what it might have brought
         told, tested = told and bool(world.pipeline.reporters.get("no-jobs")), False
@@ -54,13 +54,14 @@ def leave(
 
 
 def _is_strange(item: Item, world: World) -> bool:
-    """Takes it no part in the pipeline, with what it proposes or without?"""
+    """Return whether the item takes no part in the pipeline, with its proposal or without."""
     graph = item.buildset.graph if item.buildset is not None else None
     return graph is not None and not graph.in_pipeline and not any(is_known(one, world) for one in item.changes)
 
 
 def dismiss(queue: Queue, item: Item, found: Unready, world: World, asked: list[Action]) -> Queue:
-    """The queue without an item whose change may not land.  Who withdrew it knows; else people are told why."""
+    """Return the queue without an item whose change may not land. People are told why, unless they withdrew it
+    themselves."""
     item = replace(item, trouble=found.why)
     match found.obstacle:
         case Obstacle.GONE if item.others or item.landed:  # people of the other changes do not know
@@ -78,7 +79,7 @@ def dismiss(queue: Queue, item: Item, found: Unready, world: World, asked: list[
 
 
 def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]) -> State:
-    """Without the item, which nobody can handle: it fails, and its report says why."""
+    """Return the state without an item that cannot be handled: it fails, and its report says why."""
     found = next(((queue, item) for queue, item in state.items() if item.id == id), None)
     if found is None:
         return state
@@ -95,7 +96,7 @@ def set_aside(state: State, id: str, why: str, world: World, asked: list[Action]
 
 
 def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
-    """The queue once `item` is out of it: its window, and what those behind may still rest on."""
+    """Return the queue once `item` has left: its window, and what the items behind may still rest on."""
     items = tuple(i for i in queue.items if i.id != item.id)
     queue = replace(queue, items=items)
     if not world.dependent or result == "DEQUEUED":
@@ -107,8 +108,8 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
 
 
 def with_landed(queue: Queue, item: Item, changes: Sequence[Change], commit: str = "") -> Queue:
-    """The queue that knows that these changes of the item have landed.  `commit`: what the branch came to by that,
-    where it is not the tested one."""
+    """Return the queue with the knowledge that these changes of the item have landed. `commit` is the resulting head
+    of the branch, if it is not the tested one."""
     for change in changes:
         keys = [key for key in [change.key] if key not in queue.landed_keys]
         found = dict.fromkeys((commit_of(item, change), commit))
@@ -123,13 +124,13 @@ def with_landed(queue: Queue, item: Item, changes: Sequence[Change], commit: str
 
 
 def commit_of(item: Item, change: Change) -> str:
-    """The commit that the branch of the change comes to when it lands; empty while that is not known."""
+    """Return the commit that the branch of the change gets when it lands, or an empty string while that is unknown."""
     state = item.buildset.state if item.buildset is not None else None
     return state.merged.get(change.project, {}).get(change.branch, "") if state is not None else ""
 
 
 def _unfollowed(queue: Queue, item: Item, change: Change) -> Mapping[str, Unfollowed]:
-    """With what the item proposed for the project and branch of the change, which has landed now."""
+    """Add what the item proposed for the project and branch of the change, which has landed now."""
     text = item.buildset.proposed.get(change.project, {}).get(change.branch) if item.buildset else None
     if text is None:
         return queue.unfollowed

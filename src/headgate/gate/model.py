@@ -17,6 +17,7 @@ from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.alarms import Parted, Strayed
 from headgate.gate.change import Change
+from headgate.gate.course import NO_COURSE, Course
 from headgate.gate.outside import Deferred, OutsideRefusal
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.returns.shape import NOTHING, Returned, checked
@@ -63,7 +64,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     paused: bool = False
     """It came to its pause: the jobs that depend on it may start."""
     resumed: bool = False
-    """They have ended, and it was asked to go on."""
+    """Whether the paused build was asked to go on, because the jobs that it waited for have ended."""
     pre_fail: bool = False  # it runs still, and will fail
     work: str = ""
     """The same for the same job on the same code (`gate.again`); empty: that is not known."""
@@ -77,6 +78,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """The lines of its log that say why it failed."""
     origin: str = ""
     """The earlier buildset of its item that it was begun for; empty: it was begun for the one that has it."""
+    course: Course = NO_COURSE
 
     @property
     def failed(self) -> bool:
@@ -106,11 +108,11 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
 
     build: Build
     name: str
-    """Of its job, whose definition on the new base may be another."""
+    """The name of its job, which the new base may define differently."""
     nodeset: str = ""
     provides: tuple[str, ...] = ()
     semaphores: tuple[str, ...] = ()
-    """Those that it holds as long as it runs."""
+    """The semaphores that it holds as long as it runs."""
     since_ms: int = 0  # when its base was given up
 
 
@@ -225,13 +227,13 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     held_ms: int = 0
     """It passed, and people were told that it waits for what was closed at this moment to be opened."""
     by_hand: ByHand | None = None
-    """Of a ref that somebody put here."""
+    """The request of the person who enqueued this ref."""
     others: tuple[Change, ...] = ()
     """The rest of a circle, in the order of merging."""
     spared: tuple[str, ...] = ()
-    """Of a circle: the keys of those changes that `exempt` is said of."""
+    """The keys of the changes of a circle to which `exempt` applies."""
     landed: tuple[Landed, ...] = ()
-    """Of a circle of several repositories: what has landed, while the rest has not."""
+    """The changes of a circle of several repositories that have landed while the others have not."""
     carried: tuple[Carried, ...] = ()
     earlier: Mapping[str, RepoState] = {}
     """Earlier buildset -> its state, as long as one of its builds goes on (`origins`)."""
@@ -317,8 +319,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is to be known of a pipeline once its configuration is gone; members are those of `config.model.Pipeline`
-    but for two."""
+    """Keep what must be known about a pipeline after its configuration is gone. The members are those of
+    `config.model.Pipeline` but for two."""
 
     manager: str
     reporters: tuple[str, ...] = ()
@@ -340,7 +342,7 @@ class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a pipeline knows."""
+    """Hold everything that a pipeline knows."""
 
     queues: tuple[Queue, ...] = ()
     failures: int = 0
@@ -349,13 +351,13 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     deferred: tuple[Deferred, ...] = ()
     """The last ones."""
     remains: Remains | None = None
-    """As long as there are queues."""
+    """The settings of the removed pipeline, as long as there are queues."""
     parted: tuple[Parted, ...] = ()
     """Alarms that stand."""
     strayed: tuple[Strayed, ...] = ()
     """Alarms that stand until somebody says that it is dealt with."""
     refusals: tuple[OutsideRefusal, ...] = ()
-    """Of the last changes that do not come in."""
+    """The refusals of the last changes that could not enter."""
 
     @property
     def alarms(self) -> tuple[Parted | Strayed, ...]:
@@ -371,6 +373,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         for queue in self.queues:
             for item in queue.items:
                 yield queue, item
+
+    @property
+    def live_keys(self) -> frozenset[str]:
+        """Return the keys of all changes in live items: for whoever looks for many of them."""
+        return frozenset(key for _, item in self.items() if item.live for key in item.keys)
 
     def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:
         """Return the item that holds the change with this key, and its queue; None if there is none.  With `live`, only

@@ -1,4 +1,4 @@
-"""What a change needs: the changes that must go first, and those that it needs as they need it."""
+"""Find what a change needs: the changes that must land before it, and those that need it as it needs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEEDS_MAX = 200
 
 
 CIRCLES = "allow-circular-dependencies"
-"""Of a queue."""
+"""A setting of queues."""
 
 
 class Needs(NamedTuple):
@@ -25,13 +25,13 @@ class Needs(NamedTuple):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """All that must go first."""
+        """Return all changes that must land first."""
         return tuple(change for group in self.ahead for change in group)
 
 
 def needs(change: Change, world: World) -> Needs:
-    """Everything `change` needs, through others too; what has landed is no longer needed, what nobody has proposed not
-    yet."""
+    """Return everything `change` needs, directly or through others. Landed changes are no longer needed; those that
+    nobody has proposed are not yet known."""
     walk, known = _Walk(world), world.standings.get(change.key)
     current = known is not None and known.open and known.change.commit == change.commit
     walk.visit(known.change if known is not None and current else change, 1)
@@ -61,7 +61,7 @@ def outdated(change: Change, world: World) -> str:
 
 
 class _Walk:
-    """Finds the circles among what a change needs, each after those that it needs (Tarjan)."""
+    """Find the circles among what a change needs, each after those that it needs (Tarjan)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -100,7 +100,7 @@ class _Walk:
 
 
 def _circle_refused(group: tuple[Change, ...], world: World) -> str:
-    """Why these cannot go together; empty when they can, or are one."""
+    """Return why these changes cannot go together, or an empty string if they can or are one."""
     layout, name = world.layouts.landed, world.pipeline.name
     refused = [c for c in group if len(group) > 1 and not layout.queue_says(c.project, c.branch, CIRCLES)]
     if not refused:
@@ -114,7 +114,8 @@ def _circle_refused(group: tuple[Change, ...], world: World) -> str:
 
 
 def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
-    """As they are to be merged: what one is built on before it, else `first` (its key) before the others."""
+    """Order the changes of a circle as they are merged: a change's git parent before it, otherwise `first` (its key)
+    before the others."""
     left = {change.key: change for change in sorted(circle, key=lambda one: (one.key != first, one.key))}
     ordered: list[Change] = []
     while left:

@@ -1,4 +1,4 @@
-"""What people do by hand to one build: the events that ask for it."""
+"""Define the events by which people ask by hand that one build is stopped, or its job run once more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-b
 
     build: str
     why: str
-    """For people: who did, and why."""
+    """Who cancelled it and why, for people."""
 
 
 class RerunBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="rerun-build"):

@@ -22,10 +22,10 @@ from headgate.gate.world import World
 
 
 class Obstacle(StrEnum):
-    """Why a change may not land now, in order of precedence."""
+    """Give the reasons why a change may not land now, in order of precedence."""
 
     GONE = "gone"
-    """Who proposed it withdrew it, or proposed something newer."""
+    """The proposer withdrew it, or proposed something newer."""
     CLOSED = "closed"
     """Nobody withdrew it, but there is nowhere for it to land."""
     LANDED = "landed"
@@ -44,12 +44,12 @@ _PRECEDENCE = {obstacle: number for number, obstacle in enumerate(Obstacle)}
 class Unready(NamedTuple):
     obstacle: Obstacle
     why: str
-    """For people; empty where whoever caused it knows."""
+    """The reason for people; empty if the person who caused it knows."""
 
 
 def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unready | None:
-    """What keeps `item` from landing behind the changes `ahead`, of which `failing` are failing (keys); None: nothing.
-    Of a ref that is no change nothing does; of a circle whatever keeps back one of its changes."""
+    """Return what keeps `item` from landing behind the changes `ahead`, or None. `failing` are the keys of those
+    ahead that are failing. Nothing keeps back a ref that is not a change; any one change keeps back its circle."""
     if not item.change.is_change:
         return None
     found = [why for change in item.left if (why := _kept_back(item, change, world)) is not None]
@@ -61,7 +61,7 @@ def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unr
 
 
 def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
-    """What keeps one change of the item from landing, whatever it needs."""
+    """Return what keeps one change of the item from landing, apart from what it needs."""
     own = world.standings.get(change.key)
     found = _out_of_date(change, own, world) if own is not None else None
     if found is not None and (item.others or item.landed) and not found.why:
@@ -73,7 +73,8 @@ def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
 
 
 def _out_of_date(change: Change, own: ChangeState, world: World) -> Unready | None:
-    """What has landed is still checked where nothing lands."""
+    """Return why the patchset can no longer land: it has landed, was closed or was replaced. Pipelines that land
+    nothing still test a landed one."""
     if own.landed:
         why = f"it has landed already: {change.commit[:8]} is in {change.branch} of {change.project}"
         return Unready(Obstacle.LANDED, why) if world.dependent else None
@@ -85,7 +86,7 @@ def _out_of_date(change: Change, own: ChangeState, world: World) -> Unready | No
 
 
 def lacks(change: Change, ahead: Collection[str], failing: Collection[str], world: World) -> Unready | None:
-    """What is wrong with the changes it needs, as far as they are not ahead of it."""
+    """Return an obstacle if a needed change has neither landed nor stands ahead, or fails there; otherwise None."""
     waits: Unready | None = None
     if not world.pipeline.ignore_dependencies and (why := outdated(change, world)):
         return Unready(Obstacle.LACKING, why)
@@ -99,7 +100,7 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
 
 
 def _absent(key: str, standing: ChangeState, world: World) -> str:
-    """Why a needed change is not ahead."""
+    """Return why a needed change is not ahead."""
     if not standing.open:
         return f"the needed change {key} was {'closed: ' + standing.reason if standing.reason else 'withdrawn'}"
     if world.dependent and (why := unmet(world, standing) or ruled_out(world, standing)):
@@ -111,19 +112,20 @@ def _absent(key: str, standing: ChangeState, world: World) -> str:
 
 
 def refused(world: World, standing: ChangeState | None) -> str:
-    """Why the pipeline's requirements keep out a change that is to come in now; empty when they do not."""
+    """Return why the pipeline's requirements keep out a change that is about to enter, or an empty string."""
     if standing is None:
         return "it is not known at its connection"
     return unmet(world, standing, entering=True) or ruled_out(world, standing)
 
 
 def guarded(pipeline: Pipeline) -> bool:
-    """Does what is let in land, or see what only reviewed changes may?  Then asking by hand replaces no requirement."""
+    """Return whether the pipeline lands changes or shows them what only reviewed changes may see. If so, a person's
+    enqueue request replaces no requirement."""
     return bool(pipeline.lands) or pipeline.post_review
 
 
 def unfit(change: Change, world: World) -> str:
-    """Why this patchset does not meet the requirements of the pipeline; empty when it does."""
+    """Return why this patchset does not meet the requirements of the pipeline, or an empty string."""
     if not change.is_change:
         return of_refs(change, world)
     standing = world.standings.get(change.key)
@@ -135,13 +137,13 @@ def unfit(change: Change, world: World) -> str:
 
 
 def heeds_vetoes(pipeline: Pipeline, connection: str) -> bool:
-    """Does a veto keep changes of this connection out?"""
+    """Return whether a veto keeps changes of this connection out."""
     wanted, unwanted = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
     return wanted.get("veto") is False or unwanted.get("veto") is True
 
 
 def leases(item: Item, change: Change, world: World) -> tuple[str, ...]:
-    """The refs of the approvals that let it in, which must be there at the moment of landing."""
+    """Return the refs of the approvals that let the item in, which must still exist when it lands."""
     standing = world.standings.get(change.key)
     wanted = world.pipeline.require.get(change.connection, {}).get("approvals")
     if wanted is None or standing is None or item.exempts(change):
@@ -150,7 +152,7 @@ def leases(item: Item, change: Change, world: World) -> tuple[str, ...]:
 
 
 def needs_approval(item: Item, change: Change, pipeline: Pipeline) -> bool:
-    """Must the server itself say, at the moment of landing, that the change is approved?"""
+    """Return whether the git server itself must confirm the approval at the moment of landing."""
     connection = change.connection
     required = connection in pipeline.require_approved or pipeline.require.get(connection, {}).get("approved") is True
     return required and not item.exempts(change) and change.is_change

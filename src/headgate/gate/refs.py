@@ -17,7 +17,7 @@ from headgate.gate.work import RefAt
 from headgate.gate.world import World
 
 NAME_MAX_BYTES = 250
-"""Of a ref that starts anything."""
+"""Limit of the name of a ref that starts anything."""
 
 
 def update(
@@ -54,7 +54,7 @@ def variables(change: Change) -> dict[str, Any]:
 
 
 def ref_at(item: Item, world: World) -> RefAt:
-    """Return what the jobs of an item that is no change run on."""
+    """Return what the jobs of an item that is not a change run on."""
     change, by_hand = item.change, item.by_hand
     return RefAt(
         item=item.id,
@@ -68,8 +68,8 @@ def ref_at(item: Item, world: World) -> RefAt:
 
 
 def takes_part(change: Change, world: World) -> bool:
-    """May the pipeline have jobs for it?  Which branches hold a tag is known only once it is prepared, and what a
-    change of the configuration brings once that is looked at."""
+    """Return whether the pipeline may have jobs for the ref. Which branches contain a tag is known only once the
+    item is prepared, and the effect of a configuration change only after it is read."""
     layout = world.layouts.landed
     if change.is_change and layout.touches_config(change.project, change.files, change.branch):
         return True
@@ -77,7 +77,7 @@ def takes_part(change: Change, world: World) -> bool:
 
 
 def is_known(change: Change, world: World) -> bool:
-    """Takes it part by the configuration that has landed?"""
+    """Return whether the landed configuration lets the ref take part in the pipeline."""
     layout, pipeline = world.layouts.landed, world.pipeline.name
     return layout.takes_part(pipeline, change.project, change.branch, "" if change.is_change else change.ref)
 
@@ -88,7 +88,7 @@ def section(pipeline: str, change: Change) -> str:
 
 
 def misnamed(ref: str) -> str:
-    """Return why something is no ref that can be put into a pipeline, for people; empty: it may be one."""
+    """Return why something is not a ref that can be put into a pipeline, for people; empty: it may be one."""
     if not ref.startswith("refs/") or not ref.removeprefix("refs/").strip("/"):
         return f"it is a whole name, such as {TAGS}v1 or {HEADS}master"
     if not ref.isprintable() or len(ref.encode()) > NAME_MAX_BYTES:
@@ -97,5 +97,5 @@ def misnamed(ref: str) -> str:
 
 
 def is_parametrised(ref: str) -> bool:
-    """May it be enqueued with parameters?"""
+    """Return whether the ref may be enqueued with parameters."""
     return ref.startswith((HEADS, TAGS))

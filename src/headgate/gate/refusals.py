@@ -1,4 +1,4 @@
-"""What people are told of a change that does not come in: once, and anew only when there is something else to say.
+"""Tell people why a change does not come in: once, and again only when there is something else to say.
 
 Who pushes tried nothing, nor did a program; whoever may not write to the project is not answered.  What is said is
 compared with what holds now in every turn, so that it is corrected although no event tells of that.
@@ -27,8 +27,8 @@ KEPT_MAX = 200
 AT_ONCE_MAX = 30
 """Changes that are told of in `PAUSE_MS`; the others are told later."""
 LOOKED_MAX, SLICE_MS = 20, 1_000
-"""Of changes that need others, so many are compared with what holds in one turn, and others in one of the next second:
-what they need is dear to find out."""
+"""How many changes with dependencies are compared with the current state in one turn; the others follow in turns of
+the next seconds, because finding their dependencies is expensive."""
 PAUSE_MS, GRACE_MS = 60_000, 5_000
 """Between two words on one change; what brings it in may be on its way."""
 _UNTRUSTED = ("none", "read")
@@ -81,7 +81,7 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
     if missing:
         return missing + rules
     if rules:
-        return (*rules[:-1], f"{rules[-1]}; it will be enqueued once that is so no more")
+        return (*rules[:-1], f"{rules[-1]}; it will be enqueued once that has changed")
     weighed = weigh(state, change, world)
     return weighed.problems + weighed.apart
 
@@ -110,11 +110,11 @@ def refused_with(
 def corrected(state: State, world: World, asked: list[Action]) -> State:
     """Return the state in which what was said of refusals holds, or will soon."""
     ended = {key for one in asked if isinstance(one, Record) and not one.refused for key in one.item.keys}
-    later = _later(state, world)
+    later, inside = _later(state, world), state.live_keys
     for one in state.refusals:
-        if one.key in later and one.key not in ended and state.find(one.key) is None:
+        if one.key in later and one.key not in ended and one.key not in inside:
             continue
-        after = _corrected(one, state, world, asked) if one.key not in ended else None
+        after = _corrected(one, state, one.key in inside, world, asked) if one.key not in ended else None
         if after is not one:
             kept = (other if other.key != one.key else after for other in state.refusals)
             state = replace(state, refusals=tuple(other for other in kept if other is not None))
@@ -130,20 +130,22 @@ def _later(state: State, world: World) -> frozenset[str]:
     return frozenset(one.key for one in waiting if not one.due_ms or one.due_ms > world.now_ms)
 
 
-def _corrected(one: OutsideRefusal, state: State, world: World, asked: list[Action]) -> OutsideRefusal | None:
-    """Return what is kept of it; None: it is to be forgotten."""
+def _corrected(
+    one: OutsideRefusal, state: State, inside: bool, world: World, asked: list[Action]
+) -> OutsideRefusal | None:
+    """Return what is kept of it; None: it is to be forgotten.  `inside`: its change is in the pipeline by now."""
     standing = world.standings.get(one.key)
     if standing is None or not standing.open:
         return None
     change = standing.change
-    if state.find(one.key) is not None:
+    if inside:
         if one.said and not _announced(world.pipeline, change.connection):
             _told(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, asked)
         return None
     if change.commit != one.commit:  # what was said names another patchset, which nobody tries to bring in
         return replace(one, due_ms=0) if one.due_ms else one
     problems = why_not(state, change, world)
-    free = f"Nothing keeps {change.id} out of {world.pipeline.name} any more: it comes in once it is asked for again."
+    free = f"Nothing keeps {change.id} out of {world.pipeline.name} any more: it comes in once it is requested again."
     note = refusal(change, problems, world) if problems else free
     if one.said == _mark(note) or not (one.said or problems):
         return replace(one, due_ms=0) if one.due_ms else one

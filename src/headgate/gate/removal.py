@@ -11,11 +11,11 @@ from headgate.config.model import Pipeline
 from headgate.gate.actions import Action, Record
 from headgate.gate.change import EventKind
 from headgate.gate.closures import closing_of
-from headgate.gate.decide import unfinished
 from headgate.gate.landings import ask_to_land
 from headgate.gate.leave import leave
 from headgate.gate.model import Item, Queue, Remains, State, with_item, with_queue
 from headgate.gate.report import result_of
+from headgate.gate.room import unfinished
 from headgate.gate.triggers import heard
 from headgate.gate.world import World
 

@@ -1,6 +1,8 @@
-"""What people are told: the result of a buildset, and the text of its report."""
+"""Determine what people are told: the result of a buildset, and the text of its report."""
 
 from __future__ import annotations
+
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -17,7 +19,7 @@ from headgate.gate.world import World
 SIZE_MAX = 50_000
 """Characters of a report, whatever jobs and configuration have to say."""
 ARTIFACTS_MAX_BYTES = 200_000
-"""Of one buildset, in the history."""
+"""Size limit of the artifacts of one buildset in the history."""
 REPORTER_OF = {
     "SUCCESS": "success",
     "FAILURE": "failure",
@@ -31,7 +33,7 @@ REPORTER_OF = {
 
 
 def result_of(item: Item) -> str:
-    """Return the result of a complete item; the first match wins (gating-behaviour §8)."""
+    """Return the result of a complete item; the first match wins."""
     buildset = item.buildset
     if item.trouble or buildset is None:
         return "FAILURE"
@@ -214,14 +216,24 @@ def duration(length_ms: int) -> str:
 
 def filled(message: str, item: Item, world: World) -> str:
     """Return a message of the pipeline with `{pipeline.name}` and `{item_url}` filled in."""
-    url = f"{world.root_url}/t/{world.tenant}/status" if world.root_url else ""
-    return message.replace("{pipeline.name}", world.pipeline.name).replace("{item_url}", url)
+    return message.replace("{pipeline.name}", world.pipeline.name).replace("{item_url}", page_url(item.change, world))
+
+
+def page_url(change: Change, world: World) -> str:
+    """Return the address of the page of a change, of the status page for an update of a ref; empty without pages."""
+    if not world.root_url:
+        return ""
+    place = f"{world.root_url}/t/{quote(world.tenant, safe='')}"
+    if not change.is_change:
+        return f"{place}/status"
+    return f"{place}/change?{urlencode({'project': change.project, 'change': f'{change.branch}/{change.name}'})}"
 
 
 def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
     """Return the text that says why a change was not even enqueued."""
     reasons = "\n".join(f"- {line(problem)}" for problem in problems)
-    return f"{change.id} was not enqueued in {world.pipeline.name}:\n\n{reasons}"
+    page = f"\n\n{url}" if (url := page_url(change, world)) else ""
+    return f"{change.id} was not enqueued in {world.pipeline.name}:\n\n{reasons}{page}"
 
 
 def failing_reasons(item: Item) -> list[str]:

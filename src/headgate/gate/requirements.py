@@ -1,4 +1,4 @@
-"""What a pipeline asks of a change, and of what happened to it, in the words of the driver of its connection."""
+"""Check what a pipeline asks of a change, and of what happened to it, in the words of its connection's driver."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def dialect_of(pipeline: Pipeline, connection: str) -> Dialect:
 
 
 def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None) -> bool:
-    """Is it what a trigger waits for?  `known`: what its connection knows of the change; None: nobody has looked, and
-    what is required of the change is asked later."""
+    """Return whether the event is what a trigger waits for. `known` is what the connection knows about the change;
+    with None, the requirements on the change are checked later."""
     if not filter.events:
         return False
     dialect = dialect_of(pipeline, filter.connection)

@@ -15,7 +15,7 @@ from headgate.gate.waiter import Sought
 from headgate.gate.world import World
 
 DATA_MAX_BYTES = 16_000
-"""Of what a build returned, which the history keeps for those that depend on it: one with more is run each time."""
+"""Size limit of the returned data that the history keeps for dependent jobs; a build with more is not reused."""
 NOTHING = Build("", "")
 """Nothing stands for it."""
 

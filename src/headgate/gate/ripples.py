@@ -1,4 +1,4 @@
-"""What happens to one change and has others enqueued: the triggers of the driver `zuul` (gating-behaviour §2)."""
+"""Triggers of the driver `zuul`: what happens to one change and enqueues others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENQUEUED_MAX = 500
 
 
 def rippled(state: State, event: TriggerEvent, world: World, asked: list[Action]) -> State:
-    """With the open changes that the event concerns, in a pipeline that it triggers."""
+    """Enqueue the open changes that the event concerns if it triggers the pipeline."""
     for change in _concerned(event, world) if triggers(world.pipeline, event) else ():
         state = enqueue(state, change, derived(event.id, change.key), world, asked)
     return state

@@ -28,7 +28,7 @@ from headgate.gate.world import LayoutView, World
 
 @dataclass(slots=True)
 class Base:
-    """What the items seen so far, head first, leave for those behind."""
+    """Collect what the items handled so far, head first, mean for those behind."""
 
     ahead: str | None = None
     """The nearest buildset we still believe in."""
@@ -46,7 +46,8 @@ class Base:
     live: int = 0
     """Live items ahead."""
     _merges: list[MergeItem] = field(default_factory=list)
-    """Of the chain, as far as anybody asked: how far that is, and what `config` says of it."""
+    """The merges of the chain as far as they were requested; `_asked` says how far, and `_config` what `config`
+    found."""
     _asked: int = 0
     _config: set[str] = field(default_factory=set)
 
@@ -88,6 +89,10 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
         at_s=item.enqueued_ms // 1000,
         message=change.message,
         bases=tuple(bases[key] for key in change.bases if key in bases),
+        number=change.number,
+        patchset=change.patchset,
+        topic=change.topic,
+        url=change.url,
     )
 
 
@@ -226,7 +231,7 @@ def limits(job: FrozenJob, layout: LayoutView) -> dict[str, int]:
 def variables(
     item: Item, buildset: BuildSet, job: FrozenJob, build: Build, tenant: str, pipeline: Pipeline
 ) -> dict[str, Any]:
-    """Return the `zuul` variable (gating-behaviour §14.5), as far as the gate knows it.  JSON."""
+    """Return the `zuul` variable, as far as the gate knows it.  JSON."""
     change = item.subjects(job)[0]
     host, _, name = change.project.partition("/")
     project = {

@@ -11,8 +11,8 @@ from headgate.gate.change import Change
 
 
 def graph_of(graphs: Sequence[FrozenGraph], changes: Sequence[Change], *, everywhere: bool) -> FrozenGraph:
-    """The jobs of all, each for its change, or for all whose job it is.  `everywhere`: the item takes part in the
-    pipeline only where each of its changes does."""
+    """Join the jobs of all changes into one graph, each for its change or for all that have the job. With
+    `everywhere`, the item takes part in the pipeline only if each of its changes does."""
     first, *others = graphs
     if not others:
         return first
@@ -29,7 +29,7 @@ def graph_of(graphs: Sequence[FrozenGraph], changes: Sequence[Change], *, everyw
 
 
 def _joined(graphs: Sequence[Sequence[FrozenJob]], changes: Sequence[Change]) -> list[FrozenJob]:
-    """Each job once, with the changes it is for and a key of its own."""
+    """Return each job once, with its changes and a key of its own."""
     groups: list[tuple[FrozenJob, list[int]]] = []
     called: dict[str, list[tuple[FrozenJob, list[int]]]] = {}
     for number, jobs in enumerate(graphs):
@@ -50,7 +50,7 @@ def _joined(graphs: Sequence[Sequence[FrozenJob]], changes: Sequence[Change]) ->
 
 
 def _is_one(job: FrozenJob, change: Change, other: FrozenJob, of: Change) -> bool:
-    """May two jobs of two changes be one?  They are equal in everything but where that was said."""
+    """Return whether two jobs of two changes are one: equal in everything but where they are defined."""
     if job.name != other.name or job.deduplicate is False:
         return False
     if replace(job, inheritance=()) != replace(other, inheritance=()):
@@ -59,7 +59,7 @@ def _is_one(job: FrozenJob, change: Change, other: FrozenJob, of: Change) -> boo
 
 
 def _keys(groups: Sequence[tuple[FrozenJob, Sequence[int]]]) -> list[str]:
-    """Its name is the key of the first job of that name; the others say which change they are of."""
+    """Return the keys: the first job of a name has the name as its key, the others also name their change."""
     names, taken = {job.name for job, _ in groups}, set[str]()
     found: list[str] = []
     for job, refs in groups:
@@ -76,13 +76,13 @@ def _keys(groups: Sequence[tuple[FrozenJob, Sequence[int]]]) -> list[str]:
 def _dependencies(
     job: FrozenJob, refs: Sequence[int], keys: Mapping[tuple[int, str], str]
 ) -> tuple[JobDependency, ...]:
-    """On the jobs of that name of all changes it is for: jobs that are one depend on the same names."""
+    """Return the dependencies on the jobs of that name for all changes; jobs that are one depend on the same names."""
     named = ((keys.get((number, d.name), d.name), d.soft) for number in refs for d in job.dependencies)
     return tuple(JobDependency(key, soft=soft) for key, soft in dict(named).items())
 
 
 def _in_order(jobs: Sequence[FrozenJob]) -> tuple[FrozenJob, ...]:
-    """What a job depends on before it."""
+    """Order jobs after those they depend on."""
     left, ordered = {job.id: job for job in jobs}, list[FrozenJob]()
     while left:
         free = [job for job in left.values() if not any(d.name in left for d in job.dependencies)] or [*left.values()]

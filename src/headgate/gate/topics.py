@@ -10,9 +10,9 @@ from headgate.gate.change import Change, ChangeState
 from headgate.gate.world import LayoutView
 
 BY_TOPIC = "dependencies-by-topic"
-"""Of a queue."""
+"""A setting of queues."""
 MEMBERS_MAX = 250
-"""Of one topic that a change needs; with as many it needs too many anyway."""
+"""Limit of changes of one topic that a change may need."""
 
 Topics = Mapping[tuple[str, str], Collection[str]]
 """Connection and topic -> keys of the open changes that have it."""

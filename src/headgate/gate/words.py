@@ -1,4 +1,4 @@
-"""What executors say of a build: that it ended, that it is at its pause, that it will fail."""
+"""Record what executors say of a build: that it has ended, that it is at its pause, that it will fail."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _of_carried(item: Item, build: str, word: BuildWord, asked: list[Action]) ->
             if outcome.result is None or not is_trusted(outcome) or not is_short(outcome):
                 return dropped(item, build)
             one = carried(item, build)
-            assert one is not None, "who calls has found it"
+            assert one is not None, "the caller has found it"
             return changed(item, build, **_end_of(one.build, outcome))
         case BuildPaused():
             asked.append(Cancel(build, build=True))
@@ -84,6 +84,7 @@ def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
         "image": outcome.image,
         "narrow": outcome.narrow,
         "excerpt": outcome.excerpt if result not in FINAL_GOOD else "",
+        "course": outcome.course,
     }
 
 

@@ -1,4 +1,4 @@
-"""What the gate asks of the world and what comes back: the bodies of requests and answers.  Pure data.
+"""Define what the gate asks of the world and what comes back: the bodies of requests and answers.  Pure data.
 
 Every request carries the buildset (or build) it is for; that id changes whenever the base does, so it is the
 idempotency key, and an answer about an abandoned base is ignored.
@@ -14,32 +14,14 @@ from msgspec.structs import replace
 from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
+from headgate.gate.course import NO_COURSE, Course
+from headgate.gate.merged import MergeItem as MergeItem
 from headgate.gate.onebuild import CancelBuild, RerunBuild
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.returns.shape import checked
 from headgate.gate.returns.values import Unfit
 from headgate.gate.review import ReviewResult, ReviewWork
 from headgate.gate.trees import Trees
-
-
-class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent one change to merge onto what is beneath it."""
-
-    item: str
-    """Id of the queue item; a conflict names it."""
-    project: str
-    connection: str
-    branch: str
-    ref: str
-    commit: str
-    mode: str = "merge"
-    """merge | squash-merge | cherry-pick | rebase"""
-    at_s: int = 0
-    """Author and committer time of commits made for it, seconds since the epoch: same input, same ids."""
-    message: str = ""
-    """Subject and body for the commit made (merge and squash)."""
-    bases: tuple[str, ...] = ()
-    """Commits it is built on that are beneath it, be it as other commits: only what it adds to them is merged."""
 
 
 class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,7 +74,7 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     at: RefAt | None = None
     """The ref that the item is of; None: it is of a change."""
     landed: str = ""
-    """As in the state."""
+    """The landed commit, as in `RepoState`."""
     given: dict[str, str] = {}  # project -> connection, of those whose heads and trees are wanted if they can be had
 
 
@@ -102,7 +84,7 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     blame: str = ""
     """Item whose change did not merge."""
     error: str = ""
-    """For people: which files conflict, or what is missing."""
+    """The reason for people: which files conflict, or what is missing."""
     state: RepoState | None = None
     config: dict[str, dict[str, dict[str, str]]] = {}
     """project -> branch -> path -> text, of `config_paths`, at the merged state; but for what is known."""
@@ -138,17 +120,17 @@ class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tested commit of the change's project and branch."""
     note: str
     approved: bool = False
-    """As of LandRequest, as are those that follow."""
+    """Whether the approval is required, as in LandRequest, like the following members."""
     leases: tuple[str, ...] = ()
     vetoed: bool = False
     said: dict[str, str] = {}
 
 
 class Demands(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a pipeline asks of the changes of one forge, which has to hold at the moment of a push."""
+    """State what a pipeline demands of the changes of one forge at the moment of a push."""
 
     driver: str
-    """In whose words it is said."""
+    """The driver whose terms `require` and `reject` use."""
     require: dict[str, Any] = {}
     reject: dict[str, Any] = {}
     ours: tuple[str, ...] = ()
@@ -178,9 +160,9 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     queue: str = ""
     """Name of the queue it lands from."""
     shut: bool = False
-    """That is closed: whoever finds it so before the push asks only whether the push was made before."""
+    """Whether its queue is closed: before the push, a merger then only checks whether it was made already."""
     others: tuple[Landing, ...] = ()
-    """Of a circle: what lands in the same repository, in the same step."""
+    """The changes of a circle that land in the same repository, in the same step."""
     later: tuple[Landing, ...] = ()
     """What is to land in other repositories then: it is tried before anything lands."""
     after: tuple[str, ...] = ()
@@ -243,7 +225,7 @@ MergerAnswer = MergeAnswer | CatAnswer | LandAnswer | ReportAnswer | ReviewResul
 
 
 class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything an executor needs to know of one build, but for the repo state, which the buildset shares."""
+    """Describe a build to an executor completely, except for the repo state, which the buildset shares."""
 
     build: str
     buildset: str
@@ -254,7 +236,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     change: Change
     attempt: int = 1
     zuul: dict[str, Any] = {}
-    """The `zuul` variable (gating-behaviour §14.5) but for what only the executor knows."""
+    """The `zuul` variable but for what only the executor knows."""
     parent_data: dict[str, Any] = {}
     """Data returned by the jobs this one depends on, later wins."""
     parent_secrets: tuple[Sealed, ...] = ()  # secret data of the same jobs, later wins
@@ -265,11 +247,11 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     semaphores: dict[str, int] = {}
     """Semaphores that its playbooks take, or it takes itself once it has its nodes -> how many may hold them."""
     shared: tuple[str, ...] = ()
-    """Those of them that are shared with other tenants."""
+    """The semaphores among them that are shared with other tenants."""
     state: RepoState | None = None
     """The state itself, of a build that belongs to no buildset."""
     also: tuple[Change, ...] = ()
-    """Of a circle: the other changes that the build is for."""
+    """The other changes of a circle that the build is for."""
     together: tuple[Change, ...] = ()
     """All changes of the circle."""
     hosts: dict[str, dict[str, Any]] = {}
@@ -281,7 +263,7 @@ EXCERPT_SIZE_MAX = 1_000
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a build ended.  `result` None means: did not get to run; try again."""
+    """Report how a build ended. `result` None means that it did not run and should be tried again."""
 
     build: str
     result: str | None = None
@@ -298,20 +280,20 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     narrow: bool = False  # it was given only the repositories that its job names, as one with `reuse` is to be
     excerpt: str = ""
     """The lines of its log that say why it failed, secrets removed."""
+    course: Course = NO_COURSE
 
     def fit(self) -> BuildOutcome:
         """Return the outcome with its error in one line and its excerpt in visible characters, both cut to size.  Data
         that is not of the shape in `gate.returns` is dropped, and counts as a failure of this build."""
-        error = line(self.error, ERROR_SIZE_MAX)
         excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
+        told = replace(self, error=line(self.error, ERROR_SIZE_MAX), excerpt=excerpt, course=self.course.fit())
         try:
             checked(self.data)
         except Unfit as unfit:
             why = f"what the job returned cannot be used: {unfit}"
             result = "FAILURE" if self.result in (None, "SUCCESS") else self.result
-            return replace(self, result=result, error=error or line(why, ERROR_SIZE_MAX), data={}, excerpt=excerpt)
-        fits = error == self.error and excerpt == self.excerpt
-        return self if fits else replace(self, error=error, excerpt=excerpt)
+            return replace(told, result=result, error=told.error or line(why, ERROR_SIZE_MAX), data={})
+        return told
 
 
 class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
@@ -335,7 +317,7 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
     data: dict[str, Any] = {}
     """What it returned so far."""
     apart: str = ""
-    """As of BuildEnded, as are those that follow."""
+    """The path of large data, as in BuildEnded; the following members are as there, too."""
     secret: Sealed | None = None
     both: bool = False
 
@@ -371,9 +353,9 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
 
     key: str
     why: str = ""
-    """For its people: who did, and why.  Empty: they are told no reason."""
+    """Who dequeued it and why; empty if people are told no reason."""
     commit: str = ""
-    """Of a ref: the update to this commit alone."""
+    """For a ref, the commit of the only update to dequeue."""
     event: str = ""
     """The item that this event enqueued alone: asked again, it takes out no later one."""
 
@@ -384,7 +366,7 @@ class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
     keys: tuple[str, ...]
     id: str
     unapproved: bool = False
-    """They need not meet the requirements."""
+    """Whether the changes need not meet the requirements."""
 
 
 class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout"):

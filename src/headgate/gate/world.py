@@ -1,4 +1,4 @@
-"""What the gate may know besides its own state: the tenant's layout, the connections' standings, the clock."""
+"""Hold what the gate may know besides its own state: its tenant's layout, the standings of connections, the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.gate.waiter import Beside, Waiter
 
 
 class LayoutView(Protocol):
-    """What the gate asks of a configuration (`config.layout.Layout` is one)."""
+    """Declare what the gate asks of a configuration (`config.layout.Layout` implements it)."""
 
     @property
     def semaphores(self) -> Mapping[str, int]: ...
@@ -56,7 +56,7 @@ class Layouts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the gate may know besides its own state; the clock and all outside facts arrive here."""
+    """Hold what the gate may know besides its own state. The clock and all outside facts arrive here."""
 
     tenant: str
     pipeline: Pipeline
@@ -65,7 +65,7 @@ class World:
     """Change key -> what its connection knows of it."""
     now_ms: int
     root_url: str = ""
-    """Of the web pages, without a trailing slash; links in reports."""
+    """The address of the web pages, without a trailing slash, for links in reports."""
     held: Mapping[str, int] = field(default_factory=dict)
     """Semaphore -> how many other pipelines hold of it."""
     disabled: bool = False

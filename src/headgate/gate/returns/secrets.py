@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 SIZE_MAX_BYTES = 64_000
-"""Of what one job returns, in clear."""
+"""Size limit of the secret data that one job returns, in clear text."""
 
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -13,7 +13,7 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     connection: str = ""
     project: str = ""
-    """As its connection has it."""
+    """The name of the project in its connection."""
     key: tuple[str, ...] = ()
     """What the project's public key made of the key, as a secret of a project has it."""
     box: str = ""

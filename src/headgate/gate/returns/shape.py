@@ -1,4 +1,4 @@
-"""What Headgate reads of what a job returned, and the rules it must follow.
+"""Define what Headgate reads of what a job returned, and check it against the rules that it must follow.
 
 Only these keys below `zuul` have a type.  All others, there and beside it, are the job's own: they are handed on as
 they are, within the bounds of `values`.
@@ -17,6 +17,8 @@ from headgate.gate.returns.values import Unfit, bounded
 NAME_SIZE_MAX = 500
 URL_SIZE_MAX = 4_000
 TEXT_SIZE_MAX = 20_000
+REDACTED_LINES_MAX, REDACTED_SIZE_MAX = 100, 8_000
+"""Lines and characters of all redactions: each line is looked for in every line of the log, in many forms."""
 LINE_MAX = 2**31
 SHOWN_MAX = 300
 _NEVER = ("javascript", "data", "vbscript", "blob", "filesystem", "about", "view-source")
@@ -26,7 +28,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
 Url = Annotated[str, msgspec.Meta(max_length=URL_SIZE_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
 Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
-"""Of a file; 0: the file as a whole."""
+"""A line of a file; 0 means the whole file."""
 
 
 class ReturnedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,7 +41,7 @@ class ReturnedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Of a comment: characters of lines."""
+    """Locate a comment: from a character of one line to a character of another."""
 
     start_line: Line
     start_character: Line
@@ -48,7 +50,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class FileComment(msgspec.Struct, frozen=True):
-    """On a line of a file."""
+    """Comment on a line of a file."""
 
     message: Text
     line: Line = 0
@@ -68,14 +70,15 @@ class Returned(msgspec.Struct, frozen=True):
     warnings: tuple[Text, ...] | None = None
     file_comments: dict[str, tuple[FileComment, ...]] | None = None
     disable_file_comment_line_mapping: bool | None = None
-    redactions: tuple[Any, ...] | None = None
+    redactions: tuple[str, ...] | None = None
+    """Texts that are as secret as secret data from then on."""
 
 
 NOTHING = Returned()
 
 
 def checked(data: object) -> Returned:
-    """Raises Unfit, saying what is wrong and where, for data that is not of this shape."""
+    """Check the shape of the returned data. Raise Unfit that says what is wrong and where."""
     bounded(data)
     if not isinstance(data, dict):
         raise Unfit("the data must be an object")
@@ -93,7 +96,7 @@ def checked(data: object) -> Returned:
 
 
 def _texts(found: Returned) -> None:
-    """Raises Unfit."""
+    """Check the texts. Raise Unfit."""
     if found.log_url is not None:
         _url("zuul.log_url", found.log_url)
     for number, artifact in enumerate(found.artifacts or ()):
@@ -105,6 +108,14 @@ def _texts(found: Returned) -> None:
         _one_line("a path of zuul.file_comments", path)
         for comment in comments:
             _seen(f"a message of zuul.file_comments.{line(path, SHOWN_MAX)}", comment.message)
+    _redactions(found.redactions or ())
+
+
+def _redactions(texts: tuple[str, ...]) -> None:
+    lines, size = sum(max(1, len(text.splitlines())) for text in texts), sum(map(len, texts))
+    if lines > REDACTED_LINES_MAX or size > REDACTED_SIZE_MAX:
+        most = f"{REDACTED_LINES_MAX} lines and {REDACTED_SIZE_MAX} characters"
+        raise Unfit(f"zuul.redactions has {lines} lines and {size} characters; at most {most} can be kept out of logs")
 
 
 def _seen(where: str, text: str) -> None:
@@ -120,20 +131,21 @@ def _one_line(where: str, text: str) -> None:
 
 def _url(where: str, url: str) -> None:
     if url != url.strip() or "\t" in url or "\n" in url or visible(url) != url:
-        raise Unfit(f"{where} is no URL, as it has white space around it or what cannot be shown: {_shown(url)}")
+        raise Unfit(f"{where} is not a URL, as it has white space around it or what cannot be shown: {_shown(url)}")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise Unfit(f"{where} is no URL: {error}: {_shown(url)}") from error
+        raise Unfit(f"{where} is not a URL: {error}: {_shown(url)}") from error
     if url.partition(":")[0].lower() in _NEVER:
-        raise Unfit(f"{where} is no URL that anybody can be sent to: {_shown(url)}")
+        raise Unfit(f"{where} is not a URL that anybody can be sent to: {_shown(url)}")
     if parts.password is not None:
         raise Unfit(f"{where} has a password in it, which everybody could read")
 
 
 def joined(base: str, url: str) -> str:
-    """`url`, when it is relative, below `base`; empty when one of the two is no URL, as older versions kept some."""
+    """Join a relative `url` with `base`. Return an empty string if either is not a URL, because older versions
+    stored some that are not."""
     try:
         whole = urljoin(f"{base.rstrip('/')}/", url)
         _url("it", whole)
@@ -147,7 +159,7 @@ def _shown(text: str) -> str:
 
 
 def _plain(error: str) -> str:
-    """msgspec's words, with the place in front as people write it."""
+    """Return msgspec's text with the place in front, as people write it."""
     what, at, where = error.rpartition(" - at `$")
     if not at:
         return f"zuul: {line(error)}"

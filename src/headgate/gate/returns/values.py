@@ -20,11 +20,11 @@ _LARGE = f"it is more than {SIZE_MAX_BYTES // 1000} kB of data, which is the lim
 
 
 class Unfit(ValueError):
-    """What a job returned cannot be used.  The text is for the job's author."""
+    """Report that what a job returned cannot be used. The text is for the job's author."""
 
 
 def parsed(text: bytes, size_max_bytes: int = SIZE_MAX_BYTES) -> object:
-    """Raises Unfit."""
+    """Parse JSON within the bounds. Raise Unfit."""
     if len(text) > size_max_bytes:
         raise Unfit(_LARGE)
     try:
@@ -32,11 +32,11 @@ def parsed(text: bytes, size_max_bytes: int = SIZE_MAX_BYTES) -> object:
     except RecursionError as error:
         raise Unfit(_DEEP) from error
     except ValueError as error:
-        raise Unfit(f"it is no JSON: {line(str(error))}") from error
+        raise Unfit(f"it is not JSON: {line(str(error))}") from error
 
 
 def bounded(value: object) -> None:
-    """Raises Unfit."""
+    """Check a value against the bounds. Raise Unfit."""
     level, count = [value], 0
     for _ in range(DEPTH_MAX):
         below: list[object] = []
@@ -60,7 +60,7 @@ def bounded(value: object) -> None:
 def _keys(value: dict[object, object]) -> None:
     for key in value:
         if not isinstance(key, str):
-            raise Unfit(f"it has a key that is no text: {line(repr(key), SHOWN_MAX)}")
+            raise Unfit(f"it has a key that is not a text: {line(repr(key), SHOWN_MAX)}")
         _leaf(key)
 
 
@@ -78,6 +78,6 @@ def _leaf(value: object) -> None:
                 raise Unfit(f"it has a number of more than {INTEGER_MAX_BITS} bits")
         case float():
             if not math.isfinite(value):
-                raise Unfit(f"it has {value}, which is no number in JSON")
+                raise Unfit(f"it has {value}, which is not a number in JSON")
         case _:
-            raise Unfit(f"it has a {type(value).__name__}, which is no JSON")
+            raise Unfit(f"it has a {type(value).__name__}, which is not JSON")

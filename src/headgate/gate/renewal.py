@@ -1,0 +1,94 @@
+"""A queue as it is known now: its changes with what they need, and without what nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from headgate.gate.actions import Action
+from headgate.gate.carry import reset
+from headgate.gate.change import Change
+from headgate.gate.enqueue import needed_item
+from headgate.gate.model import Item, Queue, Unfollowed
+from headgate.gate.needs import needs
+from headgate.gate.readiness import Obstacle, Unready
+from headgate.gate.world import World
+
+
+def asked_again(item: Item) -> bool:
+    """Return whether the item may still leave: it is live, runs no epilogue, and awaits no answer to a landing."""
+    return item.live and not item.epilogue and not (item.buildset is not None and item.buildset.landing)
+
+
+def as_known(item: Item, world: World) -> Item:
+    """Return the item with its patchsets' needs as they are known now: a change they need may have been proposed, or a
+    branch made."""
+    known = tuple(_change_as_known(change, world) for change in item.changes)
+    return item if known == item.changes else replace(item, change=known[0], others=known[1:])
+
+
+def _change_as_known(change: Change, world: World) -> Change:
+    own = world.standings.get(change.key)
+    if own is None or not own.open or own.change.commit != change.commit:
+        return change
+    now, then = ((one.needs, one.stale, one.unresolved, one.ignored) for one in (own.change, change))
+    return change if now == then else own.change
+
+
+def renewed(queue: Queue, world: World, asked: list[Action]) -> tuple[Queue, Unready | None]:
+    """Return the queue of a change tested alone, behind what it needs now; and what prevents that, or None."""
+    if not queue.dynamic or world.dependent or world.pipeline.ignore_dependencies or not queue.items:
+        return queue, None
+    *before, item = queue.items
+    if not asked_again(item) or not item.change.is_change:
+        return queue, None
+    item = as_known(item, world)
+    if not (before or any(change.needs for change in item.changes)):
+        return queue, None
+    wanted = needs(item.change, world)
+    left = [one for one in before if not all(_has_landed(change, world) for change in one.changes)]
+    if _patchsets(wanted.ahead) == _patchsets(one.changes for one in left):
+        return queue, None
+    if wanted.problems:
+        return queue, Unready(Obstacle.LACKING, "; ".join(wanted.problems))
+    item = reset(item, world, asked)
+    had = dict(zip(_patchsets(one.changes for one in before), before, strict=True))
+    fresh = (
+        had.get(names) or needed_item(item, group, world)
+        for names, group in zip(_patchsets(wanted.ahead), wanted.ahead, strict=True)
+    )
+    return replace(queue, items=(*fresh, replace(item, trouble=""))), None
+
+
+def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:
+    """Return the groups as the keys and commits of the changes in them."""
+    return [tuple((change.key, change.commit) for change in group) for group in groups]
+
+
+def _has_landed(change: Change, world: World) -> bool:
+    known = world.standings.get(change.key)
+    return known is not None and known.landed
+
+
+def tidied(queue: Queue, kept: list[Item], world: World) -> Queue:
+    """Return the queue with the items kept, without those at the end that were there for another's sake, and without
+    landed buildsets that nobody rests on."""
+    while kept and not kept[-1].live:
+        kept.pop()
+    used = {item.buildset.ahead for item in kept if item.buildset is not None}
+    landed = tuple(id for id in queue.landed if id in used)
+    needed = {key for item in kept for change in item.changes for key in change.needs}
+    keys = tuple(key for key in queue.landed_keys if key in needed)
+    stale = unfollowed(queue, world)
+    landed_as = queue.landed_as if kept else ()
+    same = len(kept) == len(queue.items) and all(a is b for a, b in zip(kept, queue.items, strict=True))
+    now = landed, keys, landed_as, stale
+    if same and now == (queue.landed, queue.landed_keys, queue.landed_as, queue.unfollowed):
+        return queue
+    return replace(queue, items=tuple(kept), landed=landed, landed_keys=keys, landed_as=landed_as, unfollowed=stale)
+
+
+def unfollowed(queue: Queue, world: World) -> Mapping[str, Unfollowed]:
+    content = world.layouts.content
+    return {p: found for p, found in queue.unfollowed.items() if not found.branches.items() <= content(p).items()}

@@ -1,0 +1,60 @@
+"""Bound what one turn looks at, and leave the rest for the next: shortcuts, none of which decides anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from headgate.gate.actions import Action, Record
+from headgate.gate.model import Queue, State
+from headgate.gate.trial import alone
+
+LEAVES_MAX = 10
+"""Items that leave in one turn, whose end must be recorded at once; what is behind them waits for the next."""
+WORKED_ON_MAX = 200
+"""Changes of one project that are worked on at once where each is tested alone; the rest wait for their turn."""
+
+
+@dataclass(slots=True)
+class WindowRoom:
+    """Count the changes of each project that are worked on in queues with a single change each."""
+
+    taken: Counter[str]
+
+    @classmethod
+    def of(cls, state: State) -> WindowRoom:
+        return cls(Counter(queue.name for queue in state.queues if queue.dynamic and _begun(queue)))
+
+    def admits(self, queue: Queue) -> bool:
+        """Return whether the queue's change is worked on or may be; if it is yet to begin, take a place for it."""
+        if not queue.dynamic or _begun(queue):
+            return True
+        if self.taken[queue.name] >= WORKED_ON_MAX:
+            return False
+        self.taken[queue.name] += 1
+        return True
+
+
+def _begun(queue: Queue) -> bool:
+    return any(item.buildset is not None for item in queue.items)
+
+
+def unfinished(asked: list[Action]) -> bool:
+    """Return whether more items may have to leave: as many left as may leave in one turn."""
+    return sum(isinstance(action, Record) for action in asked) >= LEAVES_MAX
+
+
+def alone_and_begun(queue: Queue) -> bool:
+    """Return whether only a result, or a fact of the world, moves the queue on, whatever happens to the others."""
+    if not queue.dynamic or len(queue.items) != 1:
+        return False
+    buildset = queue.items[0].buildset
+    carries = bool(queue.items[0].earlier)
+    return buildset is not None and buildset.begun and not buildset.waits and not carries and alone(queue.items[0])
+
+
+def waits_for_room(queue: Queue, room: WindowRoom) -> bool:
+    """Return whether the queue's change, tested alone and not begun, still waits for others to leave."""
+    if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
+        return False
+    return room.taken[queue.name] >= WORKED_ON_MAX and alone(queue.items[0])

@@ -1,0 +1,32 @@
+"""Everything that every queue wants: each is decided by itself, and what cannot have changed is not looked at."""
+
+from __future__ import annotations
+
+from headgate.gate.actions import Action, Faulty
+from headgate.gate.advance import Permits
+from headgate.gate.decide import decide_queue
+from headgate.gate.model import State, with_queue
+from headgate.gate.partial import noted
+from headgate.gate.room import WindowRoom, alone_and_begun, waits_for_room
+from headgate.gate.world import World
+
+
+def settle(state: State, world: World, asked: list[Action], settled_before: State | None = None) -> State:
+    """Ask for everything every queue wants; settled twice is as settled once, unless `unfinished`.  Raise Faulty.
+
+    `settled_before` is what an earlier call came to, if the facts of the world are the same: a change that is tested
+    alone and is as it was then is not looked at again.
+    """
+    permits, room = Permits.of(state, world), WindowRoom.of(state)
+    before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
+    for queue in state.queues:
+        if before.get(queue.id) is queue and (alone_and_begun(queue) or waits_for_room(queue, room)):
+            continue
+        looked_at = list[str]()
+        try:
+            settled = decide_queue(queue, permits, room, world, asked, looked_at)
+        except Exception as error:
+            raise Faulty(looked_at[-1] if looked_at else "") from error
+        if settled is not queue:
+            state = with_queue(state, settled)
+    return noted(state, asked, world)

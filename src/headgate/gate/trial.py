@@ -1,0 +1,63 @@
+"""Do what can be done for one item on the base that it rests on: start or restart it, ask for its jobs, stop it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.gate.actions import Action
+from headgate.gate.advance import Permits, advance_jobs, freeze
+from headgate.gate.carry import settled
+from headgate.gate.model import BuildSet, Item, Phase
+from headgate.gate.readiness import Unready
+from headgate.gate.start import Base, abandon, start, stopped
+from headgate.gate.world import World
+
+
+def worked_on(
+    item: Item,
+    obstacle: Unready | None,
+    landed: tuple[str, ...],
+    base: Base,
+    works: bool,
+    permits: Permits,
+    world: World,
+    asked: list[Action],
+) -> Item:
+    """Return the item after everything that can be done for it on this base."""
+    buildset = item.buildset
+    stays = buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed)
+    if stays and not item.earlier and alone(item):
+        return item  # as nearly all are at nearly every look
+    if not item.live or (item.buildset is not None and item.buildset.landing):
+        return item
+    if obstacle is not None:
+        return replace(item if item.trouble else stopped(item, asked), trouble=obstacle.why)
+    stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
+    if stale or item.trouble:
+        if not works:
+            abandon(item, asked)
+            return replace(item, trouble="", buildset=None, carried=(), earlier={})
+        item = start(item, base, world, asked)
+    buildset = item.buildset
+    if buildset is not None and works and buildset.merge is Phase.MERGED and not buildset.config_errors:
+        frozen = item if buildset.graph else freeze(item, base, world, asked)
+        return advance_jobs(frozen, base.items, permits, world, asked)
+    item = settled(item, None, world, asked)
+    if buildset is not None and buildset.waits:  # it takes no place that comes free, and keeps none from others
+        item = replace(item, buildset=replace(buildset, waits=()))
+    return item
+
+
+def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
+    """Return whether the buildset was started on what we believe in now; what landed since is not a change of base."""
+    return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
+
+
+def _unblocked(buildset: BuildSet, base: Base) -> bool:
+    """Return whether the change that kept the buildset from merging is no longer beneath it."""
+    return buildset.merge is Phase.BLOCKED and all(item.id != buildset.blame for item in base.chain)
+
+
+def alone(item: Item) -> bool:
+    """Return whether the item has no trouble and needs no other change."""
+    return not (item.trouble or any(change.needs for change in item.changes))
