@@ -31,14 +31,14 @@ class TreeFinding:
 
 @dataclass(frozen=True, slots=True)
 class ValuePiece:
-    """Part of a value in pieces; it is read where its pointer is."""
+    """Represent one piece of a value that is stored in pieces; it is read where its pointer is."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedEntry:
-    """An entry, its declaration, and what it says: a record, text, None for nothing, or Piece.
+    """Hold an entry, its declaration and its decoded content: a record, text, None for nothing, or a ValuePiece.
 
     `trouble` is empty when the entry is what the map says.
     """
@@ -67,7 +67,7 @@ class TreeFindings:
         return tuple(sorted(self.seeds - self.alive))
 
     def also(self, other: TreeFindings) -> TreeFindings:
-        """Both looks at a store together: locks and requests are seldom all there at once."""
+        """Combine the findings of two looks at a store: locks and requests seldom all exist at once."""
         return TreeFindings(
             tuple(dict.fromkeys(self.unknown + other.unknown)),
             tuple(dict.fromkeys(self.undecodable + other.undecodable)),
@@ -76,7 +76,7 @@ class TreeFindings:
         )
 
     def text(self, *, every: bool = False) -> str:
-        """For people; `every` also lists the contract's places without an entry."""
+        """Format the findings for people; `every` also lists the contract's places that have no entry."""
         lines = [f"{f.path}: not on the map: {f.why}" for f in self.unknown]
         lines += [f"{f.path}: cannot be read: {f.why}" for f in self.undecodable]
         if every:
@@ -86,7 +86,7 @@ class TreeFindings:
 
 
 def check(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> TreeFindings:
-    """`entries` are all in these trees (others are reported as unknown)."""
+    """Compare every entry with the map. Entries outside these trees are reported as unknown."""
     seeds = frozenset(row.template for tree in among for row in tree.rows()[1:] if row.seed)
     unknown: list[TreeFinding] = []
     undecodable: list[TreeFinding] = []
@@ -102,7 +102,7 @@ def check(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> Tre
 
 
 def survey(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> Iterator[DecodedEntry]:
-    """Every entry with its meaning, by path; nothing is raised for a bad one."""
+    """Yield every entry with its meaning, by path. A damaged entry is reported, not raised."""
     ordered = sorted(entries, key=lambda entry: entry.path)
     paths = [entry.path for entry in ordered]
     for entry in ordered:
@@ -124,7 +124,7 @@ def _above(template: str) -> Iterator[str]:
 
 
 def _misplaced(located: Located) -> str:
-    """Why nothing may lie there, empty when it may."""
+    """Return why nothing may lie there, or an empty string if something may."""
     if located.place is None:
         return "a directory, which has no value"
     shape = {
@@ -143,7 +143,7 @@ def _misplaced(located: Located) -> str:
 
 
 def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # a record of any of the declared types
-    """Raises Undecodable."""
+    """Read what lies there. Raise Undecodable."""
     place = located.place
     if place is None:
         return None

@@ -1,4 +1,5 @@
-"""What a forge, or whoever needs a change of it, hints at: on its way to who looks there."""
+"""Hold hints from a forge, or from whoever needs one of its changes, until the process that looks there takes them
+up."""
 
 from __future__ import annotations
 
@@ -11,35 +12,35 @@ from headgate.recipes.stream import Stream, StreamEntry
 
 
 class ButtonOrder(msgspec.Struct, frozen=True):
-    """What somebody wants who used a button that Headgate has put on a change: that it is taken out of a pipeline."""
+    """Record what a person who clicked a button of Headgate's on a change wants: the change out of a pipeline."""
 
     who: str
-    """As the forge's genuine delivery names them; what they may do, the forge is asked."""
+    """The account that the forge's genuine delivery names; the forge is asked what it may do."""
     tenant: str
     pipeline: str
     event: str
-    """That enqueued the item: none that comes later is meant."""
+    """The event that enqueued the item; later items are not affected."""
 
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where something may have happened; nothing else that a delivery says is believed."""
+    """Name a place where something may have happened. Nothing else that a delivery contains is trusted."""
 
     id: str
     """The delivery's own, so that the same one twice is one; else a fresh one."""
     project: str = ""
     """Canonical name; empty: anywhere."""
     number: str = ""
-    """Of a change; empty: the project's branches, or its open changes."""
+    """The number of a change; empty means the project's branches, or its open changes."""
     ref: str = ""
     """A branch or tag."""
     commit: str = ""
     """What the driver finds the change by, where the delivery names only that."""
     order: ButtonOrder | None = None
-    """With the project and the number of a change; it is not looked at for that."""
+    """An order for the change with this project and number, which alone causes no look."""
 
 
 class HintsQueue(Dir):
-    """Where to look at a forge, until somebody has."""
+    """Hold hints where to look at a forge, until the look is done."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="web, scheduler", node="sequence", seed=False)
     data = place(Hint, "Where to look.", by="web, scheduler", node="keyed", seed=False)

@@ -26,7 +26,7 @@ class ProjectKeyPairs(msgspec.Struct, frozen=True):
 
 
 class ProjectKeys(Dir):
-    """One project, by its name within the connection."""
+    """Hold the keys of one project, by its name within the connection."""
 
     secrets = place(
         ProjectKeyPairs,
@@ -37,13 +37,14 @@ class ProjectKeys(Dir):
 
 
 class ConnectionKeys(Dir):
-    """One connection."""
+    """Hold the keys of the projects of one connection."""
 
     project = each(ProjectKeys, key="project", bare=True, seed=False)
 
 
 class KeyStorage(Dir):
-    """Keys of projects.  Back it up with `headgate keys export`: what they encrypt, nothing else opens."""
+    """Hold the keys of projects. Back them up with `headgate keys export`: nothing else can decrypt what they
+    encrypt."""
 
     def __init__(self, path: str = KEYS_ROOT) -> None:
         super().__init__(path)

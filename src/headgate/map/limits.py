@@ -1,4 +1,4 @@
-"""How much a forge may be asked: what the processes that have a connection tell one another."""
+"""Define the records by which processes with a connection tell one another how much they may ask of its forge."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class AccountLimit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one account."""
+    """Record until when one account is limited."""
 
     all_ms: int = 0
     """Until then nobody may ask, milliseconds since the epoch, UTC."""

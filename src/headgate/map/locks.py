@@ -7,26 +7,26 @@ from headgate.map.tree import Dir, below, each, place
 
 
 class TriggerLock(Dir):
-    """One tenant."""
+    """Lock the trigger events of one tenant."""
 
     lock = place(Empty, "Held while trigger events are moved on to pipelines.", by="scheduler", node="lock", own=True)
 
 
 class ManagementLock(Dir):
-    """One tenant."""
+    """Lock the management events of one tenant."""
 
     lock = place(Empty, "Held while management events are acted on.", by="scheduler", node="lock", own=True)
 
 
 class EventLocks(Dir):
-    """Who consumes the event queues of a tenant."""
+    """Lock the event queues of a tenant for their consumer."""
 
     trigger = each(TriggerLock, key="tenant")
     management = each(ManagementLock, key="tenant")
 
 
 class PipelineLock(Dir):
-    """One pipeline."""
+    """Lock one pipeline."""
 
     lock = place(
         Empty,
@@ -38,13 +38,13 @@ class PipelineLock(Dir):
 
 
 class PipelineLocks(Dir):
-    """The pipelines of one tenant."""
+    """Lock the pipelines of one tenant."""
 
     pipeline = each(PipelineLock, key="pipeline", bare=True)
 
 
 class TenantLock(Dir):
-    """One tenant."""
+    """Hold the locks of one tenant."""
 
     lock = place(
         Empty,
@@ -56,7 +56,7 @@ class TenantLock(Dir):
 
 
 class Locks(Dir):
-    """Who may do what."""
+    """Hold the locks of tenants, pipelines and event queues."""
 
     events = below(EventLocks)
     pipeline = each(PipelineLocks, key="tenant", doc="Who runs the pipelines.")

@@ -1,4 +1,5 @@
-"""How far messages and changes of objects have been taken up, and which of what they started has not ended."""
+"""Record how far messages and changes of objects have been taken up, and which items that they started have not
+ended."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from headgate.map.tree import Dir, place
 
 
 class LaneProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far one pipeline has taken up one lane: all up to there was started, or cannot be."""
+    """Record how far one pipeline has taken up one lane: everything up to the position was started, or cannot be."""
 
     tenant: str
     pipeline: str
@@ -21,7 +22,7 @@ class LaneProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message, or a change of an object, whose item has not ended."""
+    """Record a message, or a change of an object, whose item has not ended."""
 
     tenant: str
     pipeline: str
@@ -32,20 +33,20 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PublishedMoment(msgspec.Struct, frozen=True):
-    """Up to which moment changes of the inventory are posted."""
+    """Record up to which revision changes of the inventory are posted."""
 
     revision: int
 
 
 class ObjectNoticesPlace(Dir):
-    """Changes of the inventory, on their way to the queues of messages they are published in."""
+    """Hold changes of the inventory on their way to the message queues that publish them."""
 
     published = place(PublishedMoment, "How far they are posted.", by="scheduler", seed=False)
     election = place(Empty, "Who posts them.", by="scheduler", node="lock", seed=False)
 
 
 class OccasionPlaces(Dir):
-    """What the messages, or the objects, of one connection start."""
+    """Hold what the messages, or the objects, of one connection start."""
 
     taken = place(
         LaneProgress,

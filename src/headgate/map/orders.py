@@ -10,7 +10,7 @@ from headgate.map.tree import Dir, place
 
 
 class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a tenant stands still because people want it to; as it is not there, nothing does."""
+    """Record what people have paused in a tenant; without the record, nothing is paused."""
 
     trigger_queue_discarding: bool = False
     """What happens starts nothing, and is not kept for later; landed configuration is followed all the same."""
@@ -20,22 +20,22 @@ class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answers of mergers and executors are not taken up yet."""
     reason: str = ""
     info: str = ""
-    """For people, as who ordered it said."""
+    """The information for people, as the person who ordered it wrote it."""
     closings: tuple[Closing, ...] = ()
     """Pipelines and queues from which nothing lands."""
 
 
 class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
-    """By hand: the tenant file is to be read anew."""
+    """Request, on a person's order, that the tenant file is read again."""
 
     result: str = ""
     """Where the outcome is told, empty when nobody waits."""
     full: bool = False
-    """With the configuration of every project."""
+    """Whether to read the configuration of every project, too."""
 
 
 class HoldPlace(Dir):
-    """One request to hold builds that fail."""
+    """Hold one request to keep the machines of builds that fail."""
 
     record = place(
         HoldRequest,

@@ -1,4 +1,5 @@
-"""What happens in a gate, and what pipelines report, as it is told to others."""
+"""Define the notices of what happens in a gate, and the reports of pipelines, in the form in which others receive
+them."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from headgate.gate.returns.shape import FileComment
 from headgate.gate.work import LandRequest
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
-"""Of a report that waits, as JSON: while few wait, and while many do."""
+"""Size limits of a waiting report as JSON: while few wait, and while many do."""
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that happened in a gate, as it is published: a JSON object.  Members may be added; `v` grows when one
-    changes its meaning or goes."""
+    """Publish one event of a gate as a JSON object. Members may be added; `v` grows when a member changes its
+    meaning or is removed."""
 
     v: int
     """1"""
@@ -38,33 +39,33 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The patchset, as people name it."""
     commit: str
     item: str
-    """Of the item in its queue, from change-enqueued to its end."""
+    """The item in its queue, from change-enqueued to its end."""
     url: str = ""
     """Where the change can be looked at."""
     buildset: str = ""
-    """Of item-reset the new one."""
+    """The buildset; for item-reset, the new one."""
     build: str = ""
-    """Of build-…; with `job`."""
+    """The build, for build-… events; with `job`."""
     job: str = ""
     attempt: int = 0
     result: str = ""
-    """Of build-finished and of the item's end, as in the history."""
+    """The result, for build-finished and the item's end, as in the history."""
     voting: bool = True
-    """Of build-finished: whether the result counts."""
+    """Whether the result counts, for build-finished."""
     log_url: str = ""
-    """Of build-finished."""
+    """The address of the log, for build-finished."""
     message: str = ""
-    """Of the item's end: why."""
+    """The reason, for the item's end."""
 
 
 class Notices(msgspec.Struct, frozen=True):
-    """What one turn has to tell, in order."""
+    """Hold the events of one turn, in order."""
 
     notices: tuple[Notice, ...]
 
 
 class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One build, in a report."""
+    """Describe one build in a report."""
 
     job: str
     build: str
@@ -79,8 +80,8 @@ class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ObjectNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of an object of the inventory, as it is published: a JSON object, as a Notice is.  What the object has
-    is for those to read who may."""
+    """Publish one change of an inventory object as a JSON object, like a Notice. The content of the object is not
+    included: readers need their own permission for it."""
 
     v: int
     kind: str
@@ -88,7 +89,7 @@ class ObjectNotice(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     at_ms: int
     user: str
-    """Who did it."""
+    """The user who changed the object."""
     partition: str
     """Its uuid, as are those of the object."""
     type: str
@@ -98,7 +99,7 @@ class ObjectNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What a report is the answer to: the message, or the change of an object, that started the item."""
+    """Name what a report answers: the message, or the change of an object, that started the item."""
 
     connection: str
     source: str
@@ -106,47 +107,47 @@ class Answered(msgspec.Struct, frozen=True):
     lane: str
     """The partition; the uuid of the object."""
     id: str
-    """Of the message; of the change."""
+    """The id of the message or of the change."""
 
 
 class QueueReport(Notice, frozen=True, omit_defaults=True, kw_only=True):
-    """What a pipeline reports to a queue: a JSON object with the members of a notice of kind `report`, and these."""
+    """Report a phase of an item to a queue: a JSON object with the members of a notice of kind `report`, and these."""
 
     report: str
     """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
     pipeline names the connection.  At a forge also refused | settled | waits | alarm | landed: it does not come in;
     nothing keeps it out any more; it has passed and waits; people have to look after it; it has landed."""
     ref: str = ""
-    """Of what is no change: the ref that was updated."""
+    """The updated ref, for an item that is not a change."""
     event: str = ""
     """What enqueued the item; an item that gives way to another of the same change leaves it that."""
     enqueued_ms: int = 0
     builds: tuple[BuildTold, ...] = ()
-    """In the order of the job graph, as they are now."""
+    """The builds in the order of the job graph, as they are now."""
     subject: str = ""
     """The first line of what the change says of itself."""
     root: str = ""
-    """Of the pages, where they have an address: the buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
+    """The address of the pages, if there is one: the buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
     comments: dict[str, tuple[FileComment, ...]] = {}
     """Path of a file -> what jobs say of it."""
     answers: Answered | None = None
-    """Of what a message, or a change of an object, started."""
+    """What the report answers, for an item that a message or a change of an object started."""
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """A change has landed by a push of the tested commit; its forge is to show that."""
+    """Record that a change has landed by a push of the tested commit, which its forge is now to show."""
 
     commit: str
-    """That its branch came to."""
+    """The resulting head of its branch."""
     contained: bool
     """The forge sees by itself that it is merged: the branch has the change's own commits."""
 
 
 class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A report on its way to one connection."""
+    """Hold a report on its way to one connection."""
 
     queue: str
-    """Of a connection that is queues of messages; elsewhere empty."""
+    """The message queue, for a connection of queues; otherwise empty."""
     report: QueueReport
     ttl_s: int | None = None
     """None: as long as the server keeps messages."""
@@ -161,7 +162,7 @@ class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     land: LandRequest | None = None
     """What is to be merged there; the answer goes to the pipeline."""
     precedence: int = 0
-    """Of that, where a merger pushes it."""
+    """The precedence of the landing, if a merger pushes it."""
     pushed: Pushed | None = None
     """What has landed is to be shown there; the report is what people read where the forge does not see it."""
     echoes: bool = False
@@ -169,13 +170,13 @@ class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Postings(msgspec.Struct, frozen=True):
-    """What is reported to one connection, in order; told whole, or tried again whole."""
+    """Hold the reports of one turn to one connection, in order. All are delivered, or all are tried again."""
 
     postings: tuple[OutboxMessage, ...]
 
 
 def fitted(posting: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
-    """With a report of at most so many bytes: comments go first, then what jobs said, then jobs, then text."""
+    """Shorten the report until the message fits: comments go first, then what jobs said, then jobs, then text."""
     report, cut = posting.report, "…\nThe rest of this report is left out."
     short = size_max_bytes // 12
     smaller: tuple[Callable[[QueueReport], QueueReport], ...] = (

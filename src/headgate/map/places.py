@@ -9,6 +9,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import ChangeState
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
+from headgate.map.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.inventory.images import Images, ImageUploads
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.limits import AccountLimits
@@ -47,7 +48,6 @@ from headgate.map.records import (
     ZoneLabels,
 )
 from headgate.map.refs import BranchRules, ProjectRefs
-from headgate.map.state.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.texts import ConfigPlace
 from headgate.map.tree import Address, Dir, below, each, place
 
@@ -55,7 +55,7 @@ ROOT = "/zuul"
 
 
 class Branches(Dir):
-    """What branches the projects of a connection have."""
+    """Hold the branches of the projects of a connection."""
 
     data = place(
         BranchCache,
@@ -70,7 +70,7 @@ class Branches(Dir):
 
 
 class ConnectionCache(Dir):
-    """What is known of the changes and branches of a connection."""
+    """Hold what is known about the changes and branches of a connection."""
 
     branches = below(Branches)
     cache = place(
@@ -103,13 +103,13 @@ class ConnectionCache(Dir):
 
 
 class Caches(Dir):
-    """Caches of outside facts."""
+    """Hold caches of outside facts."""
 
     connection = each(ConnectionCache, key="connection")
 
 
 class Cleanup(Dir):
-    """Locks that let only one scheduler at a time sweep."""
+    """Hold the locks that let only one scheduler at a time clean up."""
 
     build_requests = place(Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests")
     connection = place(Empty, "Sweep of what is known of connections that are gone.", by="scheduler", node="lock")
@@ -124,7 +124,7 @@ class Cleanup(Dir):
 
 
 class Components(Dir):
-    """Every process announces itself here for as long as it lives."""
+    """Hold one entry per process, for as long as it lives."""
 
     executor = place(ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
     launcher = place(
@@ -137,13 +137,13 @@ class Components(Dir):
 
 
 class ConnectionEvents(Dir):
-    """Events of one connection."""
+    """Hold the events of one connection."""
 
     events = below(ConnectionQueue, taken_under="events/connection/<connection>/events/election")
 
 
 class PipelineEvents(Dir):
-    """The three queues of a pipeline."""
+    """Hold the three event queues of a pipeline."""
 
     management = below(ManagedQueue)
     result = below(ResultQueue)
@@ -151,7 +151,7 @@ class PipelineEvents(Dir):
 
 
 class TenantEvents(Dir):
-    """Event queues of a tenant, and what of it stands still."""
+    """Hold the event queues of a tenant, and what is paused in it."""
 
     state = place(TenantState, "What people closed or paused, and why; absent: nothing.", by="web, cli", seed=False)
     management = below(ManagementQueue, taken_under="locks/events/management/<tenant>")
@@ -165,33 +165,33 @@ class TenantEvents(Dir):
 
 
 class Events(Dir):
-    """Everything waiting to be acted on."""
+    """Hold everything that waits to be handled."""
 
     connection = each(ConnectionEvents, key="connection")
     tenant = each(TenantEvents, key="tenant")
 
 
 class ZoneRequests(BuildRequests):
-    """Builds for executors of one zone."""
+    """Hold build requests for the executors of one zone."""
 
     labels = place(ZoneLabels, "What the zone's machines can be asked for.", by="executor, web")
 
 
 class ExecutorRequests(Dir):
-    """Requests for executors, by zone."""
+    """Hold the requests for executors, by zone."""
 
     unzoned = below(BuildRequests)
     zones = each(ZoneRequests, key="zone")
 
 
 class LayoutPlace(Dir):
-    """One tenant."""
+    """Hold the layout of one tenant."""
 
     record = place(LayoutRecord, "Which configuration is in effect.", by="scheduler", node="sharded", own=True)
 
 
 class Results(Dir):
-    """Outcomes somebody waits for."""
+    """Hold results that a process waits for."""
 
     management = place(
         ManagementResult,
@@ -202,7 +202,7 @@ class Results(Dir):
 
 
 class SchedulerPlace(Dir):
-    """Elections among schedulers."""
+    """Hold the elections among schedulers."""
 
     timer_election = place(Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
     stats_election = place(
@@ -215,7 +215,7 @@ class SchedulerPlace(Dir):
 
 
 class SemaphorePlace(Dir):
-    """One semaphore."""
+    """Hold the holders of one semaphore."""
 
     record = place(
         SemaphoreRecord,
@@ -226,19 +226,19 @@ class SemaphorePlace(Dir):
 
 
 class TenantSemaphores(Dir):
-    """Of one tenant."""
+    """Hold the semaphores of one tenant."""
 
     semaphore = each(SemaphorePlace, key="semaphore", bare=True)
 
 
 class SharedSemaphores(Dir):
-    """That tenants share: other programs keep them here, too."""
+    """Hold the semaphores that tenants share; other programs keep theirs here, too."""
 
     semaphore = each(SemaphorePlace, key="semaphore", bare=True)
 
 
 class System(Dir):
-    """Configuration of the whole."""
+    """Hold configuration that is not a tenant's."""
 
     conf = place(
         SystemConf,
@@ -259,7 +259,7 @@ class System(Dir):
 
 
 class BuildPlace(Dir):
-    """One build: there is one a job, the current attempt."""
+    """Hold one build. Each job has one: the current attempt."""
 
     record = place(Build, "Result, times, data returned.", by="scheduler", own=True)
     parameters = place(
@@ -270,14 +270,14 @@ class BuildPlace(Dir):
 
 
 class JobPlace(Dir):
-    """One job of a buildset."""
+    """Hold one job of a buildset."""
 
     record = place(FrozenJob, "The job with all variants applied; never changes.", by="scheduler", own=True)
     build = each(BuildPlace, key="build uuid")
 
 
 class BuildSetPlace(Dir):
-    """One buildset: there is one an item; a new base is a new one."""
+    """Hold one buildset. Each item has one; a new base makes a new one."""
 
     record = place(BUILDSET.type, "Base, merge, job names, errors.", by="scheduler", own=True)
     repo_state = place(
@@ -298,20 +298,20 @@ class BuildSetPlace(Dir):
 
 
 class ItemPlace(Dir):
-    """One item."""
+    """Hold one item."""
 
     record = place(ITEM.type, "The change, and which buildset is current.", by="scheduler", own=True)
     buildset = each(BuildSetPlace, key="buildset uuid")
 
 
 class QueuePlace(Dir):
-    """One queue."""
+    """Hold one queue."""
 
     record = place(QUEUE.type, "Items in order, the window, what landed beneath them.", by="scheduler", own=True)
 
 
 class PipelineDir(Dir):
-    """One pipeline."""
+    """Hold one pipeline."""
 
     record = place(
         PIPELINE.type,
@@ -325,13 +325,13 @@ class PipelineDir(Dir):
 
 
 class TenantDir(Dir):
-    """One tenant."""
+    """Hold one tenant."""
 
     pipeline = each(PipelineDir, key="pipeline", under="locks/pipeline/<tenant>/<pipeline>")
 
 
 class Map(Dir):
-    """Everything.  Remove the whole tree to reset the system: open changes are found again in git."""
+    """Hold everything of the gate. Remove the whole tree to reset the system: open changes are found again in git."""
 
     def __init__(self, path: str = ROOT) -> None:
         super().__init__(path)

@@ -27,7 +27,7 @@ from headgate.recipes.stream import Stream, StreamEntry
 
 
 class ConnectionQueue(Dir):
-    """What happened at a connection, before tenants are told."""
+    """Queue what happened at a connection, before tenants receive it."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
@@ -45,7 +45,7 @@ class ConnectionQueue(Dir):
 
 
 class ManagementQueue(Dir):
-    """What people and reconfigurations ask of a tenant."""
+    """Queue what people and reconfigurations request of a tenant."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="web, cli, scheduler", node="sequence")
     data = place(union(Management), "Bodies of events.", by="web, cli, scheduler", node="keyed")
@@ -56,7 +56,7 @@ class ManagementQueue(Dir):
 
 
 class SystemQueue(Dir):
-    """What people ask of the whole."""
+    """Queue what people request of the whole installation."""
 
     queue = place(
         StreamEntry, "The order of what is asked; each names its body.", by="web, cli, scheduler", node="sequence"
@@ -70,7 +70,7 @@ class SystemQueue(Dir):
 
 
 class TriggerQueue(Dir):
-    """What happened, for a tenant or a pipeline to act on."""
+    """Queue what happened, for a tenant or a pipeline to handle."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
@@ -81,7 +81,7 @@ class TriggerQueue(Dir):
 
 
 class ManagedQueue(Dir):
-    """What people ask of a pipeline."""
+    """Queue what people request of a pipeline."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(ForPipeline, "Bodies of events.", by="scheduler, web", node="keyed")
@@ -92,7 +92,7 @@ class ManagedQueue(Dir):
 
 
 class ResultQueue(Dir):
-    """Answers of mergers and executors."""
+    """Queue the answers of mergers and executors."""
 
     queue = place(
         StreamEntry, "The order of events; each names its body.", by="merger, executor, scheduler, web", node="sequence"
@@ -105,7 +105,7 @@ class ResultQueue(Dir):
 
 
 class RequestQueue(Dir):
-    """Requests for work, and their answers where somebody waits for them."""
+    """Queue requests for work, with their answers where a process waits for them."""
 
     requests = place(
         Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker, web", node="keyed"
@@ -129,7 +129,7 @@ class RequestQueue(Dir):
 
 
 class BuildRequests(RequestQueue):
-    """Builds for executors."""
+    """Queue builds for executors."""
 
     params = place(
         BuildSpec,
@@ -148,7 +148,7 @@ class BuildRequests(RequestQueue):
 
 
 class MergerRequests(RequestQueue):
-    """Git work for mergers: merging, reading files, landing, reporting."""
+    """Queue git work for mergers: merging, reading files, landing, reporting."""
 
     params = place(union(MergerWork), "What to do.", by="scheduler, merger, web", node="keyed sharded")
     result_data = place(
@@ -161,7 +161,7 @@ class MergerRequests(RequestQueue):
 
 
 class NoticesQueue(Dir):
-    """What happened, on its way to the queues of messages it is published in."""
+    """Queue events on their way to the message queues that publish them."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
     data = place(Notices, "What is to be published.", by="scheduler, executor, web", node="keyed", seed=False)
@@ -174,7 +174,7 @@ class NoticesQueue(Dir):
 
 
 class ReportsQueue(Dir):
-    """The outbox of one connection: what pipelines report to it."""
+    """Queue the reports of pipelines to one connection: its outbox."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
     data = place(Postings, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
@@ -192,7 +192,7 @@ class ReportsQueue(Dir):
 
 
 class History(Dir):
-    """Buildsets that ended, and what people did by hand, on their way into the history database."""
+    """Queue ended buildsets and people's actions on their way into the history database."""
 
     queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
     data = place(Finished, "What is to be recorded.", by="scheduler, web", node="keyed", seed=False)
@@ -210,7 +210,8 @@ class History(Dir):
 
 
 class QuarantinePlace(Dir):
-    """What was set aside because handling it raised: events, changes, damaged records, parts that stand still."""
+    """Hold what was set aside because handling it raised an error: events, changes, damaged records, parts that
+    stand still."""
 
     records = place(
         Quarantined,

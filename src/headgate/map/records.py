@@ -8,28 +8,42 @@ import msgspec
 
 from headgate.config.operator.model import Protection
 from headgate.gate.change import Change
-from headgate.gate.returns.shape import ReturnedArtifact
+from headgate.gate.course import NO_COURSE, Course
+from headgate.gate.returns.shape import FileComment, ReturnedArtifact
 from headgate.gate.waiter import Waiter
 from headgate.gate.work import Managed
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """Nothing: the entry itself says it."""
+    """Hold nothing: the existence of the entry is the information."""
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """Text or bytes that are no record."""
+    """Hold text or bytes that are not a record."""
 
 
 class RepositoryProblem(msgspec.Struct, frozen=True):
-    """What is wrong with one repository, for people, and since when (milliseconds since the epoch, UTC)."""
+    """Describe, for people, what is wrong with one repository and since when (milliseconds since the epoch, UTC)."""
 
     since_ms: int
     text: str
 
 
+class OwnMachine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Describe a machine that the file of one executor lists, which lends it to builds."""
+
+    name: str
+    labels: tuple[str, ...] = ()
+    address: str = ""
+    user: str = ""
+    build: str = ""
+    """The one that has it."""
+    held: bool = False
+    """Whether it is given to nobody, as a build that failed is held."""
+
+
 class ComponentFacts(msgspec.Struct, frozen=True):
-    """What a component tells of itself; of what its kind does not have, nothing."""
+    """Describe a component by what it announces; what does not apply to its kind is empty."""
 
     zone: str = ""
     unzoned: bool = False
@@ -49,6 +63,8 @@ class ComponentFacts(msgspec.Struct, frozen=True):
     """project -> why work on it waits."""
     containers: bool = False
     """Whether jobs can run in images there."""
+    machines: tuple[OwnMachine, ...] = ()
+    """Those of an executor's file; none: every node is its own machine."""
 
 
 FACTS = ComponentFacts()
@@ -67,7 +83,7 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """In which format records are written."""
+    """Record in which format records are written."""
 
     number: int
     next: int = 0
@@ -75,13 +91,13 @@ class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FleetSecret(msgspec.Struct, frozen=True):
-    """Known to every process that reads the store, and to no job."""
+    """Hold a secret that every process with access to the store knows, and no job."""
 
     secret: str
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Somebody who logged in to the pages, named by the sha256 of what their browser has, and until when."""
+    """Record a person who logged in to the pages, under the sha256 of the secret in their browser, and until when."""
 
     authenticator: str
     """The `[auth NAME]`; with its issuer and the client: of another one the login is none."""
@@ -94,21 +110,21 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class DesiredState(msgspec.Struct, frozen=True):
-    """What people want of a component."""
+    """Record what people want a component to do."""
 
     state: str
     """paused | stopped"""
 
 
 class OutboxWish(msgspec.Struct, frozen=True):
-    """What people want of the reports that wait for one connection."""
+    """Record what people want done with the reports that wait for one connection."""
 
     do: str
     """retry: at once | drop"""
 
 
 class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Something that was set aside because handling it raised, again and again.
+    """Record something that was set aside because handling it raised an error repeatedly.
 
     Retried, an event goes to the end of its queue once more, and what stands still is begun again at once.
     """
@@ -121,7 +137,7 @@ class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     since_ms: int
     tries: int = 1
     tenant: str = ""
-    """Whose it is; empty: of no one tenant."""
+    """The tenant concerned; empty if it is no single tenant."""
     queue: str = ""
     """Where it goes when it is retried; empty: nowhere."""
     body: str = ""
@@ -134,41 +150,42 @@ class CacheEntry(msgspec.Struct, frozen=True):
 
 
 class BranchCache(msgspec.Struct, frozen=True):
-    """project -> ref -> commit, as last seen at the connection."""
+    """Map project and ref to the commit last seen at the connection."""
 
     projects: dict[str, dict[str, str]]
 
 
 class RepositoryProblems(msgspec.Struct, frozen=True):
-    """project -> what is wrong with its repository now; of one that is well nothing."""
+    """Map each project whose repository has a problem to that problem."""
 
     projects: dict[str, RepositoryProblem]
 
 
 class ConfigBranch(msgspec.Struct, frozen=True):
-    """The configuration files of one branch were read at `commit`, looking at `paths`."""
+    """Record that the configuration files of one branch were read at `commit`, and at which `paths`."""
 
     commit: str
     paths: tuple[str, ...]
     digest: str
-    """Of the files, as in the layout record."""
+    """Digest of the files, as in the layout record."""
     ltime: int
-    """They were read after this version of the ltime entry; what was read later wins."""
+    """The files were read after this version of the ltime entry; later readings take precedence."""
     default: bool = False
     """The default branch of its repository: who defines a name first on it, did it first."""
 
 
 class ConfigRead(msgspec.Struct, frozen=True):
-    """The configuration of a project was read, and is read again when it is pushed to; or could not be read."""
+    """Record that the configuration of a project was read, and is read again after pushes, or that it could not be
+    read."""
 
     way: str
     """Digest of what was asked for; empty: it could not be read."""
     ltime: int
-    """As of a branch."""
+    """The version of the ltime entry, as for a branch."""
 
 
 class SystemConf(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tenant file as last taken up."""
+    """Hold the tenant file as last accepted."""
 
     text: str
     path: str
@@ -180,28 +197,29 @@ class SystemConf(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ZoneLabels(msgspec.Struct, frozen=True):
-    """Labels that machines of the zone have, or had: jobs with them wait for its executors, also when none is there."""
+    """List the labels that machines of the zone have or had. Jobs with these labels wait for the zone's executors
+    even if none is running."""
 
     labels: tuple[str, ...]
 
 
 class HeldConfiguration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a branch has, and is not in force because of what is wrong with it."""
+    """Record a branch's configuration that is not in force because of its errors."""
 
     commit: str
     digest: str
-    """Of its configuration files."""
+    """Digest of its configuration files."""
     since_ms: int
 
 
 class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which configuration a tenant runs with; another uuid is another configuration."""
+    """Record which configuration a tenant runs with. Another uuid means another configuration."""
 
     uuid: str
     tenant: str
     at_ms: int
     ltime: int
-    """Of the latest reading of configuration it includes: the version of the ltime entry then."""
+    """The version of the ltime entry at the latest reading that the layout includes."""
     branches: dict[str, dict[str, str]]
     """project -> branch -> digest of its configuration files."""
     held: dict[str, dict[str, HeldConfiguration]] = {}
@@ -217,7 +235,7 @@ class SemaphoreHolder(msgspec.Struct, frozen=True):
     build: str = ""
     """A playbook of this build holds it; otherwise the job does."""
     tenant: str = ""
-    """Whose pipeline it is, of a semaphore that tenants share."""
+    """The tenant of the pipeline, for a semaphore that tenants share."""
 
 
 class SemaphoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -226,20 +244,20 @@ class SemaphoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProposedFiles(msgspec.Struct, frozen=True):
-    """project -> branch -> path -> text of the configuration a chain of changes proposes."""
+    """Map project, branch and path to the text of configuration that a chain of changes proposes."""
 
     files: dict[str, dict[str, dict[str, str]]]
 
 
 class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
-    """Configuration files of these branches changed."""
+    """Request a new layout because configuration files of these branches changed."""
 
     projects: dict[str, tuple[str, ...]]
     """project -> branches; no branches: all of them."""
 
 
 class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
-    """By hand, for one pipeline; `result` is where the outcome is told, empty when nobody waits."""
+    """Order something of one pipeline for a person. `result` is where the outcome goes; it is empty if nobody waits."""
 
     pipeline: str
     work: Managed
@@ -247,7 +265,8 @@ class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
 
 
 class Reread(msgspec.Struct, frozen=True, tag="reread"):
-    """By hand: the configuration of these projects is to be read anew; of all of the tenant's when none is named."""
+    """Order, for a person, that the configuration of these projects is read again; with no project named, of all of
+    the tenant's."""
 
     projects: tuple[str, ...]
     result: str = ""
@@ -263,7 +282,7 @@ class ManagementResult(msgspec.Struct, frozen=True):
 
 
 class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One attempt at one job that ended."""
+    """Record one finished attempt at one job."""
 
     uuid: str
     job_name: str
@@ -280,17 +299,25 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """False: it was tried again, or its buildset gave way to another one."""
     attempt: int = 1
     work: str = ""
-    """Of a build that passed: the same for the same job on the same code; empty: that is not known."""
+    """An id that is equal for the same job on the same code, for a build that passed; empty if unknown."""
     image: str = ""
     """What its programs ran in, by name and digest."""
     inputs: str = ""
     """The digest of all that it was given; empty: it stands for no other build."""
     returned: dict[str, Any] = {}
-    """By a build that may stand for others.  JSON."""
+    """The data returned by a build that may be reused, as JSON."""
+    asked_ms: int = 0
+    """When it was begun: what it depends on had ended, and it had its semaphores."""
+    needs: tuple[str, ...] = ()
+    """The jobs that it depends on."""
+    semaphores: tuple[str, ...] = ()
+    course: Course = NO_COURSE
+    comments: dict[str, tuple[FileComment, ...]] = {}
+    """Path -> what it says of lines of that file."""
 
 
 class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A buildset that ended, for the history; or some builds that ended of one that goes on."""
+    """Record a finished buildset for the history, or finished builds of one that continues."""
 
     buildset: str
     tenant: str
@@ -311,13 +338,13 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     tree: str = ""
     """The same for the same state of the code; empty: it is not known."""
     proposers: tuple[str, ...] = ()
-    """Who pushed the change, as far as the server tells."""
+    """The people who pushed the change, as far as the server tells."""
     approvers: tuple[str, ...] = ()
-    """Who approved it under their own names."""
+    """The people who approved it under their own names."""
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Finished:
-        """As the store has it: an older version kept whatever artifacts a job returned.  Raises ValueError."""
+        """Decode a record of an older format, which may hold whatever artifacts a job returned. Raise ValueError."""
         try:
             return msgspec.json.decode(plain, type=cls)
         except msgspec.ValidationError:
@@ -327,7 +354,7 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Loose(msgspec.Struct, frozen=True):
-    """What is looked at of a buildset that is not of the form it is written in now."""
+    """Hold what is read of a buildset in an earlier form."""
 
     builds: tuple[dict[str, object], ...] = ()
 
@@ -337,7 +364,7 @@ DONE = "done"
 
 
 class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What somebody did by hand.  Written with what it asks for, in one commit, and again when it has ended."""
+    """Record what a person did. The record is written in one commit with the request, and again with the outcome."""
 
     id: str
     verb: str
@@ -354,7 +381,7 @@ class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     subject: str = ""
     """What it was done to, for people."""
     reason: str = ""
-    """As who did it said."""
+    """The reason that the person gave."""
     details: dict[str, Any] = {}
     """What else was asked, JSON."""
     outcome: str = ""

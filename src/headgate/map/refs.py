@@ -1,5 +1,5 @@
-"""Where the tags and other refs of repositories are as last seen, and which branches are protected; for where branches
-are, see the branch cache."""
+"""Record where the tags and other refs of repositories pointed when last seen, and which branches are protected; for
+where branches point, see the branch cache."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from headgate.map.tree import Dir, each, place
 
 
 class RefsLooked(msgspec.Struct, frozen=True):
-    """The refs of a project were looked at: from then on one that is new, moves or goes is told."""
+    """Record since when the refs of a project are watched: from then on, refs that appear, move or vanish make
+    events."""
 
     since_ms: int
 
 
 class RefsSeen(msgspec.Struct, frozen=True):
-    """ref -> what it named when it was last seen: a commit, a tag, or whatever it names."""
+    """Map each ref to what it named when last seen: a commit, a tag or another object."""
 
     refs: dict[str, str]
 
 
 class RefsPart(Dir):
-    """A part of the refs of one project, by the first two digits of the sha256 of their names."""
+    """Hold a part of the refs of one project, by the first two digits of the sha256 of their names."""
 
     record = place(
         RefsSeen,
@@ -34,14 +35,14 @@ class RefsPart(Dir):
 
 
 class ProjectRefs(Dir):
-    """Tags and other refs of one project, without its branches."""
+    """Hold the tags and other refs of one project, without its branches."""
 
     looked = place(RefsLooked, "Since when they are looked at.", by="scheduler", own=True, seed=False)
     part = each(RefsPart, key="part", bare=True, seed=False)
 
 
 class BranchRules(Dir):
-    """Of one project."""
+    """Hold the protection of the branches of one project."""
 
     record = place(
         Protection,

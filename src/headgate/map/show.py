@@ -16,7 +16,8 @@ VALUE_MAX_CHARS = 160
 
 
 def show(entries: Iterable[Entry], among: Sequence[StoreTree] = trees(), prefix: str = "") -> Iterator[str]:
-    """Lines, indented by depth; only what is at or below `prefix` (with or without the first root; empty: all)."""
+    """Yield lines indented by depth, only for entries at or below `prefix` (with or without the first root; empty
+    means all)."""
     wanted = _absolute(prefix, [tree.root for tree in among])
     above: list[str] = []
     for found in survey(entries, among):
@@ -41,7 +42,7 @@ def _absolute(prefix: str, roots: Sequence[str]) -> str:
 
 
 def _shared(one: list[str], other: list[str]) -> int:
-    """How many leading names are the same."""
+    """Return how many leading names are the same."""
     for count, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return count

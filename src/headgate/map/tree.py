@@ -20,7 +20,7 @@ D = TypeVar("D", bound="Dir")
 
 
 class Undecodable(ValueError):
-    """A value that is not what its place holds."""
+    """Report a value that is not what its place declares."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: cannot be read: {why}")
@@ -29,7 +29,8 @@ class Undecodable(ValueError):
 
 @lru_cache(maxsize=10_000)
 def escape(name: str) -> str:
-    """A name as one path component: itself for `[A-Za-z0-9._-]`, percent-encoded otherwise.  Inverse: `unescape`."""
+    """Escape a name as one path component: `[A-Za-z0-9._-]` stand for themselves, everything else is
+    percent-encoded. `unescape` is the inverse."""
     if name in ("", ".", ".."):
         return "%" if not name else name.replace(".", "%2E")
     return quote(name, safe="").replace("~", "%7E")
@@ -40,12 +41,12 @@ def unescape(component: str) -> str:
 
 
 def union(form: object) -> type[Any]:
-    """A union of record types, to stand where one type does: decoding knows both."""
+    """Return a union of record types as one type, which decodes all of them."""
     return form  # type: ignore[return-value]  # msgspec takes unions; the type system has no word for them
 
 
 class Address(msgspec.Struct, Generic[R], frozen=True):
-    """A path, together with what is stored there."""
+    """Hold a path together with the type of the record stored there."""
 
     path: str
     type: type[R]
@@ -54,7 +55,7 @@ class Address(msgspec.Struct, Generic[R], frozen=True):
         return encode(record)
 
     def decode(self, value: bytes) -> R:
-        """Raises Undecodable."""
+        """Decode the value of the entry. Raise Undecodable."""
         try:
             return decode(value, self.type)
         except ValueError as error:
@@ -64,7 +65,7 @@ class Address(msgspec.Struct, Generic[R], frozen=True):
         return Put(self.path, encode(record))
 
     def blob(self, record: R) -> list[Op]:
-        """As `put`, for a value that may be too large for one entry."""
+        """Write like `put`, for a value that may be too large for one entry."""
         return blob.ops(self.path, encode_plain(record))
 
     def delete(self) -> Delete:
@@ -72,28 +73,28 @@ class Address(msgspec.Struct, Generic[R], frozen=True):
 
 
 def encode_plain(record: object) -> bytes:
-    """Not compressed: a blob does that itself."""
+    """Encode a record without compression, because a blob compresses by itself."""
     return msgspec.json.encode(record)
 
 
 class Dir:
-    """A place with places in it; the class docstring says what it is for.  What is declared in it is made once, when it
-    is first asked for, and kept beside its path."""
+    """Declare a place that contains places; the class docstring says what it is for. Declared children are created
+    on first use and kept beside their path."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
 
 class Guarded(NamedTuple):
-    """Which locks a commit must hold, and carry the guard of, to write here and below.
+    """Name the locks that a commit must hold, and whose guards it must carry, to write here and below.
 
     Each is the path of the lock below the root, with keys as in the place's own template.
     """
 
     under: str = ""
-    """To write at all."""
+    """The locks required for any write."""
     taken_under: str = ""
-    """To delete; anybody may add."""
+    """The locks required for a deletion; anybody may add."""
 
     def or_else(self, above: Guarded) -> Guarded:
         return Guarded(self.under or above.under, self.taken_under or above.taken_under)
@@ -103,7 +104,7 @@ UNGUARDED = Guarded()
 
 
 class place(Generic[R]):
-    """One record of a known type.
+    """Declare one record of a known type.
 
     `node`: persistent, sequence (children named by number), keyed (children named by their writer), sharded (any
     size, in pieces), lock (a line of contenders); "ephemeral" before it: gone with its writer.
@@ -144,7 +145,7 @@ class place(Generic[R]):
 
 
 class below(Generic[D]):
-    """One directory of a fixed name."""
+    """Declare one directory with a fixed name."""
 
     def __init__(
         self, dir: type[D], *, name: str = "", seed: bool = True, under: str = "", taken_under: str = ""
@@ -176,7 +177,7 @@ class Each(msgspec.Struct, Generic[D], frozen=True):
 
 
 class each(Generic[D]):
-    """One directory per key, under a name of its own, or (`bare`) directly here.
+    """Declare one directory per key, under a name of its own or (`bare`) directly here.
 
     `doc` says what the directory above the keys is for, when it is a place in its own right.
     """
@@ -213,7 +214,7 @@ class each(Generic[D]):
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """One line of the reference page."""
+    """Represent one line of the reference page."""
 
     template: str
     place: place[Any] | None
@@ -228,7 +229,7 @@ _DECLARED: dict[type[Dir], Declared] = {}
 
 
 def declared(dir: type[Dir]) -> Declared:
-    """Of a directory and of what it is derived from, in the order written."""
+    """Return what a directory and its base classes declare, in source order."""
     found = _DECLARED.get(dir)
     if found is None:
         every = (p for owner in reversed(dir.__mro__) for p in vars(owner).values())
@@ -237,7 +238,7 @@ def declared(dir: type[Dir]) -> Declared:
 
 
 def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNGUARDED) -> Iterator[PageRow]:
-    """Every declared place below `path`."""
+    """Yield every declared place below `path`."""
     for child in declared(dir):
         ours, needed = seed and child.seed, child.locks.or_else(locks)
         here = f"{path}/{child.name}" if child.name else path
@@ -256,7 +257,7 @@ def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNG
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What the map says of a raw path."""
+    """Describe what the map says about a raw path."""
 
     template: str
     place: place[Any] | None
@@ -266,7 +267,7 @@ class Located:
 
 
 def locate(dir: type[Dir], root: str, path: str) -> Located | None:
-    """The declaration behind `path`; None when it is off the map."""
+    """Return the declaration behind `path`, or None if it is off the map."""
     if path != root and not path.startswith(root + "/"):
         return None
     names = path.removeprefix(root).strip("/")

@@ -32,7 +32,7 @@ def _rows(tree: StoreTree) -> Sequence[PageRow]:
 
 
 def trees(root: str = ROOT) -> tuple[StoreTree, ...]:
-    """`root` is where the gate's tree is."""
+    """Return all trees of the store. `root` is the root of the gate's tree."""
     return (
         StoreTree(root, Map),
         StoreTree(KEYS_ROOT, KeyStorage, seed=False),
@@ -42,5 +42,5 @@ def trees(root: str = ROOT) -> tuple[StoreTree, ...]:
 
 
 def find(among: Sequence[StoreTree], path: str) -> Located | None:
-    """The declaration behind `path`; None when it is in none of the trees."""
+    """Return the declaration behind `path`, or None if it is in none of the trees."""
     return next((found for tree in among if (found := locate(tree.dir, tree.root, path)) is not None), None)

@@ -18,7 +18,7 @@ WORKER_PREFIX = "worker-"
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`queues` is for people: what entitles to a partition is its owner entry."""
+    """Record a worker. `queues` is for people only: the owner entry is what entitles a worker to a partition."""
 
     queues: tuple[str, ...]
     """Names of queues; of a partition other than the first `<queue>:<n>`."""
@@ -37,7 +37,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What people want of one partition."""
+    """Record what people want of one partition."""
 
     paused: bool = False
     seek: str | None = None
@@ -45,20 +45,20 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a queue is made."""
+    """Record the settings of a queue."""
 
     priorities: int = 1
-    """So many of its partitions are processed together, see `queueing.priorities`."""
+    """How many of its partitions form a strand, see `queueing.priorities`."""
 
 
 class QueueShapePlace(Dir):
-    """One queue."""
+    """Hold the shape of one queue."""
 
     record = place(QueueSettings, "How it is made; nothing where it has no priorities.", by="worker", own=True)
 
 
 class QueueProgress(Dir):
-    """One queue."""
+    """Hold the progress of one queue."""
 
     record = place(
         Progress,
@@ -72,7 +72,7 @@ class QueueProgress(Dir):
 
 
 class QueueOwners(Dir):
-    """One queue."""
+    """Hold the owners of one queue."""
 
     partition = place(
         Raw,
@@ -84,13 +84,13 @@ class QueueOwners(Dir):
 
 
 class QueueControls(Dir):
-    """One queue."""
+    """Hold the controls of one queue."""
 
     partition = place(Control, "By partition: paused, or to go on elsewhere.", by="cli, worker", node="keyed", own=True)
 
 
 class Application(Dir):
-    """One application."""
+    """Hold the places of one application."""
 
     workers = place(
         WorkerRecord,
@@ -104,7 +104,7 @@ class Application(Dir):
     control = each(QueueControls, key="queue", doc="What people asked for.", seed=False)
 
     def lane_of(self, path: str) -> Lane | None:
-        """Of a progress, owner or control entry; None for anything else."""
+        """Return the lane of a progress, owner or control entry, or None for anything else."""
         match path[len(self.path) + 1 :].split("/"):
             case ["queues", queue]:
                 return Lane(unescape(queue))
@@ -139,7 +139,7 @@ def _numbered(place: Address[R], lane: Lane) -> Address[R]:
 
 
 class QueueMap(Dir):
-    """Applications that share one namespace."""
+    """Hold the applications that share one namespace."""
 
     def __init__(self, path: str = ROOT) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""Where services say where they are, for clients that look them up in etcd."""
+"""Define where services register their addresses, for clients that look them up in etcd."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ PREFIX = "gsr/"
 
 
 class EndpointPlace(Dir):
-    """One endpoint, `host:port`."""
+    """Hold one endpoint, `host:port`."""
 
     record = place(Empty, "A service answers there.", by="inventory", node="ephemeral", own=True)
 
 
 class ServicePlace(Dir):
-    """One service."""
+    """Hold the endpoints of one service."""
 
     endpoint = each(EndpointPlace, key="endpoint", bare=True)
 
 
 class ServiceRegistry(Dir):
-    """Services that can be found."""
+    """Hold the services that clients can find."""
 
     services = each(ServicePlace, key="service")
 

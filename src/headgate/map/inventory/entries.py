@@ -1,4 +1,4 @@
-"""What is written for one object: its record, and every index entry that leads to it."""
+"""Determine what is written for one object: its record, and every index entry that leads to it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from headgate.map.tree import Address, escape, unescape
 
 
 def name(places: InventoryMap, object: Object, per_project: bool) -> Address[Uuid]:
-    """Unique where the type says; also the object's place in the order of a search."""
+    """Return the place of the object's name, which is unique where the type says so and orders the results of a
+    search."""
     of_type = places.partitions.tree(object.partition).objects.by_type(object.type)
     names = of_type.by_project(object.project).by_name if per_project else of_type.by_name
     return names(object.name).record
 
 
 def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str, bytes]:
-    """Path -> value of every index entry; that of the name is the first."""
+    """Map the path of every index entry of the object to its value. The first entry is that of the name."""
     tree = places.partitions.tree(object.partition)
     found = {name(places, object, per_project).path: Uuid(object.uuid).to_wire()}
     marker = Marker().to_wire()
@@ -47,7 +48,7 @@ def marker(places: InventoryMap, object: Object, posting: PostingFilter) -> str 
 
 
 def listed(places: InventoryMap, partition: str, type: str, posting: PostingFilter) -> str:
-    """The directory in which the objects of a posting list are; of a list by tag, objects of every type."""
+    """Return the directory that lists the objects of a posting list; for a list by tag, objects of every type."""
     tree = places.partitions.tree(partition)
     if posting.kind == "tag":
         return tree.tags.tag(posting.key).path
@@ -56,18 +57,19 @@ def listed(places: InventoryMap, partition: str, type: str, posting: PostingFilt
 
 
 def names_of(places: InventoryMap, partition: str, type: str, project: str | None) -> str:
-    """The directory of the names of a type; with a project, of one whose names are unique in a project."""
+    """Return the directory of the names of a type; with a project, the names of a type that are unique in the
+    project."""
     of_type = places.partitions.tree(partition).objects.by_type(type)
     return of_type.path if project is None else of_type.by_project(project).by_name.path
 
 
 def last(path: str) -> str:
-    """The name a path ends in."""
+    """Return the last component of a path."""
     return unescape(path.rpartition("/")[2])
 
 
 def component(text: str, *, prefix: bool = False) -> str:
-    """The text as part of a path; as a prefix, what every path that begins with it begins with."""
+    """Escape the text as a path component; with `prefix`, as what every path with this prefix begins with."""
     if not prefix:
         return escape(text)
     return "" if text in (".", "..") else escape(f"{text}x")[:-1]  # those two alone are written otherwise

@@ -13,18 +13,18 @@ UNDER_WAY = ("pending", "uploading")
 
 
 class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A file that a build returned as an image."""
+    """Describe a file that a build returned as an image."""
 
     image: str
     """Canonical."""
     name: str
     project: str
-    """That defines the image; canonical."""
+    """The canonical name of the project that defines the image."""
     connection: str
     branch: str
     build: str
     number: int = 0
-    """Among the artifacts of its build."""
+    """Its position among the artifacts of its build."""
     format: str
     url: str
     sha256: str = ""
@@ -32,26 +32,26 @@ class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a pipeline says of images, once."""
+    """Record one report of a pipeline about images."""
 
     id: str
     tenant: str
     pipeline: str
     files: tuple[ImageFile, ...] = ()
-    """That were built."""
+    """The files that were built."""
     upload: str = ""
-    """That was tried; empty: none was."""
+    """The upload that was tried, or empty."""
     validated: bool | None = None
-    """Of the files, or of the upload."""
+    """Whether the files, or the upload, are validated."""
     at_ms: int = 0
 
 
 class ImageArtifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An image as one build of it made it."""
+    """Record an image as one build made it."""
 
     id: str
     tenant: str
-    """That built it."""
+    """The tenant that built it."""
     file: ImageFile
     state: str = "ready"
     """ready | deleting"""
@@ -65,17 +65,17 @@ class ImageArtifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An image at one place in one cloud, from before anything is sent until nothing is left there."""
+    """Record an image at one place in one cloud, from before anything is sent until nothing is left there."""
 
     id: str
     artifact: str
     file: ImageFile
     tenant: str
     connection: str
-    """Of the cloud."""
+    """The connection of the cloud."""
     region: str = ""
     digest: str = ""
-    """Of what is said of it there: providers that say the same share it."""
+    """Digest of the provider's settings for it; providers with equal settings share the upload."""
     image: dict[str, Any] = {}
     """What is said of it there, also when that is gone from the configuration."""
     provider: dict[str, Any] = {}
@@ -111,7 +111,7 @@ class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class ImageOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody wants done with an artifact or an upload."""
+    """Record what a person wants done with an artifact or an upload."""
 
     do: str
     """delete | validate | upload"""
@@ -119,13 +119,13 @@ class ImageOrder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ImageAsked(msgspec.Struct, frozen=True):
-    """When a build of an image was last asked for because one is due."""
+    """Record when a build of an image that was due was last requested."""
 
     at_ms: int
 
 
 class ImageReportPlace(Dir):
-    """One report."""
+    """Hold one report."""
 
     record = place(
         ImageReport,
@@ -136,7 +136,7 @@ class ImageReportPlace(Dir):
 
 
 class ArtifactPlace(Dir):
-    """One artifact."""
+    """Hold one artifact."""
 
     record = place(
         ImageArtifact,
@@ -147,7 +147,7 @@ class ArtifactPlace(Dir):
 
 
 class UploadPlace(Dir):
-    """One upload."""
+    """Hold one upload."""
 
     record = place(
         ImageUpload,
@@ -158,19 +158,19 @@ class UploadPlace(Dir):
 
 
 class ImageOrderPlace(Dir):
-    """One artifact or upload."""
+    """Hold the order for one artifact or upload."""
 
     record = place(ImageOrder, "What somebody wants done with it.", by="web, launcher", own=True)
 
 
 class ImageAskedPlace(Dir):
-    """One image, by its canonical name."""
+    """Hold the request of one image, by its canonical name."""
 
     record = place(ImageAsked, "When a build was asked for because one was due.", by="launcher", own=True)
 
 
 class Images(Dir):
-    """Images that jobs build."""
+    """Hold the images that jobs build."""
 
     artifacts = each(ArtifactPlace, key="artifact uuid")
     asked = each(ImageAskedPlace, key="image", seed=False)
@@ -179,6 +179,6 @@ class Images(Dir):
 
 
 class ImageUploads(Dir):
-    """Where they are."""
+    """Hold the uploads of images."""
 
     uploads = each(UploadPlace, key="upload uuid")

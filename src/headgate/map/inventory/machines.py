@@ -19,17 +19,18 @@ ENDING = ("used", "failed", "outdated")
 
 
 class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A machine, from before anything is asked of its cloud until nothing is left there."""
+    """Record a machine, from before its cloud is called until nothing is left there."""
 
     id: str
     provider: str
     """Canonical."""
     connection: str
     label: str
-    """As the provider has it; the build may have asked by an alias."""
+    """The provider's name of the label; the build may have used an alias."""
     state: str = "requested"
     """requested | building | ready | in-use | used | failed | outdated | hold; of what is there anyway also
-    registering, until it answers, and rebuilding, after each build"""
+    registering, until it answers, and rebuilding, after each build; of one with slots slot-host in the place of ready
+    and in-use"""
     said: dict[str, Any] = {}
     """What it is made of: label, image, flavor, and the other keys of the provider, also when they are gone there."""
     digest: str = ""
@@ -41,10 +42,10 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     why: str = ""
     """What it waits for, or what went wrong."""
     tenant: str = ""
-    """Of who it was made for."""
+    """The tenant that it was made for."""
     project: str = ""
     request: str = ""
-    """Whose it is; empty: nobody's."""
+    """The request that it belongs to, or empty."""
     node: str = ""
     """What that calls it."""
     build: str = ""
@@ -57,7 +58,7 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Builds that had it."""
     external_id: str = ""
     host: dict[str, Any] | None = None
-    """Variables of Ansible, once it is there; None: it is no host."""
+    """Variables of Ansible, once it is there; None: it is not a host."""
     about: dict[str, Any] = {}
     resources: dict[str, Any] = {}
     secrets: Sealed | None = None
@@ -69,10 +70,19 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Whether it is there anyway: it is neither made nor removed."""
     slot: int | None = None
     """Which of the builds it is that a machine has at a time, where there may be several."""
+    slots: int = 0
+    """How many builds a machine serves at a time. The machine itself is given to none: its slots are, each a node of
+    its own."""
+    opened: int = 0
+    """How many of them were ever written down."""
+    main: str = ""
+    """The machine of a slot."""
+    share: dict[str, float] = {}
+    """The part of the machine's resources that a slot takes, which counts for its tenant."""
 
 
 class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a request has no machines yet."""
+    """Record why a request has no machines yet."""
 
     request: str
     why: str = ""
@@ -85,11 +95,11 @@ class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str = ""
     """The provider where it waits for room."""
     room_ms: int = 0
-    """Since when it waits for room."""
+    """Since when it has waited for room."""
 
 
 class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody wants done with a machine."""
+    """Record what a person wants done with a machine."""
 
     state: str
     """hold | used | outdated"""
@@ -98,35 +108,36 @@ class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Until when it is held at most, as releases without `hold_s` read it."""
     by: str = ""
     hold_s: int = 0
-    """For how long it is held, from when no build has it; 0: until `until_ms`."""
+    """How long it is held, from when no build uses it; 0 means until `until_ms`."""
 
 
 class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By what everything that is ours is known in accounts that others use, too."""
+    """Identify what belongs to this installation in accounts that others use, too."""
 
     id: str
     terms: tuple[str, ...] = ()
-    """Of its launchers, the newest last."""
+    """The terms of its launchers, the newest last."""
 
 
 class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where machines were made: it is looked at until nothing of ours is left there, whatever is configured by then."""
+    """Record an account in which machines were made. It is watched until nothing of ours is left there, whatever the
+    configuration says by then."""
 
     connection: str
     region: str = ""
     said: dict[str, Any] = {}
     """What its driver is told, of a provider there."""
     lacking_ms: int = 0
-    """Since when the launcher's settings have no such connection; 0: they have it."""
+    """Since when the launcher's settings lack the connection; 0 means they have it."""
     strange: tuple[str, ...] = ()
     """Machines there that have our tag and are none of ours: another installation has the same store, or a copy."""
     strange_ms: int = 0
     given_up: str = ""
-    """Who does not want to hear of it any more."""
+    """The person who gave the account up."""
 
 
 class ProviderPlace(Dir):
-    """One provider."""
+    """Hold one provider."""
 
     record = place(
         FlatProvider, "What machines are made there, as the tenant's configuration says it.", by="scheduler", own=True
@@ -134,13 +145,13 @@ class ProviderPlace(Dir):
 
 
 class TenantProviders(Dir):
-    """Of one tenant."""
+    """Hold the providers of one tenant."""
 
     provider = each(ProviderPlace, key="provider", bare=True)
 
 
 class MadePlace(Dir):
-    """One machine."""
+    """Hold one machine."""
 
     record = place(
         MadeNode,
@@ -151,19 +162,19 @@ class MadePlace(Dir):
 
 
 class WaitPlace(Dir):
-    """One request."""
+    """Hold the reason why one request waits."""
 
     record = place(NodeWait, "Why it waits, and what was tried.", by="launcher", own=True)
 
 
 class OrderPlace(Dir):
-    """One machine."""
+    """Hold the order for one machine."""
 
     record = place(NodeOrder, "What somebody wants done with it.", by="web, launcher", own=True)
 
 
 class AccountPlace(Dir):
-    """One account, in one region."""
+    """Hold one account in one region."""
 
     record = place(
         NodeAccount,

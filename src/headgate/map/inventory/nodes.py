@@ -22,7 +22,7 @@ from headgate.map.tree import Dir, each, place
 
 
 class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A build needs machines, all of them or none."""
+    """Request machines for a build, all of them or none."""
 
     id: str
     tenant: str
@@ -34,18 +34,18 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     executor: str
     """Host of the one that runs the build."""
     zone: str = ""
-    """Of the executor: only machines in the partition of this name."""
+    """The executor's zone: only machines in the partition of this name serve it."""
     precedence: int = PRECEDENCE
     """Lower goes first."""
     asked_ms: int = 0
     machine: str = ""
     """Uuid of the object that started the item."""
     upload: str = ""
-    """Of an image that the build tries: its nodes are made of just this one."""
+    """The image upload that the build tries: its nodes are made from exactly this one."""
 
 
 class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One machine, taken for one request."""
+    """Record that a machine is taken for a request."""
 
     machine: str
     """Uuid of the object."""
@@ -56,7 +56,7 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     label: str
     name: str
-    """Of the machine."""
+    """The name of the machine."""
     reach: dict[str, str] = {}
     """The machine's properties when it was claimed: how to reach it, also once the object is gone."""
     provider: dict[str, str] = {}
@@ -71,19 +71,20 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """To one request: how to reach its nodes, in Ansible's variables (JSON); or why there are none."""
+    """Answer a request with the Ansible variables (JSON) that reach its nodes, or with the reason why there are
+    none."""
 
     request: str
     hosts: dict[str, dict[str, Any]] = {}
     error: str = ""
     resources: dict[str, dict[str, Any]] = {}
-    """Node -> what jobs see of it in `zuul.resources`, also of what is no host.  JSON."""
+    """Node -> what jobs see of it in `zuul.resources`, also of what is not a host.  JSON."""
     secrets: dict[str, Sealed] = {}
     """Node -> what only its build may read."""
 
 
 class RequestPlace(Dir):
-    """One request."""
+    """Hold one request."""
 
     record = place(
         NodeRequest,
@@ -95,19 +96,19 @@ class RequestPlace(Dir):
 
 
 class ClaimPlace(Dir):
-    """One machine."""
+    """Hold the claim of one machine."""
 
     record = place(NodeClaim, "For which request the machine is taken.", by="launcher", own=True)
 
 
 class AnswerPlace(Dir):
-    """One request."""
+    """Hold the answer to one request."""
 
     record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher, scheduler", own=True)
 
 
 class Nodes(Dir):
-    """Machines for builds."""
+    """Hold requests, claims and answers for machines of builds."""
 
     installation = place(
         Installation, "The tag of everything that is ours in clouds, and the terms of our launchers.", by="launcher"

@@ -20,12 +20,12 @@ CONSTANT = "runm/metadata"
 
 
 def root(prefix: str = PREFIX) -> str:
-    """The path under which everything is, whatever slashes the prefix begins or ends with."""
+    """Return the path of the inventory's root, with whatever slashes the prefix begins or ends."""
     return "/".join(("", *(name for name in prefix.split("/") if name), CONSTANT))
 
 
 class Uuid(msgspec.Struct, frozen=True):
-    """Of an index: what the key stands for."""
+    """Hold the uuid that an index key stands for."""
 
     uuid: str
 
@@ -38,13 +38,13 @@ class Uuid(msgspec.Struct, frozen=True):
 
 
 class PageKey(msgspec.Struct, frozen=True):
-    """What page tokens are sealed with."""
+    """Hold the key that seals page tokens."""
 
     key: bytes
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """Nothing: that the key exists says it."""
+    """Hold nothing: the existence of the key is the information."""
 
     def to_wire(self) -> bytes:
         return b""
@@ -57,125 +57,125 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 class KindDefinition(Dir):
-    """One kind."""
+    """Hold the definitions of one kind."""
 
     record = place(Uuid, "Which definition applies to objects of one kind.", by="inventory", own=True)
 
 
 class TypeDefinitions(Dir):
-    """Definitions of one type."""
+    """Hold the definitions of one type."""
 
     default = place(Uuid, "Which definition applies to objects of every other kind.", by="inventory")
     by_type = each(KindDefinition, key="kind", doc="By kind; of providers: by provider type.")
 
 
 class DefinitionIndex(Dir):
-    """Which definitions apply in one partition, before those that apply everywhere."""
+    """List the definitions that apply in one partition, before those that apply everywhere."""
 
     by_type = each(TypeDefinitions, key="type")
 
 
 class DefinitionPlace(Dir):
-    """One definition."""
+    """Hold one definition."""
 
     record = place(Definition, "A JSON Schema, and permissions of properties.", by="inventory", own=True)
 
 
 class Definitions(Dir):
-    """Definitions, and which apply in every partition."""
+    """Hold definitions, and list those that apply in every partition."""
 
     by_type = each(TypeDefinitions, key="type")
     by_uuid = each(DefinitionPlace, key="definition uuid")
 
 
 class ObjectTypePlace(Dir):
-    """One type."""
+    """Hold one type."""
 
     record = place(ObjectType, "A type of objects, and where their names are unique.", by="inventory", own=True)
 
 
 class ProviderTypePlace(Dir):
-    """One provider type."""
+    """Hold one provider type."""
 
     record = place(ProviderType, "A type of providers.", by="inventory", own=True)
 
 
 class Types(Dir):
-    """What types there are."""
+    """Hold the types that exist."""
 
     object = each(ObjectTypePlace, key="type")
     provider = each(ProviderTypePlace, key="provider type", name="runm.provider")
 
 
 class NamePlace(Dir):
-    """One name."""
+    """Hold the uuid of one name."""
 
     record = place(Uuid, "Which object has the name.", by="inventory", own=True)
 
 
 class ProjectNames(Dir):
-    """One project."""
+    """Hold the names of one project."""
 
     by_name = each(NamePlace, key="name")
 
 
 class TypeObjects(Dir):
-    """Names of the objects of one type."""
+    """Hold the names of the objects of one type."""
 
     by_name = each(NamePlace, key="name", doc="Of types whose names are unique in a partition.")
     by_project = each(ProjectNames, key="project", doc="Of types whose names are unique in a project.")
 
 
 class Objects(Dir):
-    """Names of the objects of a partition."""
+    """Hold the names of the objects of a partition."""
 
     by_type = each(TypeObjects, key="type")
 
 
 class MarkerPlace(Dir):
-    """One object."""
+    """Mark one object."""
 
     record = place(Marker, "The object has it.", by="inventory", own=True)
 
 
 class PropertyValue(Dir):
-    """One value."""
+    """List the objects with one value."""
 
     object = each(MarkerPlace, key="object uuid", bare=True)
 
 
 class PropertyKey(Dir):
-    """One property."""
+    """Hold the values of one property."""
 
     value = each(PropertyValue, key="property value", bare=True)
 
 
 class TypeProperties(Dir):
-    """Properties of the objects of one type."""
+    """Hold the properties of the objects of one type."""
 
     key = each(PropertyKey, key="property key", bare=True)
 
 
 class Properties(Dir):
-    """Which objects have which properties."""
+    """Index objects by their properties."""
 
     by_type = each(TypeProperties, key="type")
 
 
 class Tag(Dir):
-    """One tag."""
+    """List the objects with one tag."""
 
     object = each(MarkerPlace, key="object uuid", bare=True)
 
 
 class Tags(Dir):
-    """Which objects have which tags."""
+    """Index objects by their tags."""
 
     tag = each(Tag, key="tag", bare=True)
 
 
 class PartitionTree(Dir):
-    """What belongs to one partition, but for the objects themselves."""
+    """Hold everything of one partition except the objects themselves."""
 
     definitions = below(DefinitionIndex)
     objects = below(Objects)
@@ -184,19 +184,19 @@ class PartitionTree(Dir):
 
 
 class PartitionName(Dir):
-    """One name."""
+    """Hold the partition of one name."""
 
     record = place(Uuid, "Which partition has the name.", by="inventory", own=True)
 
 
 class PartitionPlace(Dir):
-    """One partition."""
+    """Hold one partition."""
 
     record = place(Partition, "A partition, and its name.", by="inventory", own=True)
 
 
 class Partitions(Dir):
-    """Divisions of the world."""
+    """Hold the partitions of the inventory."""
 
     by_name = each(PartitionName, key="name")
     by_uuid = each(PartitionPlace, key="partition uuid")
@@ -204,19 +204,19 @@ class Partitions(Dir):
 
 
 class ObjectPlace(Dir):
-    """One object."""
+    """Hold one object."""
 
     record = place(Object, "The object, with its properties and tags.", by="inventory", own=True)
 
 
 class ObjectRecords(Dir):
-    """Every object of every partition."""
+    """Hold every object of every partition."""
 
     by_uuid = each(ObjectPlace, key="object uuid")
 
 
 class ChangePlace(Dir):
-    """One commit."""
+    """Hold the changes of one commit."""
 
     record = place(
         Recorded,
@@ -227,32 +227,32 @@ class ChangePlace(Dir):
 
 
 class RecentJournal(Dir):
-    """What was done lately."""
+    """Hold recent changes."""
 
     changes = each(ChangePlace, key="commit")
     revision = place(Marker, "Written with every change: its version is the moment.", by="inventory")
 
 
 class HistoryPlace(Dir):
-    """One object."""
+    """Hold the history of one object."""
 
     record = place(ObjectHistory, "What was done to the object, and by whom.", by="inventory", own=True)
 
 
 class Histories(Dir):
-    """Histories of the objects there are."""
+    """Hold the histories of the objects that exist."""
 
     object = each(HistoryPlace, key="object uuid", bare=True)
 
 
 class LeasePlace(Dir):
-    """One lease."""
+    """Hold one lease."""
 
     record = place(ObjectLease, "Who wants an object, or has it, and until when.", by="inventory", own=True)
 
 
 class Active(Dir):
-    """Leases that wait or hold."""
+    """Hold the leases that wait or are in force."""
 
     ledger = place(Marker, "Written with every change of a lease, quota or share: nobody gives what was just given.",
                    by="inventory", own=True)  # fmt: skip
@@ -260,19 +260,19 @@ class Active(Dir):
 
 
 class QuotaPlace(Dir):
-    """One quota."""
+    """Hold one quota."""
 
     record = place(Quota, "How much leases may have together.", by="inventory", own=True)
 
 
 class PartitionQuotas(Dir):
-    """One partition."""
+    """Hold the quotas of one partition."""
 
     quota = each(QuotaPlace, key="quota", bare=True)
 
 
 class ObjectLeases(Dir):
-    """Who has which object, or how much of what it has."""
+    """Hold who has leased which object, or how much of its capacity."""
 
     active = below(Active)
     past = each(LeasePlace, key="moment and lease", doc="Leases that ended, for quotas over time.")
@@ -280,31 +280,31 @@ class ObjectLeases(Dir):
 
 
 class HealthPlace(Dir):
-    """One object."""
+    """Hold the health of one object."""
 
     record = place(ObjectHealth, "When it was last well, and what failed since.", by="inventory", own=True)
 
 
 class ObjectHealths(Dir):
-    """What was last heard of objects."""
+    """Hold the last known health of objects."""
 
     object = each(HealthPlace, key="object uuid", bare=True)
 
 
 class ProbePlace(Dir):
-    """One object."""
+    """Hold the last probe of one object."""
 
     record = place(Probed, "Since when probes find it well.", by="inventory", own=True)
 
 
 class Probes(Dir):
-    """Objects that are probed, and answer."""
+    """Hold the objects that are probed and answer."""
 
     object = each(ProbePlace, key="object uuid", bare=True)
 
 
 class InventoryMap(Dir):
-    """Partitions, types, objects and their definitions."""
+    """Hold partitions, types, objects and their definitions."""
 
     def __init__(self, path: str = root()) -> None:
         super().__init__(path)

@@ -18,7 +18,7 @@ MISSING = "it is missing, though another record names it"
 
 
 class Entries:
-    """A listed subtree, looked up by place."""
+    """Look up the entries of a listed subtree by place."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.all = list(entries)
@@ -60,7 +60,7 @@ class Entries:
         return max(attempts, key=lambda build: build.attempt, default=None)
 
     def need(self, address: Address[R]) -> R:
-        """Raises Undecodable, for what is missing, too."""
+        """Return the record at an address. Raise Undecodable, also if it is missing."""
         found = self.get(address)
         if found is None:
             raise Undecodable(address.path, MISSING)

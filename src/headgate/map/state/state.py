@@ -17,11 +17,11 @@ from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import RepoState
+from headgate.map.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
 from headgate.map.places import BuildSetPlace, JobPlace
 from headgate.map.places import PipelineDir as PipelinePlace
 from headgate.map.records import ProposedFiles
 from headgate.map.state.entries import Entries
-from headgate.map.state.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
 from headgate.map.tree import Undecodable, encode_plain
 from headgate.recipes import blob
 from headgate.store.types import Delete, Entry, Op, Put
@@ -34,7 +34,7 @@ MANY = 5_000
 
 @dataclass(slots=True)
 class Writes:
-    """The operations that turn one state into another."""
+    """Collect the operations that turn one state into another."""
 
     fresh: list[Op] = field(default_factory=list)
     """What nothing points to until an item's record does."""
@@ -183,14 +183,14 @@ def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
 
 
 class Damaged(NamedTuple):
-    """A record that cannot be read, or that names what is not there: nothing is decided on it."""
+    """Name a record that cannot be read, or that refers to something missing. Nothing is decided from it."""
 
     path: str
     why: str
     item: str = ""
-    """Whose it is: an item of the state, which is to be set aside; empty: nothing of it is in the state."""
+    """The item of the state to set aside; empty if nothing of it is in the state."""
     change: Change | None = None
-    """Of an item that is in no queue any more."""
+    """The change of an item that is in no queue any more."""
 
 
 class LoadedState(NamedTuple):
@@ -199,7 +199,7 @@ class LoadedState(NamedTuple):
 
 
 class KnownItem(NamedTuple):
-    """What the records of an item said, and their versions."""
+    """Hold what the records of an item contained, and their versions."""
 
     versions: tuple[int, ...]
     item: Item | None
@@ -337,7 +337,8 @@ def _was_epilogue(record: Any) -> bool:  # of the form ITEM
 
 
 def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
-    """Deletes everything under `place` that `state` does not account for: left by a writer that died half-way."""
+    """Return operations that delete everything under `place` that `state` does not include: left over from a writer
+    that died half-way."""
     entries = list(entries)
     kept = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
     kept |= {

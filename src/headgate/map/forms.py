@@ -21,7 +21,7 @@ _Field = tuple[str, Any] | tuple[str, Any, Any]  # what msgspec.defstruct takes
 
 
 class Form(Generic[V]):
-    """How the values of one type lie in their records.
+    """Describe how the values of one type lie in their records.
 
     `key`: the member that names the place, and is not repeated.  `named`: member -> the key of what it holds, which has
     a place of its own.  `apart`: members that lie beside the record, each in a place of its own, when they hold
