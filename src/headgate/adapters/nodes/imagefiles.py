@@ -17,9 +17,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import httpx
-import zstandard
 
 from headgate.adapters.nodes.clouds.http import said
+from headgate.base.zstd import ZstdError, reader
 from headgate.ports.images import NoFile
 
 STALL_MAX_S = 60.0
@@ -115,14 +115,13 @@ class FetchedImages:
         digest, size = hashlib.sha256(), 0
         room = shutil.disk_usage(self._directory).free - RESERVE_BYTES
         try:
-            with packed.open("rb") as source, to.open("wb") as file:
-                reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(source)
-                while piece := reader.read(PIECE_BYTES):
+            with packed.open("rb") as source, reader(source) as unpacked, to.open("wb") as file:
+                while piece := unpacked.read(PIECE_BYTES):
                     size += len(piece)
                     self._bounded(size, room, packed.name)
                     digest.update(piece)
                     file.write(piece)
-        except zstandard.ZstdError as error:
+        except (ZstdError, EOFError) as error:
             raise NoFile(f"what its name says is packed as zstd cannot be unpacked: {error}") from error
         return digest.hexdigest()
 

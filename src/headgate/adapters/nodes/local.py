@@ -14,7 +14,7 @@ class LocalProvider:
         return {"ansible_connection": "local"}
 
     async def clean(self, machine: Machine) -> None:
-        """The executor has removed the work directory."""
+        """Do nothing: the executor has removed the work directory."""
 
     async def probe(self, machine: Machine) -> None:
         """Return: an executor that is there has its slots."""

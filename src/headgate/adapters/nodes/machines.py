@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ import yaml
 
 from headgate.base.errors import UserError
 from headgate.config.model import Nodeset
+from headgate.map.records import OwnMachine
 from headgate.ports.provider import HOST_KEY_VARIABLE
 
 MEANT = {
@@ -31,8 +32,12 @@ MEANT = {
 """What others call it -> the key of the file of machines."""
 
 
+TOLD_MAX = 200
+"""Machines of one executor that others hear of."""
+
+
 class NoNode(Exception):
-    """No machine will ever have this label."""
+    """Report that no machine will ever have this label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +57,36 @@ class TakenMachines(NamedTuple):
 
 
 class ListedMachines:
-    """Without any, every node of a nodeset is this machine itself."""
+    """Lend machines from a list. Without a list, every node of a nodeset is this machine itself."""
 
     def __init__(self, machines: tuple[ListedMachine, ...] = ()) -> None:
         self._all = machines
         self._free = list(machines)
         self._kept: frozenset[str] = frozenset()
         """Names of those that nobody gets."""
+        self._builds: dict[str, str] = {}
+        """Name -> the build that has it."""
         self._moved = asyncio.Condition()
+
+    def standing(self) -> tuple[OwnMachine, ...]:
+        """See `ports.runner.OwnMachines`."""
+        return tuple(
+            OwnMachine(
+                one.name,
+                one.labels,
+                str(one.variables.get("ansible_host", one.name)),
+                str(one.variables.get("ansible_user", "")),
+                self._builds.get(one.name, ""),
+                one.name in self._kept,
+            )
+            for one in sorted(self._all, key=lambda one: one.name)[:TOLD_MAX]
+        )
+
+    async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:
+        """See `ports.runner.OwnMachines`."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.standing() != seen)
+            return self.standing()
 
     async def keep(self, names: Collection[str]) -> None:
         """Give these to nobody from now on, and others again."""
@@ -68,9 +95,11 @@ class ListedMachines:
             self._moved.notify_all()
 
     @asynccontextmanager
-    async def take(self, *nodesets: Nodeset) -> AsyncIterator[TakenMachines]:
-        """Provide the first of the nodesets that the machines can serve at all; all its nodes or none.  Waits for them.
-        Raises NoNode."""
+    async def take(
+        self, *nodesets: Nodeset, build: str = "", say: Callable[[str], None] = lambda _: None
+    ) -> AsyncIterator[TakenMachines]:
+        """Provide a build with the first of the nodesets that the machines can serve at all; all its nodes or none.
+        Waits for them, and lets `say` tell so.  Raises NoNode."""
         if not self._all:
             names = [name for name, _ in _wanted(nodesets[0])]
             yield TakenMachines(nodesets[0], {name: {"ansible_connection": "local"} for name in names})
@@ -81,26 +110,43 @@ class ListedMachines:
             raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {asked}")
         wanted = _wanted(nodeset)
         async with self._moved:
-            while (found := _assigned(wanted, [m for m in self._free if m.name not in self._kept])) is None:
+            if self._found(wanted) is None:
+                say(self._why(wanted))
+            while (found := self._found(wanted)) is None:
                 await self._moved.wait()
             for machine in found.values():
                 self._free.remove(machine)
+                self._builds[machine.name] = build
+            self._moved.notify_all()
         try:
             hosts = {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
             yield TakenMachines(nodeset, hosts, tuple(m.name for m in found.values()))
         finally:
             self._free += found.values()
+            for machine in found.values():
+                self._builds.pop(machine.name, None)
             async with self._moved:
                 self._moved.notify_all()
 
+    def _found(self, wanted: list[tuple[str, str]]) -> dict[str, ListedMachine] | None:
+        return _assigned(wanted, [one for one in self._free if one.name not in self._kept])
+
+    def _why(self, wanted: Sequence[tuple[str, str]]) -> str:
+        """Return what is with the machines that are waited for; which build has one may be no business of this one."""
+        labels = {label for _, label in wanted}
+        fit = [one for one in self.standing() if labels & set(one.labels)]
+        has = (f"{one.name} {'is taken' if one.build else 'is held' if one.held else 'is free'}"
+               for one in fit)  # fmt: skip
+        return f"Waiting for machines of this executor with the labels {', '.join(sorted(labels))}: {', '.join(has)}"
+
 
 def _wanted(nodeset: Nodeset) -> list[tuple[str, str]]:
-    """(name, label) of every node."""
+    """Return (name, label) of every node."""
     return [(name, node.label) for node in nodeset.nodes for name in node.name]
 
 
 def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, ListedMachine] | None:
-    """The first machine with the label for each node; None when they do not suffice."""
+    """Assign each node the first machine with its label; return None when the machines do not suffice."""
     left, found = list(machines), dict[str, ListedMachine]()
     for name, label in wanted:
         machine = next((m for m in left if label in m.labels), None)
@@ -112,7 +158,8 @@ def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, ListedM
 
 
 def read_machines(path: Path) -> tuple[ListedMachine, ...]:
-    """`- name: HOST`, `labels: [LABEL…]`, variables of Ansible, and others under `vars`.  Raises UserError."""
+    """Read a list of `- name: HOST` with `labels: [LABEL…]`, Ansible variables, and others under `vars`. Raise
+    UserError."""
     found = read_yaml(path)
     if not isinstance(found, list):
         raise UserError(f"{path}: expected a list of machines, each with name and labels")
@@ -157,4 +204,4 @@ def read_yaml(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: this is no YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error

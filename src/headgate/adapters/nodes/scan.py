@@ -22,7 +22,7 @@ _KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
 
 
 class Scanner:
-    """Asks with `ssh-keyscan`, a few at a time."""
+    """Scan host keys with `ssh-keyscan`, a few machines at a time."""
 
     def __init__(self, program: str = "ssh-keyscan", scans_max: int = 50) -> None:
         self._program, self._places = program, asyncio.Semaphore(scans_max)

@@ -160,7 +160,7 @@ async def _greeted(machine: Machine) -> None:
     said = machine.reach.get("ansible_port") or str(PORT)
     where = f"{machine.name}: {_host(machine)} port {said}"
     if not said.isdecimal() or not 0 < int(said) < 65_536:
-        raise MachineUnusable(f"{machine.name}: ansible_port is {said!r}, which is no port")
+        raise MachineUnusable(f"{machine.name}: ansible_port is {said!r}, which is not a port")
     try:
         async with asyncio.timeout(BANNER_MAX_S):
             if await _speaks_ssh(_host(machine), int(said)):

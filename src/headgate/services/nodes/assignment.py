@@ -1,9 +1,9 @@
-"""Which request gets which machines, at one look."""
+"""Assign machines to requests, at one look."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.config.tenants import Tenant
@@ -11,6 +11,7 @@ from headgate.inventory.choice import choose
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.services.inventory.errors import InventoryError
+from headgate.services.nodes.machines.limits import KeptHosts, ReservedRoom
 from headgate.services.nodes.search import MachineCandidate, MachineFinder
 from headgate.services.nodes.status import NodeState, WaitingRequest
 from headgate.store.types import At
@@ -25,13 +26,25 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class NodesRefused:
-    """It will never have its nodes; why."""
+    """Report that a request will never get its nodes, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesLater:
+    """Report that a request gets no nodes now, and why: in words that stay the same while that is so."""
 
     why: str
 
 
 class Assigning:
-    """Requests must be given in order."""
+    """Assign machines to requests, which must be given in order.
+
+    Those behind somebody who waits may have what leaves enough for it, whatever those have who were there before it:
+    of the machines that serve it, and of what its project may have.  Nothing is kept for whom what is held, leased or
+    set aside leaves too little in any case.
+    """
 
     def __init__(
         self,
@@ -42,14 +55,19 @@ class Assigning:
         aside: Mapping[str, str],
     ) -> None:
         """Take `avoided`, machines that cannot be had now, and `aside`, those that failed too often, and why."""
-        self._tenants, self._finding, self._aside = tenants, finding, aside
+        self._tenants, self._finding, self._now, self._aside = tenants, finding, now, aside
         self.taken = {*now.claims, *avoided, *aside}
-        """Also what those ahead wait for."""
-        used = [held.claim for held in now.claims.values() if held.claim.state != "cleaning"]
-        self._used = Counter((claim.tenant, claim.project) for claim in used)
+        """Also what those ahead wait for who are people."""
+        self._claims = [one.claim for one in now.claims.values() if one.claim.state != "cleaning"]
+        self._used = Counter((claim.tenant, claim.project) for claim in self._claims)
+        self._away = {*avoided, *aside, *(one.machine for one in self._claims if one.request in now.held)}
+        """What nobody knows when it comes back."""
+        self._kept, self._rooms = list[KeptHosts](), dict[tuple[str, str], ReservedRoom]()
+        self.reserved = set[str]()
+        """Machines that are kept for builds that wait, if not all of them."""
 
-    async def assign(self, waiting: WaitingRequest) -> Assigned | NodesRefused | None:
-        """Return the machines that a request gets, a refusal if it will never get any, or None if it gets none now."""
+    async def assign(self, waiting: WaitingRequest) -> Assigned | NodesRefused | NodesLater:  # noqa: C901 - one rule after the other
+        """Return the machines that a request gets, a refusal if it will never get any, or why it gets none now."""
         request = waiting.request
         tenant = self._tenants.get(request.tenant)
         if tenant is None:
@@ -68,20 +86,60 @@ class Assigning:
         wanted = [[one.object.uuid for one in several] for several in found]
         if refusal := self._too_few(request, found):
             return refusal
-        if 0 <= most < self._used[whose] + len(request.nodes):
-            return None
-        chosen = choose(wanted, self.taken)
-        if chosen is None:
-            self.taken.update(uuid for several in wanted for uuid in several)
-            return None
+        if self._no_room(request, most):
+            self._keep_room(request, most)
+            return NodesLater(f"limited by max-nodes-per-project: {request.project} may have {most} machines at a time")
+        chosen = choose(wanted, self.taken | self.reserved) or choose(wanted, self.taken)
+        if chosen is None or not all(kept.leaves(chosen) for kept in self._kept):
+            if self._keep_room(request, most):
+                self._keep_machines(request, wanted)
+            return NodesLater(_lacking(request, found))
         self.taken.update(chosen)
         self._used[whose] += len(chosen)
+        for kept in self._kept:
+            kept.behind.update(chosen)
+        if whose in self._rooms:
+            self._rooms[whose].take({"machines": float(len(chosen))}, {})
         known = {one.object.uuid: one for several in found for one in several}
         pairs = list(zip(request.nodes, (known[uuid] for uuid in chosen), strict=True))
         return Assigned(
             [_claim(request, node, label, one) for (node, label), one in pairs],
             [self._finding.check(one) for _, one in pairs],
         )
+
+    def _no_room(self, request: NodeRequest, most: int) -> bool:
+        """Return whether its project may not have so many more now."""
+        whose, many = (request.tenant, request.project), len(request.nodes)
+        kept = self._rooms.get(whose)
+        return 0 <= most < self._used[whose] + many or (
+            kept is not None and not kept.leaves({"machines": float(many)}, {})
+        )
+
+    def _keep_room(self, request: NodeRequest, most: int) -> bool:
+        """Keep what its project may have for the first that waits; return False if what is held leaves too little."""
+        whose, many = (request.tenant, request.project), float(len(request.nodes))
+        if most < 0:
+            return True
+        own = [one for one in self._claims if (one.tenant, one.project) == whose]
+        if sum(one.request in self._now.held for one in own) + many > most:
+            return False
+        if whose not in self._rooms:
+            late = sum(one in own for one in self._behind(request))
+            self._rooms[whose] = ReservedRoom({"machines": most}, {"machines": many}, {"machines": float(late)})
+        return True
+
+    def _keep_machines(self, request: NodeRequest, wanted: Sequence[Sequence[str]]) -> None:
+        """Keep enough of what serves it, unless that is kept for somebody ahead, or what is away leaves too little."""
+        every = {uuid for several in wanted for uuid in several}
+        if not every & self.reserved and choose(wanted, self._away) is not None:
+            self._kept.append(KeptHosts(wanted, {one.machine for one in self._behind(request)}))
+            self.reserved |= every
+
+    def _behind(self, request: NodeRequest) -> list[NodeClaim]:
+        """Return what those have who come after it, which they have since it is waiting."""
+        order, asked_ms = self._now.order, self._now.asked_ms
+        after = set(order[order.index(request.id) + 1 :]) if request.id in order else set()
+        return [one for one in self._claims if one.request in after and asked_ms[one.request] >= request.asked_ms]
 
     def _too_few(self, request: NodeRequest, found: list[list[MachineCandidate]]) -> NodesRefused | None:
         """Say so where there are not enough machines, or where those that work are not enough."""
@@ -110,6 +168,13 @@ class Assigning:
                 return NodesRefused(f"no machine of label {label} started this item")
             found.append(machines)
         return found
+
+
+def _lacking(request: NodeRequest, found: Sequence[Sequence[MachineCandidate]]) -> str:
+    """Return what it waits for."""
+    labels = {label: len(several) for (_, label), several in zip(request.nodes, found, strict=True)}
+    told = ", ".join(f"{many} of label {label}" for label, many in sorted(labels.items()))
+    return f"limited by the machines of the inventory: {told}, taken or kept for who waits longer"
 
 
 def _claim(request: NodeRequest, node: str, label: str, one: MachineCandidate) -> NodeClaim:

@@ -29,7 +29,7 @@ class _Look:
 
 
 class FreeMachines:
-    """What the inventory has for tenants; `inventory.journal.run()` must be running."""
+    """Find the machines of tenants in the inventory; `inventory.journal.run()` must be running."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory

@@ -18,8 +18,10 @@ from headgate.config.machines import FlatProvider
 from headgate.inventory.leases import CLEANING, ObjectLease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
+from headgate.map.inventory.machines import NodeWait
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
 from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
+from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Update
@@ -28,17 +30,18 @@ from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.pool import Book, Pool
-from headgate.services.nodes.assignment import Assigned, Assigning, NodesRefused
+from headgate.services.nodes.assignment import Assigned, Assigning, NodesLater, NodesRefused
 from headgate.services.nodes.machines.maker import MachineMaker
 from headgate.services.nodes.machines.survey import is_made, providers
 from headgate.services.nodes.probes import Probing
-from headgate.services.nodes.requester import Tenants
 from headgate.services.nodes.search import KINDS, LAUNCHER, MachineFinder
 from headgate.services.nodes.slots import keep_slots
 from headgate.services.nodes.status import NodeState, WaitingRequest, standing
+from headgate.services.nodes.waits import explained, with_tries
 from headgate.services.quarantine.supervision import tended
+from headgate.services.tenancy import Tenants
 from headgate.store.store import GuardLost, Session
-from headgate.store.types import At, Conflict, Op
+from headgate.store.types import At, Conflict, Op, TooLarge
 
 log = logging.getLogger("headgate.launcher")
 
@@ -51,7 +54,7 @@ ATTEMPTS_MAX = 3
 
 
 class Launcher:
-    """`run` is the body; `inventory.journal.run()` must be running."""
+    """Launch with `run`, the body of the component; `inventory.journal.run()` must be running."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Launcher:
 
 
 class LauncherTerm:
-    """For as long as we are the one."""
+    """Launch for as long as this process is elected."""
 
     def __init__(self, launcher: Launcher, guard: At) -> None:
         self._launcher, self._guard = launcher, guard
@@ -118,7 +121,7 @@ class LauncherTerm:
         claims = self._context.mirror.under(self._context.map.nodes.claims.path)
         return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
-    async def _look(self) -> None:
+    async def _look(self) -> None:  # noqa: C901 - one rule after the other
         for key in [key for key, task in self._tasks.items() if task.done()]:
             self._tasks.pop(key).result()
         revision = self._inventory.journal.revision
@@ -137,12 +140,14 @@ class LauncherTerm:
                 self._begin(f"clean lease {lease.id}", self._clean_lease(lease))
         for path in now.answers_left:
             await self._commit([], [path.delete()])
+        for id in set(self._context.mirror.names(self._context.map.nodes.waits.path)) - now.requests:
+            await self._commit([], [self._context.map.nodes.waits(id).record.delete()])
         for waiting in now.waiting:
             if waiting.claimed:
                 self._begin(f"prepare {waiting.request.id}", self._prepare(waiting))
         await self._assign(now)
 
-    async def _assign(self, now: NodeState) -> None:
+    async def _assign(self, now: NodeState) -> None:  # noqa: C901 - one rule after the other
         """Assign machines in order: builds and people stand in one line, and those behind do not take what one ahead
         waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
@@ -160,14 +165,24 @@ class LauncherTerm:
             if isinstance(waiting, ObjectLease):
                 await self._lease(waiting, assigning)
                 continue
-            if waiting.claimed or waiting.cleaning or self._is_made(waiting, made):
+            if self._is_made(waiting, made):
+                continue
+            if waiting.claimed or waiting.cleaning:
+                done = "prepared for it" if waiting.claimed else "cleaned after an earlier try"
+                await self._explain(waiting, f"machines of the inventory are being {done}")
                 continue
             match await assigning.assign(waiting):
                 case Assigned(claims, checks):
-                    await self._claim(waiting, claims, checks)
+                    try:
+                        await self._claim(waiting, claims, checks)
+                    except TooLarge as error:
+                        why = f"its {len(claims)} machines cannot be claimed at once: {error}"
+                        await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 case NodesRefused(why) if await self._seen_all():
                     await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
-                case _:
+                case NodesLater(why):
+                    await self._explain(waiting, why)
+                case NodesRefused():
                     pass
 
     def _is_made(self, waiting: WaitingRequest, made: Mapping[str, list[FlatProvider]]) -> bool:
@@ -175,9 +190,20 @@ class LauncherTerm:
         tenant = self._launcher.tenants().get(waiting.request.tenant)
         return tenant is not None and is_made(waiting.request, tenant.labels, made.get(tenant.name, []))
 
+    async def _explain(self, waiting: WaitingRequest, why: str, tried: Sequence[str] = ()) -> None:
+        """Write why it waits, and what was tried, where that has changed."""
+        place = self._context.map.nodes.waits(waiting.request.id).record
+        entry = self._context.mirror.get(place.path)
+        known = readable(entry, NodeWait) if entry is not None else None
+        wait = with_tries(explained(known, waiting.request.id, why, self._context.now_ms()), tried)
+        if wait != known:
+            await self._commit([waiting.at, At(place.path, entry.version if entry else None)], [place.put(wait)])
+
     async def _lease(self, lease: ObjectLease, assigning: Assigning) -> None:
         """Give a person one of the machines that builds have, too."""
-        choice = await self._leasing.choose(self._book, self._pool, lease, launched=True, busy=assigning.taken)
+        choice = await self._leasing.choose(
+            self._book, self._pool, lease, launched=True, busy=assigning.taken | assigning.reserved
+        )
         if choice.candidate is None:
             assigning.taken |= choice.reserved
             return
@@ -224,6 +250,7 @@ class LauncherTerm:
             await self._answer(waiting, NodeAnswer(request.id, hosts), self._marked(waiting, "ready", keys))
             return
         log.warning("request %s: %s", request.id, "; ".join(wrong))
+        await self._explain(waiting, "machines of the inventory could not be prepared", wrong)
         self._attempts[request.id] = self._attempts.get(request.id, 0) + 1
         back = self._marked(waiting, "cleaning", keys)
         if self._attempts[request.id] >= ATTEMPTS_MAX:

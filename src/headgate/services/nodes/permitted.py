@@ -1,4 +1,4 @@
-"""Which listed machines are used: those that the settings of their connection permit."""
+"""Select the listed machines that may be used: those that the settings of their connection permit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.ports.cloud import MachineListing
-from headgate.services.nodes.machines.accounts import CloudAccount
+from headgate.services.nodes.accounts import CloudAccount
 
 log = logging.getLogger("headgate.launcher")
 
 
 class Permitted:
-    """One launcher's; it remembers what was said to whoever reads its log."""
+    """Decide for one launcher which machines are permitted, and log each refusal once."""
 
     def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
         self._accounts = accounts

@@ -1,4 +1,4 @@
-"""What is told of a machine of the inventory that could be given to a build."""
+"""Describe machines of the inventory that could be given to a build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.config.operator.model import Tenant
 
 @dataclass(frozen=True, slots=True)
 class PooledMachine:
-    """One machine, as those see it who may not know more than that it is there."""
+    """Describe one machine to people who may know only that it exists."""
 
     uuid: str
     name: str

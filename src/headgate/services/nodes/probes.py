@@ -36,7 +36,7 @@ WHY_MAX = 200
 
 @dataclass(slots=True)
 class _Known:
-    """A machine that is probed."""
+    """Hold a machine that is probed."""
 
     object: Object
     provider: Object
@@ -46,7 +46,7 @@ class _Known:
 
 
 class Probing:
-    """`run` it under the launcher's lock; `inventory.journal.run()` must be running."""
+    """Probe unused machines. Call `run` under the launcher's lock; `inventory.journal.run()` must be running."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class Probing:
         taken: Callable[[], Collection[str]],
         guard: At,
     ) -> None:
-        """`interval_s`: of machines that say nothing; 0: these are not probed.  `taken`: machines that are in use."""
+        """Make a prober. `interval_s` applies to machines without their own interval; 0 means that these are not
+        probed. `taken` are machines in use."""
         self._inventory, self._providers, self._interval_s = inventory, providers, interval_s
         self._taken, self._guard, self._healths = taken, guard, HealthMonitor(inventory)
         self._known: dict[str, _Known] = {}

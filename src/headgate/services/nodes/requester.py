@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import unless
 from headgate.config.machines import FlatProvider
 from headgate.config.model import Nodeset
-from headgate.config.tenants import Tenant
 from headgate.gate.imagework import body_of
 from headgate.gate.work import BuildSpec
 from headgate.inventory.leases import PRECEDENCE
@@ -21,22 +20,22 @@ from headgate.recipes.codec import encode
 from headgate.recipes.patience import answered
 from headgate.services.context import Context
 from headgate.services.nodes.machines.survey import providers
+from headgate.services.tenancy import Tenants
 from headgate.store.store import Session
 from headgate.store.types import Delete, Put, StoreError
 
-Tenants = Callable[[], Mapping[str, Tenant]]
 """As they are configured now."""
 Waiting = Callable[[], AbstractAsyncContextManager[None]]
 """Entered while there is nothing to do but to wait."""
 
 
 class NoNodes(Exception):
-    """None of the nodesets can be had; the text says why."""
+    """Report that none of the nodesets is available; the text says why."""
 
 
 class NodeRequester:
-    """`tenants` say what labels mean; a build of one that has neither labels nor providers uses what the runner has of
-    its own."""
+    """Request nodes for builds. `tenants` define what labels mean; a build of a tenant without labels and providers
+    uses the runner's own machine."""
 
     def __init__(self, context: Context, tenants: Tenants, *, zone: str = "", own: Collection[str] = ()) -> None:
         """Ask on behalf of an executor of `zone`; `own`: labels of machines that the runner has."""

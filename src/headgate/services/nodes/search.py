@@ -1,4 +1,4 @@
-"""What machines of the inventory can serve a label."""
+"""Find the machines of the inventory that can serve a label."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on t
 
 @dataclass(frozen=True, slots=True)
 class MachineCandidate:
-    """A machine, as it was read, and its provider's properties."""
+    """Hold a machine as it was read, with its provider's properties."""
 
     object: Object
     generation: int
@@ -32,7 +32,7 @@ class MachineCandidate:
 
 
 class MachineFinder:
-    """One look: providers are read once."""
+    """Find machines at one look; providers are read once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -50,7 +50,7 @@ class MachineFinder:
         return self._found[key]
 
     def check(self, one: MachineCandidate) -> At:
-        """It is still as it was read."""
+        """Return a check that the machine is still as it was read."""
         return At(self._inventory.places.objects.by_uuid(one.object.uuid).record.path, one.generation)
 
     async def _search(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
@@ -73,7 +73,7 @@ class MachineFinder:
         return found
 
     async def _provider(self, machine: Object) -> Object | None:
-        """By the machine's property `provider`."""
+        """Return the provider that the machine's property `provider` names."""
         key = (machine.partition, machine.properties.get("provider", ""))
         if key not in self._providers:
             caller = replace(LAUNCHER, partition=key[0])

@@ -21,7 +21,7 @@ SLOTS_MAX = 500
 
 
 async def keep_slots(inventory: Inventory) -> None:
-    """Of every local provider, in every partition."""
+    """Adjust the machines of every local provider, in every partition, to its number of slots."""
     for partition, _ in await inventory.admin.partitions():
         caller = replace(LAUNCHER, partition=partition.uuid)
         local = Filter(
@@ -50,4 +50,4 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
         for uuid in sorted(there - wanted.keys()):
             await inventory.apply(caller, [Remove(uuid)])
     except (InventoryError, ValueError) as error:
-        log.error("provider %s: its slots cannot be kept: %s", provider.name, error)
+        log.error("provider %s: its slots cannot be recorded: %s", provider.name, error)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headgate.inventory.leases import level
@@ -24,7 +25,7 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """A request without an answer."""
+    """Describe a request without an answer."""
 
     request: NodeRequest
     at: At
@@ -51,6 +52,8 @@ class NodeState:
     """Requests whose machines are kept although they are no more: builds of theirs are held."""
     order: tuple[str, ...] = ()
     """All requests, most urgent first, with an answer or without."""
+    asked_ms: Mapping[str, int] = field(default_factory=dict)
+    """Request -> when it was made."""
 
 
 def standing(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
@@ -82,7 +85,8 @@ def standing(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
         waiting.append(WaitingRequest(request, At(entry.path, entry.version), kept, len(kept) < len(own)))
     left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
     kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
-    return NodeState(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order))
+    asked_ms = {id: request.asked_ms for id, (_, request) in requests.items()}
+    return NodeState(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order), asked_ms)
 
 
 def _read(address: Address[R], entry: Entry) -> R | None:

@@ -1,5 +1,5 @@
-"""Which executors are to run a job: those of the zone whose machines have its labels, whether or not one is there now,
-and of these those that run containers, if its programs want an image."""
+"""Choose the executors that are to run a job: those of the zone whose machines have its labels, whether or not one is
+there now, and of these the ones that run containers if its programs want an image."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ def _said(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str] | 
 
 def _best(zones: Collection[str], context: Context) -> str:
     """Return a zone that has executors now, if one has."""
-    there = {zone for data in (record.data for record in executors(context)) for zone in _served(data)}
+    there = {zone for data in (record.data for record in executors(context)) for zone in served_zones(data)}
     return min(zones, key=lambda zone: (zone not in there, zone != "", zone))
 
 
-def _served(data: ComponentFacts) -> tuple[str, ...]:
+def served_zones(data: ComponentFacts) -> tuple[str, ...]:
+    """Return the zones of which an executor runs builds; empty text: those of none."""
     return (data.zone, "") if data.unzoned or not data.zone else (data.zone,)
 
 

@@ -34,7 +34,7 @@ class CloudResponse(NamedTuple):
 
 
 class Http:
-    """Talks with nobody but whom it is told to: no proxies, no `.netrc`, no redirections."""
+    """Send requests only to the given address: no proxies, no `.netrc`, no redirections."""
 
     def __init__(self, verify: str | bool = True) -> None:
         """Set up; `verify`: whether certificates are checked, or the file with the authorities that sign them."""
@@ -135,7 +135,7 @@ def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 class Shared(Generic[T]):
-    """A question that many ask at once: everybody gets an answer to one that was asked after they came."""
+    """Share one answer among many callers. Each gets an answer to a question sent after its call."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from headgate.adapters.forges.registry import ConnectionOption
-from headgate.base.errors import UserError
+from headgate.adapters.option import ConnectionOption
+from headgate.base.errors import LackingError
 
 if TYPE_CHECKING:  # commands that only name drivers load none of it
     from headgate.ports.cloud import Cloud
 
 RATE = ConnectionOption(
-    "number", "2", "how many requests a second it may be sent, lists and launches together; 0: as many as are needed."
+    "number", "2", "how many requests per second to send, lists and launches together; 0: no limit."
 )
 """What every cloud has; the launcher keeps to it."""
 
 
 class CloudDriverOptions(NamedTuple):
-    """What a driver is given of one connection."""
+    """Hold what a driver is given for one connection."""
 
     name: str
     said: Mapping[str, str]
@@ -30,7 +30,7 @@ class CloudDriverOptions(NamedTuple):
 
 
 class CloudDriver(NamedTuple):
-    """One driver."""
+    """Describe one driver."""
 
     module: str
     """That has `connect(given: Given) -> Cloud`, which talks with nobody and raises UserError; loaded once it is
@@ -45,8 +45,8 @@ class CloudDriver(NamedTuple):
     """Whether it asks anybody, so that `rate` bounds it."""
 
 
-class MissingLibrary(UserError):
-    """What the driver stands on is not installed here; whoever launches no machines can do without."""
+class MissingLibrary(LackingError):
+    """Report that a library of the driver is not installed; only a launcher needs it."""
 
 
 class _Module(Protocol):
@@ -60,24 +60,30 @@ _AWS = {
     "secret_access_key": ConnectionOption("text", "", "its secret."),
     "shared_credentials_file": ConnectionOption("path", "", "a file of keys. Default: `~/.aws/credentials`."),
     "profile": ConnectionOption("text", "", "the section of that file. Default: `$AWS_PROFILE`, or `default`."),
-    "role_arn": ConnectionOption("text", "", "a role that the key, or the token, is exchanged for."),
-    "web_identity_token_file": ConnectionOption("path", "", "the token that role_arn is lent for, instead of a key."),
+    "role_arn": ConnectionOption("text", "", "a role to assume with the key or the token."),
+    "web_identity_token_file": ConnectionOption(
+        "path", "", "the token with which to assume role_arn, instead of a key."
+    ),
     "endpoint_url": ConnectionOption(
-        "text", "", "where AWS is, if it is elsewhere: EC2, STS and Service Quotas at one address."
+        "text", "", "the address of AWS, if it is not the usual one: EC2, STS and Service Quotas at one address."
     ),
 }
 _KUBERNETES = {
     "kubeconfig_file": ConnectionOption(
-        "path", "", "says where the cluster is and who asks. Default: as kubectl finds it, or the cluster we run in."
+        "path",
+        "",
+        "the file with the cluster and the user. Default: as kubectl finds it, or the cluster that Headgate runs in.",
     ),
     "context": ConnectionOption("text", "", "of that file. Default: its current one."),
-    "room_timeout": ConnectionOption("seconds", "120", "for so long a pod may wait for the cluster to grow."),
+    "room_timeout": ConnectionOption("seconds", "120", "how long a pod may wait for the cluster to grow."),
     "use_openshift_projects": ConnectionOption("flag", "false", "make OpenShift's projects instead of namespaces."),
 }
 _PODMAN = {
     "authorized_keys": ConnectionOption("path", "", "public keys of the executors' ssh, which log in to machines."),
-    "deny": ConnectionOption("text", "", "networks that machines do not reach, beside those that no build reaches."),
-    "runtime": ConnectionOption("text", "", "what begins containers, as runc. Default: podman's own."),
+    "deny": ConnectionOption(
+        "text", "", "networks that machines cannot reach, in addition to those that no build can reach."
+    ),
+    "runtime": ConnectionOption("text", "", "the program that starts containers, such as runc. Default: podman's own."),
 }
 _OPENSTACK = {
     "cloud": ConnectionOption("text", "", "the cloud in clouds.yaml. Default: `$OS_CLOUD`, or the only one."),
@@ -89,10 +95,10 @@ _STATIC = {
     "hosts": ConnectionOption(
         "text",
         "",
-        "machines that may be listed: names with `*`, addresses, networks, with space between. Default: any.",
+        "machines that may be listed: names with `*`, addresses, networks, separated by spaces. Default: any.",
     ),
     "projects": ConnectionOption(
-        "text", "", "canonical names, with `*`, of projects that may list them, with space between. Default: any."
+        "text", "", "canonical names, with `*`, of projects that may list them, separated by spaces. Default: any."
     ),
 }
 _HERE = "headgate.adapters.nodes.clouds"

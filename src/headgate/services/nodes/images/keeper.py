@@ -30,13 +30,13 @@ from headgate.map.tree import unescape
 from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.ports.images import UPLOAD_TAG, ImageFiles, images_of
 from headgate.services.context import Context
+from headgate.services.nodes.accounts import HUNT_S, CloudAccount, region_of
+from headgate.services.nodes.desk import MachineLedger
+from headgate.services.nodes.errands import Errands
 from headgate.services.nodes.images.choice import read_all, uploads
 from headgate.services.nodes.images.events import image_event_ops
 from headgate.services.nodes.images.lifecycle import UploadDesk, UploadLife
 from headgate.services.nodes.images.retention import ImageUse, is_due, lacking, spots, surplus
-from headgate.services.nodes.machines.accounts import HUNT_S, CloudAccount, region_of
-from headgate.services.nodes.machines.desk import MachineLedger
-from headgate.services.nodes.machines.errands import Errands
 from headgate.store.types import At, Op
 
 log = logging.getLogger("headgate.images")
@@ -48,7 +48,7 @@ AGAIN = "again"
 
 
 class ImageKeeper:
-    """`run` it under the launcher's lock."""
+    """Keep images uploaded where machines are made from them. Call `run` under the launcher's lock."""
 
     def __init__(self, context: Context, accounts: Mapping[str, CloudAccount], files: ImageFiles, guard: At) -> None:
         self._context, self._accounts, self._files = context, accounts, files
@@ -60,7 +60,7 @@ class ImageKeeper:
         """Connection and region -> images of ours without a record at the last look."""
 
     async def run(self, system: str) -> None:
-        """Go on until cancelled.  `system`: what everything of ours is tagged with.  Raise GuardLost, StoreError."""
+        """Work until cancelled. `system` is the tag of everything that is ours. Raise GuardLost or StoreError."""
         self._system, map = system, self._context.map
         prefixes = (map.images.path, map.image_uploads.path, map.nodes.providers.path, map.nodes.made.path)
         try:

@@ -10,12 +10,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headgate.map.inventory.images import UNDER_WAY, ImageUpload
-from headgate.map.inventory.machines import ENDING, FREE, MadeNode
+from headgate.map.inventory.machines import FREE, MadeNode
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
 from headgate.ports.images import ImageCloud, ImageFiles, NoFile, Sending, WantedImage, images_of
+from headgate.services.nodes.accounts import WHY_MAX, CloudAccount
+from headgate.services.nodes.desk import MachineLedger
 from headgate.services.nodes.images.choice import UPLOAD, read_all
-from headgate.services.nodes.machines.accounts import WHY_MAX, CloudAccount
-from headgate.services.nodes.machines.desk import MachineLedger
 from headgate.store.types import At, Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.images")
@@ -33,7 +33,7 @@ Change = Callable[[ImageUpload], ImageUpload | None]
 
 @dataclass(slots=True)
 class UploadDesk:
-    """Where uploads are written down: under the launcher's lock, and never over what somebody else wrote."""
+    """Record uploads under the launcher's lock, and never overwrite what another process wrote."""
 
     desk: MachineLedger
 
@@ -59,7 +59,7 @@ class UploadDesk:
 
 @dataclass(slots=True)
 class UploadLife:
-    """What is done with uploads, one step at a time."""
+    """Advance uploads, one step at a time."""
 
     uploads: UploadDesk
     accounts: Mapping[str, CloudAccount]
@@ -141,8 +141,8 @@ class UploadLife:
         for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):
             if node.said.get("image", {}).get(UPLOAD) != one.id:
                 continue
-            busy += 1
-            if not node.request and node.state in FREE and node.state not in ENDING:
+            busy += not node.main
+            if not node.request and not node.slots and node.state in FREE:
                 await desk.change(node.id, _outdated)
         return busy
 
@@ -174,7 +174,7 @@ def _gone(known: ImageUpload) -> ImageUpload | None:
 
 
 def _outdated(node: MadeNode) -> MadeNode:
-    if node.request or node.state not in FREE:
+    if node.request or node.state not in FREE or node.slots:
         return node
     return replace(node, state="outdated", why="its image is being deleted")
 

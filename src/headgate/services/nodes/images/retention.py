@@ -1,4 +1,4 @@
-"""Which uploads are kept, and which artifacts are wanted where.  Pure."""
+"""Decide which uploads are kept, and which artifacts are wanted where. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.services.nodes.images.choice import place_of
 
 
 class ImageUse(NamedTuple):
-    """Where an image is wanted."""
+    """Name a place where an image is wanted."""
 
     provider: FlatProvider
     image: FlatImage

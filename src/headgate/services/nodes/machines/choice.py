@@ -1,11 +1,11 @@
-"""Which request gets which machines, made or to be made, at one look.  Pure."""
+"""Choose which request gets which machines, existing or to be made, at one look. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from headgate.base.ids import derived
 from headgate.config.machines import FlatLabel, FlatProvider
@@ -16,21 +16,38 @@ from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeDemand, NodeSurvey, short
 from headgate.services.nodes.machines.limits import SHARED, NodeLimits
 from headgate.services.nodes.machines.records import order, serving
+from headgate.services.nodes.machines.shared import MachineSlots
 
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """A machine to be made."""
+    """Plan a machine to be made."""
 
     provider: FlatProvider
     label: FlatLabel
-    node: str
     uses: Amounts
+    nodes: tuple[str, ...] = ()
+    """What the request calls it; of one with slots several may be the request's."""
+
+
+def packed(several: Sequence[Make]) -> tuple[Make, ...]:
+    """Return as few machines as these nodes need: those with slots have several."""
+    found = list[Make]()
+    for one in several:
+        same = (place for place, other in enumerate(found)
+                if other.provider.name == one.provider.name and other.label == one.label
+                and len(other.nodes) + len(one.nodes) <= one.label.slots)  # fmt: skip
+        place = next(same, None)
+        if place is None:
+            found.append(one)
+        else:
+            found[place] = replace(found[place], nodes=(*found[place].nodes, *one.nodes))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """All that a request still lacks."""
+    """Plan everything that a request still lacks."""
 
     take: tuple[tuple[MadeNode, str], ...]
     """Machines that are nobody's, and what the request calls each."""
@@ -41,14 +58,14 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """It will have no machines."""
+    """Report that the request will never have machines."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Not now."""
+    """Report that the request cannot be served now."""
 
     why: str
     idle: tuple[MadeNode, ...] = ()
@@ -59,7 +76,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why a plan has to wait."""
+    """Report why a plan has to wait."""
 
     why: str
     plan: NodePlan | None = None
@@ -70,11 +87,12 @@ class Lack:
 
 
 class Choosing:
-    """Requests must be given in order: room is kept for who waits for it (`limits`)."""
+    """Choose machines for requests, which must be given in order, because room is reserved for those that wait
+    (`limits`)."""
 
     def __init__(self, site: NodeSurvey) -> None:
         self._site = site
-        self._free = {node.id: node for node in site.nodes if not node.request and node.state in FREE}
+        self._free = {node.id: node for node in site.nodes if _is_free(node)}
         self._limits = NodeLimits(site)
         self._waited: set[str] = set()
         """Providers, and accounts, whose room somebody waits for."""
@@ -107,7 +125,7 @@ class Choosing:
         if provider.is_static or self._site.closed(provider, label.name) or not isinstance(uses, Mapping):
             return None
         place = "/".join(self._site.place_of(provider))
-        make = Make(provider, label, "", uses)
+        make = Make(provider, label, uses)
         if self._waited & {provider.name, place} or self._limits.lack_of_pool(make.provider, label, tenant, uses):
             return None
         self._limits.made(provider, label, tenant, uses)
@@ -166,9 +184,9 @@ class Choosing:
             if why := self._site.closed(provider, label.name):
                 return Lack(why)
             if not isinstance(uses, Mapping):
-                return Lack(f"provider {short(provider)}: {uses or 'what a machine takes there is being asked'}")
-            make.append(Make(provider, label, name, uses))
-        plan = NodePlan(tuple(take), tuple(make), leave)
+                return Lack(f"provider {short(provider)}: {uses or 'the size of a machine there is being read'}")
+            make.append(Make(provider, label, uses, (name,)))
+        plan = NodePlan(tuple(take), packed(make), leave)
         why = self._limits.lack(asked.request, plan.take, plan.make, plan.leave)
         return Lack(why, plan, provider) if why else plan
 
@@ -183,7 +201,7 @@ class Choosing:
         if chosen is None:
             return Lack(self._why_none(provider, [asked.labels[name] for name in names]), None, provider, hosts)
         if not self._limits.leaves_hosts(provider.name, chosen):
-            kept = f"limited by the machines of provider {short(provider)}: they are kept for who waits longer"
+            kept = f"limited by the machines of provider {short(provider)}: reserved for requests that wait longer"
             return Lack(kept, None, provider, hosts)
         plan = NodePlan(tuple((self._free[id], name) for id, name in zip(chosen, names, strict=True)), (), leave)
         why = self._limits.lack(asked.request, plan.take, (), leave)
@@ -235,11 +253,25 @@ class Choosing:
             return ()
         line = self._site.line
         behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
-        idle = [node for node in near if node.id in self._free and node.id not in taken]
+        idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
         idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
-        held = [node for node in near if node.request in behind and node.state in FREE]
+        held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
         held.sort(key=lambda node: (-line.index(node.request), node.id))
-        return tuple([*idle, *held][: len(plan.make)])
+        whole = [[node] for node in idle], [[node] for node in held]
+        for slots in self._slots_in_the_way(near, behind):
+            if not any(node.id in taken for node in slots):
+                whole[any(node.request for node in slots)].append(slots)
+        return tuple(node for several in [*whole[0], *whole[1]][: len(plan.make)] for node in several)
+
+    def _slots_in_the_way(self, near: Sequence[MadeNode], behind: Collection[str]) -> Iterator[list[MadeNode]]:
+        """Yield the slots of each machine of which nobody has one but those behind who wait, too."""
+        slots = MachineSlots({node.id: node for node in near})
+        for node in sorted(near, key=lambda node: (node.asked_ms, node.id)):
+            several = slots.of(node.id)
+            if several and all(
+                one.id in self._free or (one.request in behind and one.state in FREE) for one in several
+            ):
+                yield several
 
     # --- several providers
 
@@ -256,7 +288,7 @@ class Choosing:
                     why = "; ".join(dict.fromkeys(one.why for one in several))
                     lacks[-1] = Lack(why, lacks[-1].plan, lacks[-1].provider, lacks[-1].hosts)
                 found = fit or lacks[-1].plan or NodePlan((), ())
-                whole = NodePlan((*whole.take, *found.take), (*whole.make, *found.make))
+                whole = NodePlan((*whole.take, *found.take), packed((*whole.make, *found.make)))
                 for node, _ in found.take:
                     self._free.pop(node.id, None)
         finally:
@@ -274,7 +306,7 @@ class Choosing:
         for provider in sorted(asked.able[name], key=lambda one: self._rank(one, asked.request)):
             fit = self._fit(provider, asked, [name], {})
             if isinstance(fit, NodePlan):
-                take, make = (*so_far.take, *fit.take), (*so_far.make, *fit.make)
+                take, make = (*so_far.take, *fit.take), packed((*so_far.make, *fit.make))
                 why = self._limits.lack(asked.request, take, make, ())
                 fit = Lack(why, fit, provider) if why else fit
             yield fit
@@ -284,3 +316,7 @@ class Choosing:
             self._free.pop(node.id)
         self._limits.given(request, plan.take, plan.make, plan.leave)
         return plan
+
+
+def _is_free(node: MadeNode) -> bool:
+    return not node.request and node.state in FREE and not node.slots

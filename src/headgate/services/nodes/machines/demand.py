@@ -1,4 +1,4 @@
-"""What a request wants, and which providers could ever serve it.  Pure."""
+"""Determine what a request wants, and which providers could ever serve it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.services.nodes.machines.records import host_nodes, names_of
 
 @dataclass(slots=True)
 class NodeSurvey:
-    """What there is, at one look."""
+    """Hold what exists at one look."""
 
     providers: Mapping[str, Sequence[FlatProvider]]
     """Tenant -> its providers."""
@@ -47,7 +47,7 @@ class NodeSurvey:
 
 
 class NodeDemand:
-    """What a request wants, and who could ever serve it."""
+    """Determine what a request wants, and which providers could ever serve it."""
 
     def __init__(self, site: NodeSurvey, request: NodeRequest, wait: NodeWait | None) -> None:
         self._site, self.request = site, request
@@ -112,6 +112,8 @@ class NodeDemand:
         """Return whether there is room for all of it where nothing else is."""
         used: dict[str, dict[str, float]] = {}
         listed: dict[str, list[list[str]]] = {}
+        slots = Counter[tuple[str, str]]()
+        """Of machines that others of these need: those that are left."""
         for name in sorted(could, key=lambda name: len(could[name])):
             for provider in could[name]:
                 if provider.is_static:
@@ -122,12 +124,17 @@ class NodeDemand:
                         break
                     continue
                 label, own = provider.label(self.labels[name]), dict(used.get(provider.name, {}))
+                same = (provider.name, label.name if label is not None else "")
+                if slots[same]:
+                    slots[same] -= 1
+                    break
                 uses = self._site.uses(provider, label) if label is not None else None
                 add(own, uses if isinstance(uses, Mapping) else {})
                 most, _ = self._site.account(provider)
                 limits = [*most.items(), *provider.limits.items()]
                 if all(own.get(kind, 0.0) <= limit for kind, limit in limits if kind in (uses or {})):
                     used[provider.name] = own
+                    slots[same] = label.slots - 1 if label is not None else 0
                     break
             else:
                 return False

@@ -1,4 +1,5 @@
-"""What becomes of a machine whose build is over, that somebody wants held or away, or that nobody wants.  Pure."""
+"""Decide what becomes of a machine whose build is over, that somebody wants held or removed, or that nobody wants.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeOrder
+from headgate.services.nodes.machines.shared import SLOT_HOST, MachineSlots, with_machine
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.services.nodes.status import NodeState
 
 
 @dataclass(frozen=True)
 class Fate:
-    """At one look."""
+    """Decide at one look what becomes of machines."""
 
     seen: SeenMachines
     now: NodeState
@@ -25,10 +27,22 @@ class Fate:
         """Return the machines that are there anyway."""
         return self.seen.listed
 
-    def of(self, node: MadeNode) -> MadeNode:
+    @cached_property
+    def slots(self) -> MachineSlots:
+        """Return the slots of machines that several builds have."""
+        return MachineSlots(self.seen.nodes)
+
+    def of(self, node: MadeNode) -> MadeNode:  # noqa: C901 - one rule after the other
         """Return the machine as it is to be."""
+        if node.slots:
+            over = node.opened >= node.slots and not self.slots.of(node.id)
+            return replace(node, state="used") if over and node.state not in ENDING else node
+        if node.main and node.state == "requested":
+            machine = self.seen.nodes.get(node.main)
+            if machine is not None and machine.state == SLOT_HOST:
+                return with_machine(node, machine)
         gone = bool(node.request) and node.request not in self.now.requests
-        order = self.seen.orders.get(node.id)
+        order = self.order_of(node)
         if gone and node.request in self.now.held and not (order is not None and order.state in ENDING):
             return replace(node, state="hold") if node.state == "in-use" else node
         if gone and node.state in ("in-use", "hold"):
@@ -37,6 +51,8 @@ class Fate:
             return self._used(node)
         if gone:
             return given_back(node)
+        if node.main and node.state in FREE and self.slots.lost(node):
+            return replace(given_back(node), state="failed", why="its machine is gone")
         if order is not None and not node.request and node.state not in ENDING:
             return self._ordered(node, order)
         if node.state == "hold" and not node.request and 0 < node.until_ms <= self.now_ms:
@@ -44,6 +60,19 @@ class Fate:
         if not node.request and node.state in (*FREE, *ARRIVING) and (why := self._unwanted(node)):
             return replace(node, state="outdated", why=why)
         return node
+
+    def order_of(self, node: MadeNode) -> NodeOrder | None:
+        """Return what somebody wants done with it; what is wanted of a machine with slots is wanted of each."""
+        own = self.seen.orders.get(node.id)
+        if own is None and node.main:
+            of_machine = self.seen.orders.get(node.main)
+            return of_machine if of_machine is not None and of_machine.state != node.state else None
+        return own
+
+    def done(self, node: MadeNode, order: NodeOrder) -> bool:
+        """Return whether what somebody wanted has been done."""
+        several = self.slots.of(node.id) if node.slots else [node]
+        return all(not one.request and one.state in (order.state, *ENDING) for one in several)
 
     def expired(self, node: MadeNode) -> bool:
         """Return whether it is too old to be given to anybody."""
@@ -62,7 +91,8 @@ class Fate:
     def _used(self, node: MadeNode) -> MadeNode:
         """Return it after its build: on its way to the next, or away."""
         after = replace(given_back(node), served=node.served + 1)
-        if node.said["label"].get("reuse") and node.state == "in-use" and not self._unwanted(node):
+        unwanted = self.slots.lost(node) if node.main else bool(self._unwanted(node))
+        if node.said["label"].get("reuse") and node.state == "in-use" and not unwanted:
             return replace(after, state="rebuilding" if node.fixed else "building", why="it is to be used again")
         return replace(after, state="used")
 
@@ -73,6 +103,10 @@ class Fate:
             if known is None:
                 return "no tenant lists it any more"
             return "" if node.digest in known else "it is listed otherwise now"
+        if node.main and self.slots.lost(node):
+            return "its machine is on its way out"
+        if node.main and self.slots.busy(node):
+            return ""
         labels = self.seen.labels(node.provider, node.label)
         if not labels:
             return "no tenant has its provider and label any more"

@@ -1,4 +1,5 @@
-"""What of ours is left in accounts, whoever made it: found, and taken away; also where nothing is configured any more.
+"""Find and delete what is left of our resources in accounts, whoever made it, even where nothing is configured any
+more.
 
 A copy of a store has the same tag for what is its own.  So what is made also has the term of the launcher that had it
 made: each launcher begins one, and writes it down before anything is made in it.  What has a term that is not written
@@ -17,9 +18,9 @@ from msgspec.structs import replace
 from headgate.base.ids import derived, fresh
 from headgate.map.inventory.machines import Installation, MadeNode, NodeAccount
 from headgate.ports.cloud import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
-from headgate.services.nodes.machines.accounts import HUNT_S, CloudAccount, Hunting, Ours, region_of
-from headgate.services.nodes.machines.desk import MachineLedger
-from headgate.services.nodes.machines.errands import Errands
+from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Hunting, Ours, region_of
+from headgate.services.nodes.desk import MachineLedger
+from headgate.services.nodes.errands import Errands
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.store.types import At, Op
 
@@ -36,7 +37,7 @@ Where = tuple[str, str]
 
 
 class Hunt:
-    """`begin` it, then `look` at each look of the launcher."""
+    """Find our resources in accounts. Call `begin`, then `look` at each look of the launcher."""
 
     def __init__(self, desk: MachineLedger, accounts: Mapping[str, CloudAccount], hunting: Hunting) -> None:
         self._desk, self._accounts, self._hunting = desk, accounts, hunting
@@ -58,7 +59,7 @@ class Hunt:
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
         """Begin to look at each account that machines are, or were, made in."""
         said = {(one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static}
-        used = {_where(node): node.said["provider"] for node in seen.nodes.values() if not node.fixed}
+        used = {_where(node): node.said["provider"] for node in seen.nodes.values() if not (node.fixed or node.main)}
         known = {(one.connection, one.region): one for one in seen.accounts.values()}
         for where, provider in used.items():
             said.setdefault(where, provider)
@@ -81,7 +82,8 @@ class Hunt:
         now = known or NodeAccount(connection=connection, region=region, said=dict(said))
         if lacking and known is not None and known.given_up:
             mine = [node for node in seen.nodes.values() if _where(node) == where and not node.fixed]
-            for node in (node for node in mine if not node.request):
+            had = {node.main for node in mine if node.request}
+            for node in (node for node in mine if not node.request and node.id not in had):
                 log.warning("machine %s of %s: %s gave it up", node.id, node.provider, known.given_up)
                 await self._desk.change(node.id, lambda _: None)
             if not any(node.request for node in mine):

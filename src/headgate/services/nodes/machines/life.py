@@ -14,12 +14,14 @@ from msgspec.structs import replace
 from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
 from headgate.gate.returns.secrets import Sealed
-from headgate.map.inventory.machines import ARRIVING, ENDING, MadeNode, NodeWait
+from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeWait
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, MachinePending, Made, OverQuota
 from headgate.ports.provider import HOST_KEY_VARIABLE, MachineUnusable
 from headgate.ports.secrets import SecretError
-from headgate.services.nodes.machines.accounts import WHY_MAX, CloudAccount, wanted_of
-from headgate.services.nodes.machines.desk import MachineLedger
+from headgate.services.nodes.accounts import WHY_MAX, CloudAccount, wanted_of
+from headgate.services.nodes.desk import MachineLedger
+from headgate.services.nodes.machines.shared import SLOT_HOST, slot_ids
+from headgate.services.nodes.waits import with_tries
 from headgate.store.types import Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.launcher")
@@ -37,8 +39,6 @@ WATCH_S = 300.0
 """After so long it is looked again whether a machine answers that is there anyway."""
 DEFECT_S = 60.0
 """After so long a machine is tried again with which something went wrong that nobody foresaw."""
-TRIED_MAX = 12
-"""Failures that are told of one request."""
 SCANNED = ("ssh", "network_cli", "winrm")
 """Connections that are looked at before a machine is given away; of ssh, for its keys."""
 Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
@@ -48,7 +48,7 @@ Seal = Callable[[bytes], Awaitable[Sealed]]
 
 
 class Backoff:
-    """Labels that could not be made, and providers without room: what is not tried for a while, and why."""
+    """Remember which labels failed and which providers had no room, to pause attempts at them, with the reasons."""
 
     def __init__(self) -> None:
         self._until: dict[tuple[str, str], tuple[float, float, str]] = {}
@@ -83,7 +83,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class Life:
-    """What is done with machines, one step at a time."""
+    """Advance machines, one step at a time."""
 
     desk: MachineLedger
     accounts: Mapping[str, CloudAccount]
@@ -174,7 +174,7 @@ class Life:
             if one.state not in ("building", *ARRIVING):
                 return one
             known = {**one.host, HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
-            return replace(one, state="ready", host=known, why="")
+            return replace(one, state=SLOT_HOST if one.slots else "ready", host=known, why="")
 
         self.backoff.well(node.provider, node.label)
         await self.desk.change(node.id, ready)
@@ -203,6 +203,8 @@ class Life:
 
     async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
         """Raise CloudUnavailable; whatever else happens, it is tried again until nothing is left."""
+        if any(self.desk.node(id) is not None for id in slot_ids(node)):
+            return POLL_S  # a build may still have one of its slots
         try:
             gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
         except (LaunchFailed, OverQuota) as error:
@@ -221,8 +223,18 @@ class Life:
         return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 
     async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
-        """Take it away, and tell its request; `counts`: as an attempt there."""
+        """Take it away, and tell its request; `counts`: as an attempt there.  With a slot goes its machine, and with a
+        machine go the slots that no build has."""
         log.warning("machine %s of %s: %s", node.id, node.provider, why)
+        for id in slot_ids(node):
+            found = self.desk.node(id)
+            if found is not None and found[0].state in FREE:
+                await self._one_failed(found[0], why, counts=counts)
+        await self._one_failed(node, why, counts=counts)
+        if node.main:
+            await self.desk.change(node.main, lambda one: replace(one, state="failed", why=why[:WHY_MAX]))
+
+    async def _one_failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
         short = node.provider.rpartition("/")[2]
         told = f"{node.label} at {short}: {why[:WHY_MAX]}"
 
@@ -235,7 +247,7 @@ class Life:
             failed = {name: dict(of) for name, of in wait.failed.items()}
             of = failed.setdefault(one.node, {})
             of[one.provider] = of.get(one.provider, 0) + 1
-            return [place.put(replace(wait, failed=failed, tried=(*wait.tried, told)[-TRIED_MAX:]))]
+            return [place.put(replace(with_tries(wait, [told]), failed=failed))]
 
         await self.desk.change(
             node.id, lambda one: replace(one, state="failed", request="", node="", build="", why=why[:WHY_MAX]), more

@@ -3,8 +3,8 @@
 Who waits for room is overtaken by others only as far as these leave it what it wants: of a limit of 5, where somebody
 waits for 3, those behind may have 2.  So it waits for nobody but those who were there before it.  Where it waits for
 long, others may have all of the room for a moment, again and again and ever more seldom: so room is not left empty for
-hours, and sooner or later it is kept for longer than builds last.  Nothing is kept where what is held by hand leaves
-too little in any case.
+hours, and sooner or later it is kept for longer than builds last.  Nothing is kept for whom what is held by hand, or
+what others use of an account, leaves too little in any case: not of its project either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from headgate.map.inventory.machines import FREE, MadeNode
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeSurvey, add, short
+from headgate.services.nodes.machines.shared import held_machines
 
+PARTS = 1e-6
+"""Less than this is nothing: parts of a machine add up to it."""
 Key = tuple[str, ...]
 """What a limit is of: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),
 ("label", tenant, name)."""
@@ -46,7 +49,7 @@ def is_open(waited_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeLimit:
-    """What there may be at a time."""
+    """Limit how much may exist at a time."""
 
     key: Key
     told: str
@@ -59,32 +62,47 @@ class NodeLimit:
         short = [
             f"{used.get(kind, 0.0):g} of {max(self.room[kind], 0.0):g} {kind} are in use"
             for kind, much in more.items()
-            if much > 0 and kind in self.room and used.get(kind, 0.0) + much > self.room[kind]
+            if much > 0 and kind in self.room and used.get(kind, 0.0) + much > self.room[kind] + PARTS
         ]
         return f"limited by {self.told}: {', '.join(short)}" if short else ""
 
 
 @dataclass(slots=True)
 class ReservedRoom:
-    """Room of one limit that is kept for one request."""
+    """Reserve room of one limit for one request."""
 
     room: Mapping[str, float]
     wanted: Mapping[str, float]
     behind: dict[str, float] = field(default_factory=dict)
     """What those have who came later."""
+    mains: set[str] = field(default_factory=set)
+    """Machines with slots of which they have some: each counts once, and for as long as one of them has a slot."""
 
-    def leaves(self, more: Amounts) -> bool:
-        """Return whether this much more for those behind leaves what is wanted."""
+    def leaves(self, more: Amounts, joined: Mapping[str, Amounts]) -> bool:
+        """Return whether this much more for those behind leaves what is wanted; `joined`: machine -> what it takes, of
+        those of which they have slots then."""
+        whole = dict(more)
+        for main, uses in joined.items():
+            add(whole, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
+        asked = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
         return all(
-            self.behind.get(kind, 0.0) + much + self.wanted.get(kind, 0.0) <= self.room[kind]
-            for kind, much in more.items()
-            if much > 0 and kind in self.room and self.wanted.get(kind)
+            self.behind.get(kind, 0.0) + whole[kind] + self.wanted.get(kind, 0.0) <= self.room[kind] + PARTS
+            for kind in asked
+            if kind in self.room and self.wanted.get(kind)
         )
+
+    def take(self, more: Amounts, joined: Mapping[str, Amounts]) -> None:
+        """Count what those behind have now."""
+        add(self.behind, more)
+        for main, uses in joined.items():
+            if main not in self.mains:
+                add(self.behind, uses)
+        self.mains.update(joined)
 
 
 @dataclass(slots=True)
 class KeptHosts:
-    """Machines that are listed, kept for one request."""
+    """Reserve listed machines for one request."""
 
     wanted: Sequence[Sequence[str]]
     """For each node those that serve it, be they free or not."""
@@ -103,7 +121,7 @@ Uses = dict[Key, dict[str, float]]
 
 
 class ToMake(Protocol):
-    """A machine to be made."""
+    """Declare a machine to be made."""
 
     @property
     def provider(self) -> FlatProvider: ...
@@ -111,10 +129,12 @@ class ToMake(Protocol):
     def label(self) -> FlatLabel: ...
     @property
     def uses(self) -> Amounts: ...
+    @property
+    def nodes(self) -> Sequence[str]: ...
 
 
 class NodeLimits:
-    """Whoever is given machines is counted at once; requests must be given in order."""
+    """Count limits. Machines count as soon as they are given; requests must be given in order."""
 
     def __init__(self, site: NodeSurvey) -> None:
         self._site = site
@@ -123,6 +143,7 @@ class NodeLimits:
         self._used: Uses = {}
         self._kept: dict[Key, list[ReservedRoom]] = {}
         self._hosts: dict[str, list[KeptHosts]] = {}
+        self._mains = {node.id: node for node in site.nodes if node.slots}
         for (tenant, project), many in site.claimed.items():
             self._add(self._used, ("project", tenant, project), {"machines": float(many)})
         for node in site.nodes:
@@ -143,8 +164,9 @@ class NodeLimits:
                 self._add(more, key, {kind: -much for kind, much in uses.items()})
         found = [self._limit(key).lacks(self._used.get(key, {}), uses) for key, uses in more.items()]
         for key, uses in whole.items():
-            if not all(kept.leaves(uses) for kept in self._kept.get(key, ())):
-                found.append(f"limited by {self._limit(key).told}: its room is kept for who waits longer")
+            joined = self._joined(key, (node for node, _ in take))
+            if not all(kept.leaves(uses, joined) for kept in self._kept.get(key, ())):
+                found.append(f"limited by {self._limit(key).told}: its room is reserved for requests that wait longer")
         return "; ".join(dict.fromkeys(filter(None, found)))
 
     def lack_of_pool(self, provider: FlatProvider, label: FlatLabel, tenant: str, uses: Amounts) -> str:
@@ -171,7 +193,7 @@ class NodeLimits:
             self._add(self._used, key, uses)
         for key, uses in self._whole(request, take, make).items():
             for kept in self._kept.get(key, ()):
-                add(kept.behind, uses)
+                kept.take(uses, self._joined(key, (node for node, _ in take)))
         for node in leave:
             for key, less in self._owned(node):
                 self._add(self._used, key, {kind: -much for kind, much in less.items()})
@@ -201,16 +223,18 @@ class NodeLimits:
         whole, more = self._whole(request, take, make), self._more(request, take, make)
         lacking = {key for key, uses in more.items() if self._limit(key).lacks(self._used.get(key, {}), uses)}
         own = any(key[0] not in SHARED for key in lacking)
-        if is_open((self._site.now_ms - since_ms) / 1000):
+        never = any(self._limit(key).lacks(self._held(key), uses) for key, uses in whole.items())
+        if never or is_open((self._site.now_ms - since_ms) / 1000):
             return []
         late = self._behind(request)
         for key, uses in whole.items():
             room = {} if key in self._kept else self._limit(key).room
-            if room and not (own and key[0] in SHARED) and not self._limit(key).lacks(self._held(key), uses):
-                behind: dict[str, float] = {}
+            if room and not (own and key[0] in SHARED):
+                kept = ReservedRoom(room, uses)
+                kept.take({}, self._joined(key, late))
                 for node in late:
-                    add(behind, dict(self._of(node)).get(key, {}))
-                self._kept.setdefault(key, []).append(ReservedRoom(room, uses, behind))
+                    add(kept.behind, dict(self._of(node)).get(key, {}))
+                self._kept.setdefault(key, []).append(kept)
         if hosts and provider is not None and provider.name not in self._hosts and not own and choose(hosts):
             taken = {node.id for node in late if node.fixed}
             self._hosts.setdefault(provider.name, []).append(KeptHosts(hosts, taken))
@@ -261,7 +285,7 @@ class NodeLimits:
             yield ("account", *self._site.place(node)), node.uses
         if node.request:
             yield from self._owned(node)
-        elif node.state in FREE and not node.fixed:
+        elif node.state in FREE and not (node.fixed or node.main or node.slots):
             for tenant, several in self._site.providers.items():
                 if any(one.name == node.provider for one in several):
                     yield ("label", tenant, node.label), COUNTED
@@ -269,15 +293,21 @@ class NodeLimits:
     def _owned(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
         """Yield what a machine counts because somebody has it."""
         yield ("project", node.tenant, node.project), COUNTED
-        yield ("tenant", node.tenant), ONE if node.fixed else node.uses
+        yield ("tenant", node.tenant), ONE if node.fixed else node.share or node.uses
         yield ("label", node.tenant, node.label), COUNTED
 
-    def _wanted(
-        self, request: NodeRequest, label: str, uses: Amounts, where: Iterable[Key]
-    ) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine would count."""
-        for key in where:
-            yield key, uses
+    def _joined(self, key: Key, nodes: Iterable[MadeNode]) -> dict[str, Amounts]:
+        """Return the machines of which these are slots, where the limit is one of machines: what each takes."""
+        mains = {node.main: self._mains[node.main] for node in nodes if node.main in self._mains}
+        return {
+            id: one.uses
+            for id, one in mains.items()
+            if key in (("provider", one.provider), ("account", *self._site.place(one)))
+        }
+
+    @staticmethod
+    def _own(request: NodeRequest, label: str, uses: Amounts) -> Iterator[tuple[Key, Amounts]]:
+        """Yield what a machine would count because the request has it."""
         yield ("project", request.tenant, request.project), COUNTED
         yield ("tenant", request.tenant), uses
         yield ("label", request.tenant, label), COUNTED
@@ -286,14 +316,18 @@ class NodeLimits:
         """Return what these count once the request has them."""
         found: Uses = {}
         for node, _ in take:
-            where: list[Key] = [("provider", node.provider)]
-            where += [] if node.fixed else [("account", *self._site.place(node))]
-            for key, uses in self._wanted(request, node.label, ONE if node.fixed else node.uses, where):
-                self._add(found, key, uses)
+            uses = ONE if node.fixed else node.uses
+            self._add(found, ("provider", node.provider), uses)
+            if not node.fixed:
+                self._add(found, ("account", *self._site.place(node)), uses)
+            for key, counted in self._own(request, node.label, node.share or uses):
+                self._add(found, key, counted)
         for one in make:
-            at: list[Key] = [("provider", one.provider.name), self._place[one.provider.name]]
-            for key, uses in self._wanted(request, one.label.name, one.uses, at):
-                self._add(found, key, uses)
+            self._add(found, ("provider", one.provider.name), one.uses)
+            self._add(found, self._place[one.provider.name], one.uses)
+            share = {kind: much / one.label.slots for kind, much in one.uses.items()}
+            for key, counted in (pair for _ in one.nodes for pair in self._own(request, one.label.name, share)):
+                self._add(found, key, counted)
         return found
 
     def _more(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
@@ -311,13 +345,15 @@ class NodeLimits:
     ) -> Iterator[tuple[Key, Amounts]]:
         yield ("provider", provider.name), uses
         yield self._place[provider.name], uses
-        yield ("label", tenant, label.name), COUNTED
+        if label.slots == 1:
+            yield ("label", tenant, label.name), COUNTED
 
     def _held(self, key: Key) -> dict[str, float]:
         """Return what is held by hand, or for a build that failed: nobody knows for how long."""
         found: dict[str, float] = {}
+        mains = held_machines(self._site.nodes)
         for node in self._site.nodes:
-            if node.state == "hold":
+            if node.state == "hold" or node.id in mains:
                 add(found, dict(self._of(node)).get(key, {}))
         return found
 

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,31 +17,32 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeWait
+from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
 from headgate.services.context import Context
+from headgate.services.nodes.accounts import CloudAccount, Hunting, region_of
+from headgate.services.nodes.desk import MachineLedger
+from headgate.services.nodes.errands import Errands
 from headgate.services.nodes.images.choice import fitted, standing_uploads, unmade
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.machines.accounts import CloudAccount, Hunting, region_of
 from headgate.services.nodes.machines.choice import Choosing, Later, Make, Never, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
-from headgate.services.nodes.machines.desk import MachineLedger
-from headgate.services.nodes.machines.errands import Errands
 from headgate.services.nodes.machines.fate import Fate, given_back
 from headgate.services.nodes.machines.hunt import Hunt
 from headgate.services.nodes.machines.life import STUCK_S, Backoff, Life, Scan, Seal
+from headgate.services.nodes.machines.pools import ReadyPools
 from headgate.services.nodes.machines.records import host_nodes, new_node
+from headgate.services.nodes.machines.shared import open_slots
 from headgate.services.nodes.machines.survey import SeenMachines, is_made, seen
 from headgate.services.nodes.permitted import Permitted
-from headgate.services.nodes.requester import Tenants
 from headgate.services.nodes.status import NodeState, WaitingRequest, standing
-from headgate.store.types import At, Op
+from headgate.services.nodes.waits import explained
+from headgate.services.tenancy import Tenants
+from headgate.store.types import At, Op, TooLarge
 
 log = logging.getLogger("headgate.launcher")
 
-IDLE_S = 600.0
-"""A machine that nobody wants, beyond those to be kept ready, is taken away after so long."""
 REGISTERED_MAX = 20
 """Machines that are written down in one commit."""
 LOOKED_AT_A_SECOND = 2_500
@@ -51,7 +52,7 @@ LOOK_S = 30.0
 
 
 class MachineMaker:
-    """`run` it under the launcher's lock."""
+    """Make machines. Call `run` under the launcher's lock."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class MachineMaker:
         self._fate = Fate(self._seen, NodeState(frozenset(), (), {}, ()), 0)
 
     async def run(self) -> None:
-        """Go on until cancelled.  Raise GuardLost, StoreError."""
+        """Work until cancelled. Raise GuardLost or StoreError."""
         await self._hunt.begin()
         if self._images is None:
             await self._made()
@@ -118,6 +119,7 @@ class MachineMaker:
         for op in stale:
             await self._desk.commit([], [op])
         await self._register()
+        await self._open()
         self._seen = self._now()
         self._fate = Fate(self._seen, now, self._context.now_ms())
         await self._serve(now)
@@ -126,12 +128,23 @@ class MachineMaker:
 
     async def _follow(self, node: MadeNode, fate: Fate) -> None:
         """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
+        if node.main and node.state in ENDING:
+            await self._desk.change(node.id, lambda _: None)  # nothing of it is in any cloud
+            return
         wanted = fate.of(node)
         if wanted != node:
             await self._desk.change(node.id, lambda one: wanted if one == node else one)
         order = self._seen.orders.get(node.id)
-        if order is not None and not wanted.request and wanted.state in (order.state, *ENDING):
+        if order is not None and fate.done(wanted, order):
             await self._desk.commit([], [self._context.map.nodes.orders(node.id).record.delete()])
+
+    async def _open(self) -> None:
+        """Write down the slots of machines that several builds have."""
+        for id in [node.id for node in self._seen.nodes.values() if node.opened < node.slots]:
+            while (found := self._desk.node(id)) is not None and found[0].state not in ENDING:
+                machine, slots = open_slots(found[0])
+                if not slots or not await self._desk.commit([found[1]], [self._put(one) for one in (machine, *slots)]):
+                    break
 
     async def _register(self) -> None:
         """Write down the machines that providers list and nobody knows yet."""
@@ -159,27 +172,46 @@ class MachineMaker:
             known = self._seen.providers.get(request.tenant, [])
             if tenant is None or waiting.claimed or not is_made(request, tenant.labels, known):
                 continue
-            own = {node.node: node for node in self._seen.nodes.values() if node.request == request.id}
-            if len(own) == len(request.nodes):
-                if all(node.state == "ready" for node in own.values()):
-                    await self._hand_over(waiting, own)
-                else:
-                    await self._explain(waiting, "; ".join(_progress(node) for node in own.values()))
+            if mixed := sorted({label for _, label in request.nodes} & tenant.labels.keys()):
+                await self._never(waiting, f"{', '.join(mixed)}: machines of the inventory and machines that are made "
+                                           "cannot be in one nodeset")  # fmt: skip
                 continue
-            mixed = sorted({label for _, label in request.nodes} & tenant.labels.keys())
-            match choosing.serve(request, self._seen.waits.get(request.id)):
-                case _ if mixed:
-                    await self._never(waiting, f"{', '.join(mixed)}: machines of the inventory and machines that are "
-                                               "made cannot be in one nodeset")  # fmt: skip
-                case Never(why):
-                    await self._never(waiting, why)
-                case NodePlan() as plan:
-                    await self._give(waiting, plan)
-                case Later(why, idle, at):
-                    await self._explain(waiting, why, at)
-                    for node in idle:
-                        await self._outdate(node, "others wait for its room")
+            try:
+                again = await self._serve_one(waiting, choosing)
+            except TooLarge as error:
+                again = False
+                await self._never(waiting, f"its {len(request.nodes)} machines cannot be written down at once: {error}")
+            if again:
+                return
         await self._keep_ready(choosing)
+
+    async def _serve_one(self, waiting: WaitingRequest, choosing: Choosing) -> bool:
+        """Do what a request needs now; return whether to look again before others are served.  Raise TooLarge."""
+        request = waiting.request
+        own = {node.node: node for node in self._seen.nodes.values() if node.request == request.id}
+        if len(own) == len(request.nodes):
+            if all(node.state == "ready" for node in own.values()):
+                await self._hand_over(waiting, own)
+            else:
+                await self._explain(waiting, "; ".join(map(self._progress, own.values())))
+            return False
+        match choosing.serve(request, self._seen.waits.get(request.id)):
+            case Never(why):
+                await self._never(waiting, why)
+            case NodePlan() as plan:
+                slots_left = any(one.label.slots > len(one.nodes) for one in plan.make)
+                return await self._give(waiting, plan) and slots_left  # the next look knows of them
+            case Later(why, idle, at):
+                await self._explain(waiting, why, at)
+                for node in idle:
+                    await self._outdate(node, "others wait for its room")
+        return False
+
+    def _progress(self, node: MadeNode) -> str:
+        """Return how far it is; a slot is as far as its machine."""
+        short, machine = node.provider.rpartition("/")[2], self._seen.nodes.get(node.main, node)
+        state = node.state if node.state == "ready" else machine.state
+        return f"{node.node} is {state} at {short}" + (f": {machine.why}" if machine.why else "")
 
     def _whole(self, request: NodeRequest) -> bool:
         """Return whether it has as many machines as it asked for, be they there or not."""
@@ -226,8 +258,8 @@ class MachineMaker:
             return f"the connection {provider.connection} is not in the launcher's settings"
         return account.away or unmade(provider, label) or self._backoff.why(provider.name, label)
 
-    async def _give(self, waiting: WaitingRequest, plan: NodePlan) -> None:
-        """Take all of it, or nothing."""
+    async def _give(self, waiting: WaitingRequest, plan: NodePlan) -> bool:
+        """Take all of it, or nothing; return which."""
         request, at = waiting.request, self._seen.at
         checks, ops = [waiting.at], list[Op]()
         for node in plan.leave:
@@ -238,20 +270,25 @@ class MachineMaker:
             ops.append(self._put(_given(node, request, name)))
         uploads = standing_uploads([make.label for make in plan.make], self._context.map, self._context.mirror)
         if uploads is None:
-            return  # one of the images is being deleted: the next look knows
+            return False  # one of the images is being deleted: the next look knows
         checks += uploads
         for make in plan.make:
-            node = self._new(make, request.tenant, request)
-            ops.append(self._put(_given(node, request, make.node)))
-        await self._desk.commit(checks, ops)
+            ops += self._made_of(make, request.tenant, request)
+        return await self._desk.commit(checks, ops)
 
     def _put(self, node: MadeNode) -> Op:
         return self._context.map.nodes.made(node.id).record.put(node)
 
-    def _new(self, make: Make, tenant: str, request: NodeRequest | None = None) -> MadeNode:
-        """Return a machine as it is written down before its cloud is asked for it."""
+    def _made_of(self, make: Make, tenant: str, request: NodeRequest | None = None) -> list[Op]:
+        """Return what is written down before a cloud is asked for a machine; of one with slots, those of its request
+        beside it."""
         tags = {SYSTEM_TAG: self._hunt.system, TERM_TAG: self._hunt.term}
-        return new_node(make.provider, make.label, make.uses, tags, tenant, request, self._context.now_ms())
+        node = new_node(make.provider, make.label, make.uses, tags, tenant, request, self._context.now_ms())
+        if not node.slots:
+            return [self._put(_given(node, request, make.nodes[0]) if request is not None else node)]
+        node, slots = open_slots(node, len(make.nodes))
+        given = [_given(slot, request, name) for slot, name in zip(slots, make.nodes, strict=True) if request]
+        return [self._put(node), *map(self._put, given)]
 
     async def _hand_over(self, waiting: WaitingRequest, own: Mapping[str, MadeNode]) -> None:
         request, nodes = waiting.request, self._context.map.nodes
@@ -276,10 +313,9 @@ class MachineMaker:
         """Write why it waits, and where for room, where that has changed."""
         id, now_ms = waiting.request.id, self._context.now_ms()
         place, known = self._context.map.nodes.waits(id).record, self._seen.waits.get(id)
-        was = known or NodeWait(id)
-        wait = replace(was, why=why, since_ms=was.since_ms if was.why == why and known else now_ms)
+        wait = explained(known, id, why, now_ms)
         if at:
-            wait = replace(wait, at=at, room_ms=was.room_ms or now_ms)
+            wait = replace(wait, at=at, room_ms=wait.room_ms or now_ms)
         if wait != known:
             entry = self._context.mirror.get(place.path)
             as_read = At(place.path, entry.version if entry is not None else None)
@@ -292,50 +328,16 @@ class MachineMaker:
 
         await self._desk.change(node.id, change)
 
-    # --- machines that are kept ready
-
     async def _keep_ready(self, choosing: Choosing) -> None:
-        """Make what is lacking of them; take away what nobody has wanted for long."""
-        kept = set[str]()
+        """Make what is lacking of the machines that are kept ready; take away what nobody has wanted for long."""
         self._seen = self._now()
-        for tenant, providers in sorted(self._seen.providers.items()):
-            for name, (label, most) in sorted(_pools(providers).items()):
-                names = {one.name for one in providers if one.label(name) is not None}
-                free = [one for one in self._free_of(label, providers) if one.provider in names]
-                kept.update(node.id for node in free[:most])
-                for _ in range(most - len(free)):
-                    able = sorted((one for one in providers if one.name in names), key=lambda one: one.name)
-                    made = next(
-                        (m for one in able if (m := self._one_more(choosing, one, name, tenant)) is not None), None
-                    )
-                    if made is None:
-                        break
-                    checks = standing_uploads([made.label], self._context.map, self._context.mirror)
-                    if checks is not None:
-                        await self._desk.commit(checks, [self._put(self._new(made, tenant))])
-        now_ms = self._context.now_ms()
-        for node in self._seen.nodes.values():
-            idle = not node.request and node.state == "ready" and now_ms - node.since_ms >= 1000 * IDLE_S
-            if idle and not node.fixed and node.id not in kept:
-                await self._outdate(node, "nobody has wanted it for long")
-
-    def _one_more(self, choosing: Choosing, provider: FlatProvider, name: str, tenant: str) -> Make | None:
-        label = provider.label(name)
-        return choosing.more(provider, label, tenant) if label is not None else None
-
-    def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
-        """Return machines of a label that are nobody's, the best first."""
-        digests = {one.name: label.digest for one in providers if (label := one.label(name)) is not None}
-        found = [
-            node
-            for node in self._seen.nodes.values()
-            if not node.request
-            and node.state in FREE
-            and node.label == name
-            and (node.fixed or digests.get(node.provider) == node.digest)
-            and not self._fate.expired(node)
-        ]
-        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+        pools = ReadyPools(self._seen, self._fate, choosing)
+        for tenant, made in pools.lacking():
+            checks = standing_uploads([made.label], self._context.map, self._context.mirror)
+            if checks is not None:
+                await self._desk.commit(checks, self._made_of(made, tenant))
+        for node in list(pools.idle(self._context.now_ms())):
+            await self._outdate(node, "it was not needed for a long time")
 
     # --- what takes a while
 
@@ -352,6 +354,8 @@ class MachineMaker:
             return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
 
         for node in sorted(self._seen.nodes.values(), key=place):
+            if node.main and node.state != "building":
+                continue  # what is asked of its cloud is asked for its machine
             if node.state in (*ENDING, *ARRIVING, "requested", "building"):
                 self._errands.begin(_errand(node), node.connection, partial(self._life.step, node.id))
             elif node.fixed and node.state == "ready" and not node.request:
@@ -369,17 +373,7 @@ def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:
     )
 
 
-def _progress(node: MadeNode) -> str:
-    short = node.provider.rpartition("/")[2]
-    return f"{node.node} is {node.state} at {short}" + (f": {node.why}" if node.why else "")
-
-
 def _told(node: MadeNode) -> dict[str, Any]:
     """Return the variables of a host, for its build."""
-    known = {"label": node.label, "provider": node.provider, "external_id": node.external_id}
+    known = {"label": node.label, "provider": node.provider, "external_id": node.external_id, "slot": node.slot}
     return {**(node.host or {}), "headgate_machine": node.id, "nodepool": {**node.about, **known}}
-
-
-def _pools(providers: Sequence[FlatProvider]) -> dict[str, tuple[str, int]]:
-    """Return label -> (its name, how many are kept ready)."""
-    return {one.name: (one.name, one.min_ready) for of in providers for one in of.labels if one.min_ready}

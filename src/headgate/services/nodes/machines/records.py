@@ -1,4 +1,4 @@
-"""What is written down of machines: of those that are to be made, and of those that providers list."""
+"""Make the records of machines: of those that are to be made, and of those that providers list."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def new_node(
         tenant=tenant,
         asked_ms=now_ms,
         since_ms=now_ms,
+        slots=label.slots if label.slots > 1 else 0,
     )
 
 
@@ -69,7 +70,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
         label = next((one for one in provider.labels if one.name == said.get("label")), None)
         if label is None:
             continue
-        slots = int(said.get("slots") or label.label.get("slots") or 1)
+        slots = int(said.get("slots") or label.slots)
         where = [str(said.get(key) or "") for key in ("name", "host", "connection-port", "username")]
         own = msgspec.json.encode(said, order="deterministic").decode()
         told = {

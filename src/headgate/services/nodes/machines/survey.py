@@ -1,4 +1,4 @@
-"""What the store says of machines that are made, at one look."""
+"""Read what the store says about machines that are made, at one look."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class SeenMachines:
-    """What cannot be read is as if it were not there; the map's check tells of it."""
+    """Hold what the store says about machines at one look. Unreadable records count as missing; `headgate map check`
+    reports them."""
 
     providers: dict[str, list[FlatProvider]]
     """Tenant -> its providers; what its labels are made of is the newest upload, of images that jobs build."""

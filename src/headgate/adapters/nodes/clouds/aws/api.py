@@ -24,7 +24,7 @@ _OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
 
 
 class Ec2:
-    """EC2 in one region, as one account sees it."""
+    """Call EC2 in one region for one account."""
 
     def __init__(self, http: Http, credentials: AwsCredentials, region: str, url: str, quotas_url: str) -> None:
         self._http, self._credentials, self.region = http, credentials, region

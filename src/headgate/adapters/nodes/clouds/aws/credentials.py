@@ -1,4 +1,4 @@
-"""Whose account it is: keys of the settings, of a file, of the environment, of the machine, or lent by a role."""
+"""Find the keys of an account: in the settings, a file, the environment or the machine, or lent by a role."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEAR = {"localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23", "fd00:ec2::
 
 @dataclass(frozen=True, slots=True)
 class AwsKeySource:
-    """What the settings of a connection say of keys; empty is not said."""
+    """Hold what the settings of a connection say about keys; empty means not set."""
 
     access: str = ""
     secret: str = ""
@@ -52,7 +52,7 @@ class _Machine(msgspec.Struct):
 
 
 class AwsCredentials:
-    """Keys that are valid now; lent ones are replaced in time."""
+    """Supply valid keys, and replace temporary ones in time."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class AwsCredentials:
         env: Mapping[str, str],
         now_s: Callable[[], float],
     ) -> None:
-        """`sts`: the address of the service that lends keys."""
+        """Take `sts`, the address of the service that lends keys."""
         self._http, self._source, self._sts, self._region = http, source, sts, region
         self._env, self.now_s = env, now_s
         self._keys: AwsKeys | None = None

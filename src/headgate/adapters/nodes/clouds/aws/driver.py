@@ -57,11 +57,11 @@ def connect(given: CloudDriverOptions) -> Aws:
 
 
 class Stays(LaunchFailed):
-    """AWS does not delete it."""
+    """Report that AWS does not delete a resource."""
 
 
 class Aws:
-    """One account; each region is spoken to on its own."""
+    """Drive one account; each region is called separately."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Aws:
         env: Mapping[str, str] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`name`: of the connection; `endpoint`: where all of AWS is, if that is elsewhere."""
+        """Drive AWS for the connection `name`; `endpoint` says where all of AWS is, if that is elsewhere."""
         self.name = name
         self._source, self._endpoint, self._now_s = source, endpoint.rstrip("/"), now_s
         self._env = os.environ if env is None else env
@@ -81,7 +81,7 @@ class Aws:
     def _at(self, provider: Mapping[str, Any]) -> Ec2:
         region = str(provider.get("region") or "")
         if not region.replace("-", "").isalnum():
-            raise LaunchFailed("the provider has no region" if not region else f"{region!r:.80} is no region of AWS")
+            raise LaunchFailed("the provider has no region" if not region else f"{region!r:.80} is not a region of AWS")
         if region not in self._regions:
             urls = {service: self._url(service, region) for service in ("ec2", "sts", "servicequotas")}
             keys = AwsCredentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)

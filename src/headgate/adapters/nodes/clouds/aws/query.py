@@ -71,7 +71,7 @@ FULL = frozenset(
 
 
 class AwsRefused(LaunchFailed):
-    """AWS will not do it."""
+    """Report that AWS rejects a request."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -79,7 +79,7 @@ class AwsRefused(LaunchFailed):
 
 
 class AwsKeysExpired(CloudUnavailable):
-    """The keys are over."""
+    """Report that the keys have expired."""
 
 
 def form(action: str, version: str, arguments: Arguments) -> bytes:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """Who asks."""
+    """Hold the keys of the caller."""
 
     access: str
     secret: str = field(repr=False)

@@ -24,7 +24,7 @@ _PATIENCE = (429, 503)
 
 
 class KubernetesRefused(Exception):
-    """The cluster will not do it; the text is its own."""
+    """Report that the cluster rejects a request, with the cluster's text."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -32,11 +32,11 @@ class KubernetesRefused(Exception):
 
 
 class Exists(KubernetesRefused):
-    """Something has that name."""
+    """Report that an object of that name exists."""
 
 
 class Api:
-    """Talks with one cluster.  Every method raises Refused, and Away where there is no answer."""
+    """Call one cluster. Every method raises KubernetesRefused, or CloudUnavailable if there is no answer."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Raise UserError for certificates that cannot be read."""
@@ -95,7 +95,7 @@ class Api:
                 raise _refused(status, answer)
             items, more = answer.get("items"), (answer.get("metadata") or {}).get("continue")
             if "items" not in answer or not isinstance(items, list | None):
-                raise CloudUnavailable(f"{self._cluster.server}: {path} is no list")
+                raise CloudUnavailable(f"{self._cluster.server}: {path} is not a list")
             found += items or []
             if not more:
                 return found
@@ -154,7 +154,7 @@ def _refused(status: int, answer: Mapping[str, Any]) -> KubernetesRefused:
 
 
 class _Door(Http):
-    """Has what a kubeconfig says of certificates and proxies."""
+    """Apply what a kubeconfig says of certificates and proxies."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()

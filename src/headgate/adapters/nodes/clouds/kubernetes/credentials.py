@@ -24,7 +24,7 @@ EARLY_S = 60.0
 
 
 class KubernetesCredentials:
-    """What the requests to one cluster carry."""
+    """Supply the headers of requests to one cluster."""
 
     def __init__(self, cluster: Cluster, now_s: Callable[[], float] = time.time) -> None:
         self._cluster, self._now_s = cluster, now_s

@@ -1,4 +1,4 @@
-"""Where a cluster is and who asks: of a kubeconfig, of KUBECONFIG and `~/.kube/config`, or of the pod we run in."""
+"""Find where a cluster is and who asks: in a kubeconfig, KUBECONFIG and `~/.kube/config`, or the pod we run in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 @dataclass(frozen=True, slots=True)
 class KubernetesUser:
-    """How it is said who asks; at most one of these is."""
+    """Hold the user's credentials, of which at most one kind is set."""
 
     token: str = field(default="", repr=False)
     token_file: Path | None = None
@@ -37,7 +37,7 @@ class KubernetesUser:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One cluster, and who asks it."""
+    """Describe one cluster and the user who calls it."""
 
     server: str
     """Without a slash at its end."""
@@ -104,7 +104,9 @@ def read(files: list[Path], context: str) -> Cluster:
     user, here = _entry(every, "user", str(chosen["user"])) if chosen.get("user") else ({}, every[0])
     server = str(cluster.get("server", "")).rstrip("/")
     if urlsplit(server).scheme not in ("http", "https"):
-        raise UserError(f"{there.file}: the cluster {chosen['cluster']} has the server {server!r}, which is no address")
+        raise UserError(
+            f"{there.file}: the cluster {chosen['cluster']} has the server {server!r}, which is not an address"
+        )
     if urlsplit(server).username is not None:
         # Builds are told the address, and so are people when it does not answer.
         raise UserError(f"{there.file}: the server of the cluster {chosen['cluster']} names a user: say it under users")
@@ -138,9 +140,9 @@ class _Document:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {error}") from error
         except yaml.YAMLError as error:
-            raise UserError(f"{file}: this is no YAML: {' '.join(str(error).split())}") from error
+            raise UserError(f"{file}: this is not YAML: {' '.join(str(error).split())}") from error
         if not isinstance(said, dict):
-            raise UserError(f"{file} is no kubeconfig: it has no clusters, users and contexts")
+            raise UserError(f"{file} is not a kubeconfig: it has no clusters, users and contexts")
         return cls(file, said)
 
     def content(self, said: Mapping[str, Any], key: str) -> bytes | None:
@@ -149,7 +151,7 @@ class _Document:
             try:
                 return base64.b64decode(str(data), validate=True)
             except (ValueError, binascii.Error) as error:
-                raise UserError(f"{self.file}: {key}-data is no base64") from error
+                raise UserError(f"{self.file}: {key}-data is not base64") from error
         if path := said.get(key):
             try:
                 return (self.file.parent / str(path)).read_bytes()

@@ -1,4 +1,4 @@
-"""What the status of a pod says: it is up, it is coming, or it never will be."""
+"""Read the status of a pod: it is up, it is coming, or it never will be."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """The cluster may grow, or something may end; nobody says when."""
+    """Report that there is no room now. The cluster may grow, or something may end; nobody says when."""
 
     why: str
     lacking: bool

@@ -34,7 +34,7 @@ _NO_HOST = re.compile(r"No valid host was found|not enough hosts|exhausted all h
 
 
 class OpenStackRefused(LaunchFailed):
-    """It will not do it."""
+    """Report that OpenStack rejects a request."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -42,11 +42,11 @@ class OpenStackRefused(LaunchFailed):
 
 
 class NoService(Exception):
-    """The cloud has none of this type."""
+    """Report that the cloud has no service of this type."""
 
 
 class OpenStackSession(NamedTuple):
-    """What one login gave."""
+    """Hold what one login returned."""
 
     token: str
     until_s: float
@@ -54,7 +54,7 @@ class OpenStackSession(NamedTuple):
 
 
 class OpenStack:
-    """One project in one region."""
+    """Call one project in one region."""
 
     def __init__(self, place: Place, region: str, http: Http, now_s: Callable[[], float]) -> None:
         self.place, self._region, self._http, self._now_s = place, region or place.region, http, now_s

@@ -1,4 +1,4 @@
-"""What `clouds.yaml` says of a cloud, in the form that OpenStack's own tools have."""
+"""Read what `clouds.yaml` says of a cloud, in the form that OpenStack's own tools have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY = frozenset({"none", "admin_token"})
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One cloud."""
+    """Describe one cloud of `clouds.yaml`."""
 
     name: str
     auth_url: str

@@ -32,7 +32,7 @@ def check(file: Path, format: str) -> None:
 
 def _stands_alone(head: bytes) -> None:
     if len(head) < 104:
-        raise LaunchFailed("the file is no whole qcow2")
+        raise LaunchFailed("the file is not a whole qcow2")
     (version,), (backing,), (features,) = (
         struct.unpack_from(kind, head, at) for kind, at in ((">I", 4), (">Q", 8), (">Q", 72))
     )

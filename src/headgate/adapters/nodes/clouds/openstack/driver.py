@@ -44,7 +44,7 @@ def connect(given: CloudDriverOptions) -> Machines:
 
 
 class Machines:
-    """One project; each region is spoken to on its own."""
+    """Drive one project; each region is called separately."""
 
     def __init__(self, name: str, place: Place, now_s: Callable[[], float] = time.time) -> None:
         """Prepare to use the project at `place`; `name` is the name of the connection."""

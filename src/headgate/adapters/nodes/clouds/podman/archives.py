@@ -32,7 +32,7 @@ def check(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(BLOCK)
         if head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC or head.startswith(_PACKED):
-            raise LaunchFailed("it is no plain archive (tar) of a root file system; pack it as .zst or not at all")
+            raise LaunchFailed("it is not a plain archive (tar) of a root file system; pack it as .zst or not at all")
         at, size = 0, None
         for _ in range(ENTRIES_MAX):
             file.seek(at)
@@ -63,7 +63,7 @@ def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int
     if kind not in (_FILE, _OLD_FILE) and kind not in _WITHOUT_CONTENT:
         raise _odd(at, f"an entry of the kind {kind!r}: pack it without sparse files, for one machine and not in parts")
     if length and kind != _FILE:
-        raise _odd(at, "content of an entry that is no file")
+        raise _odd(at, "content of an entry that is not a file")
     return length, None
 
 

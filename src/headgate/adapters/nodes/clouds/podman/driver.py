@@ -16,11 +16,11 @@ from typing import Any
 
 import psutil
 
+from headgate.adapters.blocklist import Net, read_nets
 from headgate.adapters.nodes.clouds.podman import inside, places
 from headgate.adapters.nodes.clouds.podman.engine import Engine
 from headgate.adapters.nodes.clouds.podman.images import PodmanImages
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
-from headgate.adapters.process.network.blocklist import Net, read_nets
 from headgate.base.errors import UserError
 from headgate.base.tasks import end
 from headgate.ports.cloud import (
@@ -229,7 +229,7 @@ def _image(wanted: MachineSpec) -> str:
         raise LaunchFailed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
     if not _IMAGE.fullmatch(image):
         raise LaunchFailed(
-            f"the image-id {image!r:.200} is no name in a registry: files of this machine are no images here"
+            f"the image-id {image!r:.200} is not a name in a registry: files of this machine are no images here"
         )
     return image
 

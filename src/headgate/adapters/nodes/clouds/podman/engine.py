@@ -24,7 +24,7 @@ class PodmanResult(NamedTuple):
 
 
 class Engine:
-    """Runs a program for each question.  Every method raises Away where there is no answer."""
+    """Run a podman process for each question. Every method raises CloudUnavailable if there is no answer."""
 
     def __init__(self, words: Sequence[str]) -> None:
         """Take `words`: the program, with the options that every call has."""

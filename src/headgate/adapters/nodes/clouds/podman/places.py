@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator
 
-from headgate.adapters.process.network.blocklist import DeniedNetworks, Net
+from headgate.adapters.blocklist import DeniedNetworks, Net
 
 MACHINES = ipaddress.IPv4Network("198.19.240.0/20")
 """Of the addresses that no build reaches: those of the last executors of 256 on one machine."""

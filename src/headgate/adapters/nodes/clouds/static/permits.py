@@ -1,4 +1,4 @@
-"""Which machines may be listed, and by whom: what an operator says of a connection."""
+"""Decide by what an operator says of a connection which machines may be listed, and by whom."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class StaticPermits:
-    """Without hosts, or without projects, all of them may."""
+    """Permit machines. Without hosts, or without projects, all of them are permitted."""
 
     connection: str
     names: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def _network(word: str) -> Network | None:
         return ipaddress.ip_network(word)
     except ValueError as error:
         if "/" in word:
-            raise UserError(f"hosts: {word!r} is no network: {error}; write it as 10.0.0.0/8") from error
+            raise UserError(f"hosts: {word!r} is not a network: {error}; write it as 10.0.0.0/8") from error
         return None
 
 

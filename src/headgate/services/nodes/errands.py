@@ -1,4 +1,4 @@
-"""What takes a while, beside each other: one of a name at a time, so many of a connection, each when it is due."""
+"""Run lengthy tasks concurrently: one of a name at a time, a limited number per connection, and each when it is due."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Work = Coroutine[Any, Any, float | None]
 
 
 class Errands:
-    """They run until `end`."""
+    """Run tasks beside each other until `end`."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[float | None]] = {}

@@ -1,4 +1,4 @@
-"""What is asked of clouds: no oftener than each bears, and so that one which is away holds up nobody else."""
+"""Call clouds no more often than each can bear, and so that one that is unavailable delays nobody else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WHY_MAX = 300
 
 
 class CloudAccount:
-    """One connection: whoever asks it stands in one line."""
+    """Call the cloud of one connection; all callers wait in one line."""
 
     def __init__(self, name: str, cloud: Cloud, rate: float) -> None:
         """Ask `cloud` at most `rate` times a second, or any number of times if that is 0."""
@@ -98,7 +98,7 @@ class CloudAccount:
 
 @dataclass(slots=True)
 class AccountRegion:
-    """What is known of one account in one region: what it may have, what others have there, what nobody knows."""
+    """Hold what is known about one account in one region: its limits, what others use there, and unknown resources."""
 
     limits: Amounts = field(default_factory=dict)
     others: Amounts = field(default_factory=dict)
@@ -116,7 +116,7 @@ def region_of(said: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """What in an account is this installation's."""
+    """Tell which resources of an account belong to this installation."""
 
     system: str
     made: Callable[[Resource], bool]
@@ -127,7 +127,7 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class AccountSurvey:
-    """What one look at an account found."""
+    """Hold what one look at an account found."""
 
     ours: int
     strange: frozenset[str]
@@ -135,7 +135,7 @@ class AccountSurvey:
 
 
 class Hunting:
-    """Looks at whole accounts: who uses how much, and what of ours nobody knows any more."""
+    """Look at whole accounts: who uses how much, and which of our resources are no longer known."""
 
     def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
         self._accounts = accounts

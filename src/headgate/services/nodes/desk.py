@@ -1,4 +1,4 @@
-"""Where machines are written down, under the launcher's lock."""
+"""Record machines under the launcher's lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[MadeNode], MadeNode | None]
 
 @dataclass(slots=True)
 class MachineLedger:
-    """Where machines are written down: under the launcher's lock, and never over what somebody else wrote."""
+    """Record machines under the launcher's lock, and never overwrite what another process wrote."""
 
     context: Context
     guard: At

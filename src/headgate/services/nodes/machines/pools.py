@@ -1,0 +1,80 @@
+"""Machines that are kept ready for whoever asks: what lacks of them, and what nobody has wanted for long.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headgate.config.machines import FlatProvider
+from headgate.map.inventory.machines import FREE, MadeNode
+from headgate.services.nodes.machines.choice import Choosing, Make
+from headgate.services.nodes.machines.fate import Fate
+from headgate.services.nodes.machines.survey import SeenMachines
+
+IDLE_S = 600.0
+"""A machine that nobody wants, beyond those to be kept ready, is taken away after so long."""
+
+
+@dataclass(slots=True)
+class ReadyPools:
+    """Decide at one look, after the requests, which ready machines are missing and which are unneeded."""
+
+    seen: SeenMachines
+    fate: Fate
+    choosing: Choosing
+    _kept: set[str] = field(default_factory=set)
+
+    def lacking(self) -> Iterator[tuple[str, Make]]:
+        """Yield what is to be made, each with the tenant it is made for; there is room for it that nobody waits for."""
+        for tenant, providers in sorted(self.seen.providers.items()):
+            for name, most in sorted(_pools(providers).items()):
+                names = {one.name for one in providers if one.label(name) is not None}
+                free = [one for one in self._free_of(name, providers) if one.provider in names]
+                self._kept.update(node.id for node in free[:most])
+                able = sorted((one for one in providers if one.name in names), key=lambda one: one.name)
+                lacking = most - len(free)
+                while lacking > 0:
+                    made = next((m for one in able if (m := self._one_more(one, name, tenant)) is not None), None)
+                    if made is None:
+                        break
+                    yield tenant, made
+                    lacking -= made.label.slots
+
+    def idle(self, now_ms: int) -> Iterator[MadeNode]:
+        """Yield those beyond that nobody has wanted for long; of a machine with slots all or none."""
+        late = {
+            node.id
+            for node in self.seen.nodes.values()
+            if not node.request
+            and node.state == "ready"
+            and now_ms - node.since_ms >= 1000 * IDLE_S
+            and not node.fixed
+            and node.id not in self._kept
+        }
+        for node in self.seen.nodes.values():
+            if node.id in late and (not node.main or all(one.id in late for one in self.fate.slots.of(node.main))):
+                yield node
+
+    def _one_more(self, provider: FlatProvider, name: str, tenant: str) -> Make | None:
+        label = provider.label(name)
+        return self.choosing.more(provider, label, tenant) if label is not None else None
+
+    def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
+        """Return machines of a label that are nobody's, the best first."""
+        digests = {one.name: label.digest for one in providers if (label := one.label(name)) is not None}
+        found = [
+            node
+            for node in self.seen.nodes.values()
+            if not node.request
+            and not node.slots
+            and node.state in FREE
+            and node.label == name
+            and (node.fixed or digests.get(node.provider) == node.digest)
+            and not self.fate.expired(node)
+        ]
+        return sorted(found, key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+
+
+def _pools(providers: Sequence[FlatProvider]) -> dict[str, int]:
+    """Return label -> how many are kept ready."""
+    return {one.name: one.min_ready for of in providers for one in of.labels if one.min_ready}

@@ -1,0 +1,102 @@
+"""Machines that several builds have at a time: each slot of one is a node of its own, to requests and to people.
+
+The machine takes what it takes of its account, and its slots take nothing besides.  It is made for whoever wants the
+first of them, and goes once its last slot is gone: a slot that was used is gone, unless its label is reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.map.inventory.machines import ENDING, FREE, MadeNode
+
+SLOT_HOST = "slot-host"
+"""State of a machine with slots, once it is there."""
+OPENED_MAX = 20
+"""Slots that are written down in one commit."""
+
+
+def slot_ids(machine: MadeNode) -> list[str]:
+    """Return the ids of all slots that a machine ever has."""
+    return [derived(machine.id, str(number)) for number in range(machine.slots)]
+
+
+def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, list[MadeNode]]:
+    """Return the machine with at most so many more of its slots, and these: those of the lowest numbers."""
+    upto = min(machine.opened + many, machine.slots)
+    said = {
+        "label": {key: value for key, value in machine.said["label"].items() if key != "userdata"},
+        "image": {key: value for key, value in machine.said["image"].items() if key == "upload"},
+        "flavor": {},
+        "provider": {key: value for key, value in machine.said["provider"].items() if key == "region"},
+    }
+    ids = slot_ids(machine)
+    share = {kind: much / machine.slots for kind, much in machine.uses.items()}
+    several = [
+        MadeNode(
+            id=ids[number],
+            provider=machine.provider,
+            connection=machine.connection,
+            label=machine.label,
+            said=said,
+            digest=machine.digest,
+            tenant=machine.tenant,
+            asked_ms=machine.asked_ms,
+            since_ms=machine.since_ms,
+            slot=number,
+            main=machine.id,
+            share=share,
+        )
+        for number in range(machine.opened, upto)
+    ]
+    return replace(machine, opened=upto), several
+
+
+def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
+    """Return a slot of a machine that is there: it is ready, with what is known of the machine."""
+    return replace(
+        slot,
+        state="ready",
+        external_id=machine.external_id,
+        host=machine.host,
+        about=machine.about,
+        resources=machine.resources,
+        secrets=machine.secrets,
+        why="",
+    )
+
+
+class MachineSlots:
+    """Hold the slots of all machines at one look."""
+
+    def __init__(self, nodes: Mapping[str, MadeNode]) -> None:
+        self._nodes, self._of = nodes, dict[str, list[MadeNode]]()
+        for node in nodes.values():
+            if node.main:
+                self._of.setdefault(node.main, []).append(node)
+
+    def of(self, machine: str) -> list[MadeNode]:
+        """Return the slots of a machine that are left."""
+        return self._of.get(machine, [])
+
+    def lost(self, slot: MadeNode) -> bool:
+        """Return whether its machine is on its way out, or gone."""
+        machine = self._nodes.get(slot.main)
+        return machine is None or machine.state in ENDING
+
+    def busy(self, slot: MadeNode) -> bool:
+        """Return whether somebody has one of the slots of its machine: those that nobody has go together."""
+        return any(is_busy(one) for one in self.of(slot.main))
+
+
+def is_busy(slot: MadeNode) -> bool:
+    """Return whether somebody has it."""
+    return bool(slot.request) or slot.state not in (*FREE, *ENDING)
+
+
+def held_machines(nodes: Iterable[MadeNode]) -> set[str]:
+    """Return the machines of which a slot is held."""
+    return {one.main for one in nodes if one.main and one.state == "hold"}
