@@ -48,7 +48,7 @@ async def held_in_store(context: Context) -> set[str]:
         try:
             found = await context.store.list(context.map.hold_requests.path)
         except Unavailable as away:
-            log.warning("what is held cannot be told yet: %s", away)
+            log.warning("the held builds cannot be read yet: %s", away)
             await asyncio.sleep(RETRY_S)
         else:
             return {one.build for one in held_builds(_read(found))}
@@ -60,15 +60,15 @@ def _read(entries: Iterable[Entry]) -> list[HoldRequest]:
 
 
 class BuildHolder:
-    """Of one executor: holds at most `builds_max` builds, with what `keeping` keeps for it."""
+    """Hold what failed builds of one executor used: at most `builds_max` builds, with what `keeping` keeps for it."""
 
     def __init__(self, context: Context, keeping: BuildHolding | None, builds_max: int) -> None:
-        """Without `keeping` nothing is held."""
+        """Make a holder; without `keeping`, nothing is held."""
         self._context, self._keeping, self._builds_max = context, keeping, builds_max
         self._taking = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until cancelled: give back what is not held any more."""
+        """Release what is no longer held, until cancelled."""
         with self._context.mirror.part(self._context.map.hold_requests.path) as requests:
             while True:
                 seen = requests.moves
@@ -178,13 +178,13 @@ def _told(request: HoldRequest, build: HeldBuild) -> str:
 
 
 class Expiring:
-    """Marks in time what is to be given back, and forgets requests that are over.  Several may do so at once."""
+    """Mark expired holds for release, and delete requests that are over. Several processes may do so at once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def run(self, session: Session) -> None:
-        """Until cancelled.  Raise SessionLost."""
+        """Expire holds until cancelled. Raise SessionLost."""
         context = self._context
         with context.mirror.part(context.map.hold_requests.path) as part:
             while True:

@@ -31,7 +31,7 @@ log = logging.getLogger("headgate.configuration")
 
 
 class LoadedBranch(NamedTuple):
-    """A branch as it was taken up."""
+    """Describe a branch as a process has loaded it."""
 
     kept: str
     """Digest of all that is kept of it."""
@@ -45,7 +45,7 @@ class LoadedBranch(NamedTuple):
 
 
 class Configuration:
-    """Of one tenant, in one process."""
+    """Load the configuration of one tenant in one process."""
 
     def __init__(self, context: Context, tenant: Tenant, cache: ParseCache) -> None:
         self._context, self.tenant, self._cache = context, tenant, cache
@@ -63,14 +63,14 @@ class Configuration:
         """Set once there is a configuration at all."""
 
     def follow(self, tenant: Tenant) -> None:
-        """The tenant file says something else of the tenant now: its layout is made anew, of what is kept."""
+        """Rebuild the layout from the stored texts, because the tenant file has changed."""
         self.tenant = tenant
         self._version = self._tried = -1
         self._taken, self._broken = {}, None
 
     @property
     def layouts(self) -> TenantLayouts:
-        """As last taken up, also while the record cannot be read, or nothing can be made of what it says."""
+        """Return the layouts last loaded, even while the record cannot be read or used."""
         try:
             self.current()
         except Undecodable:
@@ -98,7 +98,7 @@ class Configuration:
             if not self.current():
                 return frozenset()
         except Exception as error:
-            log.error("tenant %s: nothing was in force that could be kept: %s", self.tenant.name, error)
+            log.error("tenant %s: there is no earlier configuration to keep: %s", self.tenant.name, error)
             return frozenset()
         parsed: dict[str, dict[str, ParsedBranch]] = {}
         for source in self.tenant.protected(protections).projects:
@@ -118,8 +118,8 @@ class Configuration:
         return tuple(error for error in layout.errors if error not in before)
 
     def current(self) -> bool:
-        """Takes up what the mirror shows.  True: `layouts` is what the record says; decide nothing before.  Raises
-        Undecodable, or whatever stands in the way, until the texts move."""
+        """Load what the mirror shows. Return True if `layouts` matches the record; decide nothing before. Raise
+        Undecodable, or any other obstacle, until the texts change."""
         mirror = self._context.mirror
         entry = mirror.get(self._record.path)
         if entry is None:
@@ -167,8 +167,8 @@ class Configuration:
     def _project(
         self, source: TenantProject, wanted: Mapping[str, str], apart: Mapping[str, HeldConfiguration]
     ) -> dict[str, LoadedBranch] | None:
-        """The branches that take part; None when the texts are not the ones that are `wanted`.  Of a branch that is
-        held `apart` its own texts tell what is wrong with it, and are what changes there begin with."""
+        """Return the branches that take part, or None if the texts are not those `wanted`. For a branch held
+        `apart`, its own texts show what is wrong with it, and are the base of changes there."""
         had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
         now = [(branch, digest, apart[branch].digest if branch in apart else "") for branch, digest in wanted.items()]
@@ -191,7 +191,7 @@ class Configuration:
 
 
 def _torn(layout: Layout) -> bool:
-    """Is there something wrong with a config-project, so that pipelines may be missing that nobody removed?"""
+    """Return whether a config-project has errors, so that pipelines may be missing that nobody removed."""
     found = layout.findings
     of = (errors for (project, _), errors in found.files.items() if layout.source(project).trusted)
     refused = (e for s, e in found.refused.items() if s.kind == "pipeline" and s.name not in layout.pipelines)
@@ -199,7 +199,7 @@ def _torn(layout: Layout) -> bool:
 
 
 def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, str]:
-    """Those that this tenant reads: others may look at more paths of the same project."""
+    """Return the files that this tenant reads; other tenants may read more paths of the same project."""
     paths = source.config_paths
     return {f: text for f, text in files.items() if any(f == p or (p.endswith("/") and f.startswith(p)) for p in paths)}
 
@@ -218,7 +218,7 @@ def protection(context: Context, source: TenantProject) -> Protection | None:
 
 
 def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
-    """branch -> what is kept of it, as the mirror shows it, where that can be read; the default branch first."""
+    """Map each branch to its stored record, as far as the mirror can read it, with the default branch first."""
     place = context.map.config.cache(project)
     found: dict[str, ConfigBranch] = {}
     for entry in context.mirror.under(place.path):
@@ -229,7 +229,7 @@ def kept(context: Context, project: str) -> dict[str, ConfigBranch]:
 
 
 def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
-    """The texts kept of the project: branch -> path -> text.  One whose pieces are not all there is left out."""
+    """Return the stored texts of the project as branch to path to text. Omit a text of which pieces are missing."""
     place = context.map.config.cache(project)
     entries = context.mirror.under(place.path)
     found: dict[str, dict[str, str]] = {}
@@ -254,7 +254,8 @@ def former(context: Context, project: str, digest: str) -> dict[str, str] | None
 
 
 def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:
-    """Canonical project -> how each tenant that has it reads it: the cache is shared, so it holds what any wants."""
+    """Map each canonical project to the ways in which tenants read it. The cache is shared, so it holds what any of
+    them reads."""
     found: dict[str, list[TenantProject]] = {}
     for tenant in tenants:
         for source in tenant.projects:

@@ -1,4 +1,4 @@
-"""What a build under way asks of the gate: to be paused, and semaphores for its playbooks."""
+"""Ask the gate on behalf of a running build: to pause it, and for the semaphores of its playbooks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate.base.tasks import unless
+from headgate.gate.course import NO_COURSE, Course
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
 from headgate.recipes.requests import Claim, say
@@ -29,19 +30,19 @@ Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
 
 
 def apart(data: dict[str, Any], secret: Sealed | None) -> bytes | None:
-    """Data, or both, that do not go into an event."""
+    """Encode data, secret data or both, which do not go into an event. Return None if there are none."""
     plain = msgspec.json.encode(data if secret is None else (data, secret))
     return plain if len(plain) > EVENT_DATA_MAX_BYTES else None
 
 
 def results(context: Context, meta: Mapping[str, str]) -> Stream[Answer]:
-    """Where the pipeline waits for answers."""
+    """Return the stream on which the pipeline waits for answers."""
     return context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"]).result.stream
 
 
 @dataclass(slots=True)
 class ClaimContact:
-    """`ports.runner.Contact` of the build of one claim."""
+    """Implement `ports.runner.Contact` for the build of one claim."""
 
     context: Context
     claim: Claim
@@ -61,6 +62,8 @@ class ClaimContact:
     """Holds the build, when it has ended as people asked for."""
     lost: list[StoreError] = field(default_factory=list)
     """Why the build was cancelled, when it was for the store's sake."""
+    course: Course = NO_COURSE
+    """What it had so far."""
     failing: Event = field(default_factory=Event)
     """It runs still, and will fail."""
     _semaphores: PlaybookSemaphores = field(init=False)
@@ -69,7 +72,7 @@ class ClaimContact:
         self._semaphores = PlaybookSemaphores(self.context, self.claim, self.limits, self.shared)
 
     def fails(self) -> None:
-        """Has `tell_of_failure` do so."""
+        """Tell `tell_of_failure` that the build will fail."""
         self.failing.set()
 
     async def tell_of_failure(self) -> None:
@@ -83,14 +86,14 @@ class ClaimContact:
         try:
             await self.context.store.commit([], said, guards=[self.claim.guard])
         except StoreError as error:  # the end of the build tells it, too
-            log.info("build %s fails, which cannot be told yet: %s", self.claim.request.id, error)
+            log.info("build %s will fail, which cannot be recorded yet: %s", self.claim.request.id, error)
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
-        """As the runner asks for it."""
+        """Hold what the build used, as the runner requests."""
         return await self.holds(result, directory, machines) if self.holds is not None else ""
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
-        """Says so, and waits until it is to go on."""
+        """Report that the job is paused, and wait until it may continue."""
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         builds, meta = self.context.builds, self.claim.request.meta
@@ -104,8 +107,10 @@ class ClaimContact:
         except StoreError as error:
             self._gone(error)
             return
+        self.course = msgspec.structs.replace(self.course, paused_ms=self.context.now_ms())
         async with self.waiting():
             await self._resumed(wanted)
+        self.course = msgspec.structs.replace(self.course, resumed_ms=self.context.now_ms())
 
     async def _resumed(self, wanted: str) -> None:
         mirror, builds = self.context.mirror, self.context.builds
@@ -118,7 +123,7 @@ class ClaimContact:
 
     @asynccontextmanager
     async def holding(self, semaphores: Sequence[str], cancel: Event, limit_s: float | None) -> AsyncIterator[bool]:
-        """As the runner asks for it; without a limit, too."""
+        """Hold semaphores as the runner requests, with or without a time limit."""
         held = False
         try:
             try:

@@ -1,4 +1,4 @@
-"""What every service is given."""
+"""Hold what every service is given."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMMIT_OPS_MAX = OPS_MAX - 4
 
 
 class Outboxes(NamedTuple):
-    """Where a turn puts what forges are to be told, and to do."""
+    """Collect what a turn asks of forges and reports to them."""
 
     lands: Mapping[str, str] = MappingProxyType({})
     """Forge -> how it lands changes (`ports.forge.Abilities`)."""
@@ -54,7 +54,7 @@ class Outboxes(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """One process: its store, its mirror, its clock."""
+    """Hold what one process shares: its store, its mirror, its clock and its limits."""
 
     store: Store
     mirror: Mirror
@@ -101,21 +101,22 @@ class Context:
         return forge if forge is not None and forge.can.webhooks else self.poked.get(connection)
 
     def published(self, *notices: Notice) -> list[Op]:
-        """For the commit that makes them true.  None are kept while `waiting_max` wait for a server that is away."""
+        """Return operations that publish notices, for the commit that makes them true. While `waiting_max` notices
+        wait for a server that is away, return none."""
         if not self.publishing or not notices:
             return []
         return self._kept("notices", self.map.notices.stream, Notices(notices), len(notices))
 
     def reported(self, connection: str, posting: OutboxMessage) -> list[Op]:
-        """For the commit that makes it true: a report of a pipeline to one connection.  The more wait already, the less
-        is kept of what it says; none is kept while `waiting_max` wait."""
+        """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes
+        it true. The more reports wait, the shorter they are; while `waiting_max` wait, return none."""
         stream = self.map.reports(connection).stream
         many = stream.length(self.mirror) >= LENGTHY_MAX
         kept = fitted(posting, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
         return self._kept(connection, stream, Postings((kept,)), 1)
 
     def outboxes(self, first: Callable[[LandRequest, Item], Sequence[OutboxMessage]]) -> Outboxes:
-        """`first`: what a forge is told before it is asked to merge."""
+        """Return the outboxes of a turn. `first` gives what a forge is told before it is asked to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
         return Outboxes(lands, self.reported, self.asked_of, first)
 
@@ -125,42 +126,42 @@ class Context:
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
     def asked_of(self, connection: str, postings: Sequence[OutboxMessage]) -> list[Op]:
-        """For the commit that makes it true: what a forge is to do, one after the other, which a pipeline waits for; it
-        is always kept."""
+        """Return operations that ask a forge to do things in order, for the commit that makes it true. A pipeline
+        waits for the answer, so they are never omitted."""
         return self.map.reports(connection).stream.append(Postings(tuple(postings)))
 
     def _kept(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:
             return stream.append(event)
-        log.error("%s: %s turns wait to be posted already; %s messages are not told", to, self.waiting_max, messages)
+        log.error("%s: %s turns already wait to be posted; dropping %s messages", to, self.waiting_max, messages)
         self.observer.untold(to, messages)
         return []
 
     def remembers(self) -> bool:
-        """Is there room in what waits for the history for more than the ends of items, which always have it?"""
+        """Return whether the queue of the history has room for more than the ends of items, which always have room."""
         return self.map.history.stream.length(self.mirror) < self.waiting_max
 
     def members(self, prefix: str) -> dict[str, ComponentRecord]:
-        """Components by the paths of their entries, those below `prefix`, oldest first; without damaged ones."""
+        """Return the components whose entries lie below `prefix`, by path, oldest first, without damaged ones."""
         found = ((entry.path, _member(entry)) for entry in self.mirror.under(prefix))
         return {path: record for path, record in found if record is not None}
 
     @property
     def builds(self) -> Requests:
-        """Those for executors of no zone."""
+        """Return the requests for executors without a zone."""
         return self.zone("")
 
     def zone(self, name: str) -> Requests:
-        """Builds for the executors of a zone; of none for the empty name."""
+        """Return the build requests for the executors of a zone; the empty name means no zone."""
         executor = self.map.executor
         return self._queue((executor.zones(name) if name else executor.unzoned).places)
 
     def zones(self) -> list[Requests]:
-        """Builds of every zone there is, those of none first."""
+        """Return the build requests of every zone, those without a zone first."""
         return [self.zone(""), *map(self.zone, self.zone_names())]
 
     def zone_names(self) -> list[str]:
-        """Of every zone there is."""
+        """Return the names of all zones."""
         place = self.map.executor.zones
         below = (entry.path.removeprefix(place.path + "/") for entry in self.mirror.under(place.path))
         return [unescape(name) for name in sorted({path.partition("/")[0] for path in below})]
@@ -178,5 +179,5 @@ class Context:
 
 @lru_cache(maxsize=10_000)
 def _member(entry: Entry) -> ComponentRecord | None:
-    """They are asked for with every claim, and seldom change."""
+    """Decode a component's record, cached, because every claim reads them and they seldom change."""
     return codec.readable(entry, ComponentRecord)

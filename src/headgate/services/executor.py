@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
+from headgate.gate.course import Course
 from headgate.gate.returns.shape import joined
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
 from headgate.ports.load import Boundless, Load
 from headgate.ports.logstore import Following
 from headgate.ports.observer import WorkDone
-from headgate.ports.runner import BuildHolding, Runner
+from headgate.ports.runner import BuildHolding, OwnMachines, Runner
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable
 from headgate.recipes.patience import answered
@@ -45,7 +46,7 @@ STATES_MAX = 100
 
 
 class Executor:
-    """One component; `run` is the body of its `membership`."""
+    """Run builds; `run` is the body of the component's `membership`."""
 
     def __init__(
         self,
@@ -64,17 +65,21 @@ class Executor:
         held_max: int = 0,
         logs: Following | None = None,
         containers: bool = False,
+        machines: OwnMachines | None = None,
     ) -> None:
-        """`unzoned`: whether it runs builds of no zone, too.  `labels` of its machines; none: it serves them all.
+        """Serve the builds of a zone, and if `unzoned` those of no zone, too.
+
+        `labels`: of its machines; none: it serves them all.
         `lacks`: what its builds do without, for people.  `beginning_max`: see `RequestWorker`.
         `keeping`: keeps what at most `held_max` builds used that people asked to be held.
         `logs`: has what builds write kept elsewhere.  `containers`: whether jobs can run in images here.
+        `machines`: those of the runner's own, of which others are told.
         Without `nodes` every build runs on what the runner has of its own."""
         self._context, self._runner, self._builds_max = context, runner, builds_max
         self._beginning_max = beginning_max
         self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
         self._nodes = nodes or NodeRequester(context, dict)
-        self._logs = logs
+        self._logs, self._machines = logs, machines
         self._holder = BuildHolder(context, keeping, held_max)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
         self._labels = labels
@@ -85,6 +90,7 @@ class Executor:
             labels=tuple(sorted(labels)),
             lacks=tuple(lacks),
             containers=containers,
+            machines=machines.standing() if machines is not None else (),
         )
         self.membership = Membership(context, "executor", facts, finishes=True)
 
@@ -113,6 +119,8 @@ class Executor:
         besides = [self._tell_labels(), self._holder.run()]
         if self._zone:
             besides.append(self._keep_labels(session))
+        if self._machines is not None:
+            besides.append(self._tell_machines(self._machines))
         if not isinstance(self._load, Boundless):
             besides.append(sharing.look())
         tasks = [asyncio.ensure_future(one) for one in besides]
@@ -122,20 +130,27 @@ class Executor:
             await end(*tasks)
 
     async def _tell_labels(self) -> None:
-        """Until cancelled."""
+        """Announce labels until cancelled."""
         with self._context.mirror.part(self._context.map.system.conf.path) as conf:
             while True:
                 seen = conf.moves
                 self.membership.say(labels=tuple(sorted(self._served())))
                 await conf.moved(seen)
 
+    async def _tell_machines(self, machines: OwnMachines) -> None:
+        """Announce our machines until cancelled."""
+        seen = machines.standing()
+        while True:
+            self.membership.say(machines=seen)
+            seen = await machines.changed(seen)
+
     def _served(self) -> set[str]:
-        """Labels of our machines and of our zone's, as the tenants have them now."""
+        """Return the labels of our machines and of our zone's, as the tenants currently have them."""
         return {*self._labels, *self._nodes.labels()}
 
     async def _keep_labels(self, session: Session) -> None:
-        """Until cancelled: our zone has our labels until somebody has it forget them.  So nobody does its work with
-        other machines when we are gone."""
+        """Record our labels for the zone until cancelled; they stay until a person deletes them, so that no other
+        machines run these jobs while we are away."""
         context, kept = self._context, self._context.map.executor.zones(self._zone).labels
         with context.mirror.part(context.map.system.conf.path, kept.path) as stirs:
             while True:
@@ -165,7 +180,7 @@ class Executor:
             await self._run_and_answer(claim, worker)
 
     async def _failed(self, claim: Claim, why: str) -> None:
-        """It counts as one attempt at the job."""
+        """Record a failure, which counts as one attempt at the job."""
         await self._answer(claim, BuildOutcome(build=claim.request.id, error=f"executor: {why}"))
 
     async def _run_and_answer(self, claim: Claim, worker: RequestWorker) -> None:
@@ -204,7 +219,7 @@ class Executor:
         )
 
     async def _outcome(self, claim: Claim, worker: RequestWorker) -> BuildOutcome:
-        """Of a build that cannot be read, too.  Raises StoreError, and what nobody foresaw."""
+        """Return the outcome, also for a build that cannot be read. Raise StoreError, or any unexpected error."""
         id = claim.request.id
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
@@ -219,7 +234,7 @@ class Executor:
         return await self._run(claim, spec, state, worker)
 
     def _told(self, data: dict[str, Any], claim: Claim) -> dict[str, Any]:
-        """What was returned, and fits; artifacts with relative addresses are where the logs are."""
+        """Return the returned data that fits, with relative addresses of artifacts made absolute below the logs."""
         zuul = data.get("zuul")
         if not zuul or not zuul.get("artifacts"):
             return data
@@ -229,7 +244,7 @@ class Executor:
         return {**data, "zuul": {**zuul, "artifacts": whole}}
 
     async def _run(self, claim: Claim, spec: BuildSpec, state: RepoState, worker: RequestWorker) -> BuildOutcome:
-        """Raises StoreError."""
+        """Run the build. Raise StoreError."""
         cancel = asyncio.Event()
         waiting = partial(worker.parked, claim, begun=True)
         begun = partial(worker.begun, claim)
@@ -246,11 +261,13 @@ class Executor:
             async with nodes as ready:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
+                contact.course = Course(_machines(ready), self._context.now_ms())
                 async with self._permitted(contact, spec) as permitted:
                     outcome = BuildOutcome(build=spec.build, result="CANCELED")
                     if permitted:
                         contact.holds = partial(self._holder.take, claim, ready)
                         outcome = await self._followed(ready, state, contact)
+                    outcome = replace(outcome, course=contact.course)
         except NoNodes as none:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
@@ -267,13 +284,13 @@ class Executor:
 
     @asynccontextmanager
     async def _permitted(self, contact: ClaimContact, spec: BuildSpec) -> AsyncIterator[bool]:
-        """With the semaphores that are taken once there are nodes.  False: cancelled."""
+        """Take the semaphores that are taken once there are nodes. Yield False if cancelled."""
         wanted = spec.job.semaphores_last
         async with AsyncExitStack() as stack:
             yield not wanted or await stack.enter_async_context(contact.holding(wanted, contact.cancel, None))
 
     async def _tell_of_start(self, spec: BuildSpec) -> None:
-        """Raises StoreError."""
+        """Record that the build has started. Raise StoreError."""
         if not self._context.publishing:
             return
         about = notice(
@@ -283,7 +300,8 @@ class Executor:
         await self._context.store.commit([], self._context.published(told))
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
-        """Level-triggered: what is wanted now is compared after every move, however it was missed."""
+        """Watch for a cancellation, level-triggered: compare the desired state after every change, however it was
+        missed."""
         with self._context.mirror.part(claim.seen.path) as own:
             while not cancel.is_set():
                 seen = own.moves
@@ -293,7 +311,7 @@ class Executor:
                 await own.moved(seen)
 
     async def _state(self, path: str) -> RepoState | None:
-        """Of the buildset; read once for all its builds."""
+        """Return the repo state of the buildset, which is read once for all its builds."""
         known = self._states.get(path)
         if known is None:
             if len(self._states) >= STATES_MAX:
@@ -313,3 +331,8 @@ class Executor:
         if value is None:
             raise LookupError(path)
         return decode(value, RepoState)
+
+
+def _machines(spec: BuildSpec) -> tuple[str, ...]:
+    """Return the nodes of a build for people, with their labels."""
+    return tuple(f"{name} ({node.label})" for node in spec.job.nodeset.nodes for name in node.name)

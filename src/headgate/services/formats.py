@@ -1,4 +1,5 @@
-"""In which format records are written: the newest that every live component knows; and never an older one again.
+"""Determine the format in which records are written: the newest that every live component knows, and never an older one
+than before.
 
 A scheduler first says what is to come, and then looks who lives: whoever joined before that is seen, and whoever joins
 after it sees what is to come, and does not stay if it does not know it.
@@ -18,11 +19,11 @@ log = logging.getLogger("headgate")
 
 
 class TooOld(StoreError):
-    """This program does not know the format that records are written in."""
+    """Report that this program does not know the format in which records are written."""
 
 
 def refuse(now: Formats, knows: int) -> None:
-    """Raises TooOld."""
+    """Refuse a format that this program does not know. Raise TooOld."""
     if knows < now.number:
         raise TooOld(
             f"the store is written in format {now.number}; this Headgate knows those up to {knows}: upgrade it. "
@@ -31,7 +32,7 @@ def refuse(now: Formats, knows: int) -> None:
 
 
 def check(context: Context) -> None:
-    """For who has joined, and has seen itself in the mirror.  Raises TooOld, Unavailable."""
+    """Check the format after joining and being visible in the mirror. Raise TooOld or Unavailable."""
     now = _read(context, context.mirror.get(context.map.system.formats.path))
     refuse(now, context.knows)
     if context.knows < now.next:
@@ -39,12 +40,12 @@ def check(context: Context) -> None:
 
 
 def written(context: Context) -> int:
-    """The format to write records in, as the mirror has it."""
+    """Return the format in which to write records, as the mirror shows it."""
     return _read(context, context.mirror.get(context.map.system.formats.path)).number
 
 
 async def agree(context: Context) -> None:
-    """For schedulers: raises the format as far as every component knows it.  Ends when that is all we know."""
+    """Raise the format as far as every component knows it, and return once it is the newest this scheduler knows."""
     place, mirror = context.map.system.formats, context.mirror
     with mirror.part(context.map.components.path, place.path) as part:
         while written(context) < context.knows:
@@ -63,7 +64,7 @@ async def agree(context: Context) -> None:
 
 
 def _following(now: Formats, common: int) -> Formats | None:
-    """What to say next, when all who live know `common`; None: nothing else."""
+    """Return the next formats if all running components know `common`, or None if there are none."""
     if now.next:
         return Formats(now.next if now.next <= common else now.number)
     return Formats(now.number, common) if now.number < common else None
@@ -74,5 +75,5 @@ def _common(context: Context) -> int:
 
 
 def _read(context: Context, entry: Entry | None) -> Formats:
-    """One that is damaged counts as the first: what is written in a newer format says so itself."""
+    """Read the formats. A damaged entry counts as the first format: records in a newer format say so themselves."""
     return (readable(entry, Formats) if entry is not None else None) or Formats(1)

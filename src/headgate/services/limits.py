@@ -1,4 +1,4 @@
-"""What processes tell one another of how much forges may be asked: written when a limit begins, and mirrored."""
+"""Share among processes how much forges may be asked: a limit is written when it begins, and mirrored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACCOUNTS_MAX = 200
 
 @dataclass(slots=True)
 class SharedLimits:
-    """Of all connections of a process; `run` tells the others."""
+    """Share the limits of all connections of a process; `run` tells the other processes."""
 
     context: Context
     _fresh: dict[str, dict[str, AccountLimit]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class SharedLimits:
                 try:
                     await self._write(connection, found)
                 except StoreError as error:
-                    log.info("%s: its limits are not told yet: %s", connection, error)
+                    log.info("%s: its limits are not shared yet: %s", connection, error)
                     for account, limit in found.items():
                         self._fresh.setdefault(connection, {}).setdefault(account, limit)
             if self._fresh:
@@ -93,7 +93,7 @@ class ConnectionLimits:
 
 @lru_cache(maxsize=1_000)
 def _limits(entry: Entry) -> dict[str, AccountLimit]:
-    """It is asked for before each call, and seldom changes."""
+    """Decode the limits, cached, because they are read before each call and seldom change."""
     record = readable(entry, AccountLimits)
     return record.accounts if record is not None else {}
 

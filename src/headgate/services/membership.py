@@ -37,18 +37,18 @@ Body = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 class Membership:
-    """One component; `serve` runs it."""
+    """Run one component with `serve`."""
 
     def __init__(self, context: Context, kind: str, facts: ComponentFacts = FACTS, *, finishes: bool = False) -> None:
-        """`facts`: what it tells of itself.  `finishes`: asked to stop, its body ends by itself, with its work
-        done; that of others is cancelled."""
+        """Make a membership. `facts` is what it announces about itself. With `finishes`, its body ends by itself
+        after its work when asked to stop; otherwise it is cancelled."""
         self.context, self.kind, self._finishes = context, kind, finishes
         self.session: Session | None = None
         """While it is a member."""
         self.joined = asyncio.Event()
         """Set while it is one."""
         self.trouble = "it has not joined yet"
-        """Why it is no member, for people."""
+        """Why it is not a member, for people."""
         self._facts = facts
         self._own: MirrorPart | None = None
         """What moves of its entry and its wish, while that is kept up."""
@@ -56,14 +56,14 @@ class Membership:
         """What this process itself wants of it."""
 
     def say(self, **facts: Any) -> None:  # members of Facts
-        """Changes what it tells of itself."""
+        """Change what the component announces about itself."""
         told = replace(self._facts, **facts)
         if told != self._facts:
             self._facts = told
             self._keep_up_soon()
 
     def want(self, state: str) -> None:
-        """As if it were wished in the store, for as long as it lives."""
+        """Set the state of the component for as long as it lives, as if the store demanded it."""
         self._asked = state
         self._keep_up_soon()
 
@@ -73,7 +73,7 @@ class Membership:
 
     @property
     def wanted(self) -> str:
-        """running | paused | stopped"""
+        """Return the desired state: running, paused or stopped."""
         if self._asked or self.session is None:
             return self._asked or "running"
         entry = self.context.mirror.get(self._wish)
@@ -86,7 +86,7 @@ class Membership:
 
     @property
     def state(self) -> str:
-        """initializing | running | paused | stopping"""
+        """Return the current state: initializing, running, paused or stopping."""
         return STATES.get(self.wanted, "running") if self.session else "initializing"
 
     @property
@@ -94,7 +94,7 @@ class Membership:
         return getattr(self.context.map.components, self.kind)
 
     async def serve(self, body: Body, stop: asyncio.Event) -> None:
-        """Runs `body` until `stop`, or until it is wished to stop.  Raises TooOld.
+        """Run `body` until `stop`, or until the store demands that it stops. Raise TooOld.
 
         A store that is out of reach, a lost session, a lost lock: what the component held is dropped, and it joins anew
         once the store answers.  So it does after whatever else it failed with: the process goes on.
@@ -113,16 +113,16 @@ class Membership:
             except (SessionLost, GuardLost, Unavailable) as lost:
                 self.trouble = str(lost)
                 level = logging.DEBUG if waits else logging.WARNING  # a store may be away for hours
-                log.log(level, "%s: %s; joining anew in %.1f s", self.kind, lost, wait_s)
+                log.log(level, "%s: %s; joining again in %.1f s", self.kind, lost, wait_s)
                 waits = isinstance(lost, Unavailable)
             except Undecodable as damaged:
-                self.trouble, wait_s = f"{damaged}; mend it, or remove it", REJOIN_MAX_S
+                self.trouble, wait_s = f"{damaged}; repair or remove it", REJOIN_MAX_S
                 log.error("%s: %s; it does nothing until then", self.kind, self.trouble)
             except TooOld:
                 raise
             except Exception as error:
                 self.trouble, wait_s = f"{type(error).__name__}: {error}", max(wait_s, UNFORESEEN_S)
-                log.exception("%s failed in a way nobody foresaw; joining anew in %.1f s", self.kind, wait_s)
+                log.exception("%s failed with an unexpected error; joining again in %.1f s", self.kind, wait_s)
             finally:
                 self.session = None
                 self.joined.clear()
@@ -144,7 +144,7 @@ class Membership:
         )
 
     async def _join(self, session: Session) -> None:
-        """From then on the session is named after the component's entry."""
+        """Join the registry; the session is then named after the component's entry."""
         context, record = self.context, self.record
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
         (entry,) = await context.store.commit([], [append])
@@ -157,7 +157,7 @@ class Membership:
         self.joined.set()
 
     async def _forget(self) -> None:
-        """The wish for a component goes with it; if it cannot be removed now, it is swept."""
+        """Delete the desired state together with the component; if that fails now, the sweeper does it."""
         with suppress(StoreError):
             if self.context.mirror.get(self._wish) is not None:
                 await self.context.store.commit([], [Delete(self._wish)])
@@ -172,7 +172,7 @@ class Membership:
         await run_until(done, work(), self._keep(session, done))
 
     async def _keep(self, session: Session, done: asyncio.Event) -> None:
-        """The entry says what the component is; `done` is set when it is to stop and needs no time for it."""
+        """Follow what the entry demands. `done` is set when the component is to stop and needs no time for it."""
         mirror = self.context.mirror
         with mirror.part(session.name, self._wish) as own:
             self._own = own
@@ -201,14 +201,14 @@ class Membership:
 
 
 def wish_path(context: Context, component: str) -> str:
-    """Where the wish for the component with this entry is."""
+    """Return the path of the desired state of the component with this entry."""
     kind, _, name = component.removeprefix(f"{context.map.components.path}/").partition("/")
     return f"{context.map.wishes.path}/{kind}.{name}"
 
 
 async def want(context: Context, component: str, state: str, besides: Sequence[Op] = ()) -> bool:
-    """Says what a component (`<kind>/<name>`) is to be: running, paused or stopped; False when there is none.
-    `besides` is written with it."""
+    """Set the desired state of a component (`<kind>/<name>`): running, paused or stopped. Return False if it does
+    not exist. `besides` is written in the same commit."""
     path = f"{context.map.components.path}/{component}"
     wish = wish_path(context, path)
 
@@ -224,5 +224,5 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
 
 
 async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) -> None:
-    """A component that says nothing more of itself than what it is."""
+    """Serve a component that announces nothing but its kind."""
     await Membership(context, kind).serve(body, stop)

@@ -53,7 +53,7 @@ TOLD_MAX = 1000
 
 
 class Merger:
-    """One component; `run` is the body of its `membership`."""
+    """Do git work; `run` is the body of the component's `membership`."""
 
     def __init__(self, context: Context, git: GitWork, *, jobs_max: int = JOBS_MAX) -> None:
         self._context, self._git, self._jobs_max = context, git, jobs_max
@@ -102,7 +102,7 @@ class Merger:
             await self._answered(claim, answer, self._undelivered(claim, work, answer))
 
     def _undelivered(self, claim: Claim, work: MergerWork, answer: MergerAnswer) -> list[Op]:
-        """Keeps a report that the forge refuses where people see it."""
+        """Set a report that the forge refuses aside, where people see it."""
         if not (isinstance(work, ReportRequest) and isinstance(answer, ReportAnswer) and answer.refused):
             return []
         tenant = claim.request.meta.get("tenant", "")

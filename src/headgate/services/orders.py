@@ -1,4 +1,4 @@
-"""What people order for a while, and what comes of it: see `map.orders`."""
+"""Record what people order for a while, and tell what comes of it: see `map.orders`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def state_of(context: Context, tenant: str) -> TenantState:
 
 @lru_cache(maxsize=1_000)
 def _state(entry: Entry | None) -> TenantState:
-    """It is asked for in every turn, and seldom changes."""
+    """Decode the state, cached, because every turn reads it and it seldom changes."""
     return TenantState() if entry is None else readable(entry, TenantState) or DAMAGED
 
 

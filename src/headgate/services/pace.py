@@ -1,4 +1,4 @@
-"""How fast a worker begins what it takes: no project's flood leaves the others without processors."""
+"""Limit how fast a worker begins what it takes, so that no project's flood leaves the others without processors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Rest(NamedTuple):
 
 
 class Pace:
-    """Who may begin, and when.
+    """Decide who may start, and when.
 
     Everybody who began something lately has an equal part of the beginnings.  While a project has begun more than its
     part, it rests after each beginning for as long as the others' parts would take, to those who come with little.
@@ -80,7 +80,7 @@ class Pace:
         return min(ends) - now_s if len(ends) >= room else 0.0
 
     def _greedy(self, project: str, now_s: float) -> bool:
-        """Has it lately begun more than the equal part?"""
+        """Return whether the project has recently started more than its share."""
         while self._lately and self._lately[0].since_s + LATELY_S <= now_s:
             gone = self._lately.popleft().project
             self._counts[gone] -= 1

@@ -36,7 +36,7 @@ PLAYBOOKS = ""
 
 @dataclass(slots=True)
 class PlaybookSemaphores:
-    """Of the build of one claim."""
+    """Hold the semaphores of one claim's build."""
 
     context: Context
     claim: Claim
@@ -78,7 +78,7 @@ class PlaybookSemaphores:
         return semaphore_of(self.context.map, self._tenant, semaphore, shared=semaphore in self.shared)
 
     def _patience_s(self) -> float | None:
-        """Seconds until a place that is kept for others is anybody's."""
+        """Return the seconds until a place that is reserved for others is free for anybody."""
         now = asyncio.get_running_loop().time()
         left = [since + PATIENCE_S - now for _, since in self._since.values() if since + PATIENCE_S > now]
         return min(left, default=None)
@@ -101,7 +101,7 @@ class PlaybookSemaphores:
         return place, entry.version if entry else None, place.decode(entry.value) if entry else SemaphoreRecord(())
 
     def _free(self, name: str, version: int | None, record: SemaphoreRecord) -> bool:
-        """Is there a place that is not kept for somebody who began to wait earlier?"""
+        """Return whether there is a place that is not reserved for an earlier waiter."""
         places = self.limits.get(name, 1) - len(record.holders)
         before = len(list(self._before(record))) if places > 0 else 0
         if not before:
@@ -113,14 +113,14 @@ class PlaybookSemaphores:
         return places > before or now >= self._since[name][1] + PATIENCE_S
 
     def _before(self, record: SemaphoreRecord) -> Iterator[Waiter]:
-        """Those who go before us: all, as long as we do not stand in line."""
+        """Yield those who go before us; all of them as long as we do not wait in the line."""
         for waiter in record.waiters:
             if self._own(waiter):
                 return
             yield waiter
 
     def _ticket(self) -> int:
-        """The same in every line that our project stands in."""
+        """Return our ticket, which is the same in every line in which our project waits."""
         map, mirror = self.context.map, self.context.mirror
         entries = [
             e for place in (map.semaphores(self._tenant), map.global_semaphores) for e in mirror.under(place.path)
@@ -156,7 +156,7 @@ class PlaybookSemaphores:
         found: Mapping[str, tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]],
         changed: Callable[[str, SemaphoreRecord], SemaphoreRecord],
     ) -> bool:
-        """False: somebody else was quicker.  Raises StoreError."""
+        """Write the records. Return False if another process was faster. Raise StoreError."""
         checks, ops = list[At](), list[Op]()
         for name, (place, version, record) in found.items():
             checks.append(At(place.path, version))

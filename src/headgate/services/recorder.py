@@ -28,16 +28,16 @@ RETRY_MAX_S = 60.0
 
 
 async def nothing() -> None:
-    """Nothing is done besides."""
+    """Do nothing."""
 
 
 class Recorder:
-    """`run` is the body; one process at a time records."""
+    """Record the history; `run` is the body, and one process at a time records."""
 
     def __init__(
         self, context: Context, history: HistoryWriter, beside: Callable[[], Coroutine[Any, Any, None]] = nothing
     ) -> None:
-        """`beside`: what one process at a time does besides, until cancelled."""
+        """Make a recorder. `beside` is a further task of the recording process, run until cancelled."""
         self._context, self._history = context, history
         self._beside, self._wait_s = beside, RETRY_FIRST_S
         self._quarantine, self._tries = Quarantine(context), Tries()
@@ -90,7 +90,7 @@ class Recorder:
             await self._history.record(self._addressed(event))
 
     def _addressed(self, finished: Finished) -> Finished:
-        """With the address of every log."""
+        """Return the buildset with the address of every log."""
         builds = tuple(
             replace(build, log_url=self._context.log_url(finished.tenant, build.uuid))
             if build.start_ms and not build.log_url
@@ -100,7 +100,7 @@ class Recorder:
         return replace(finished, builds=builds)
 
     async def _blame(self, event: Unread[Any], error: Exception, guard: At) -> None:
-        """What cannot be recorded is set aside after a few tries."""
+        """Set aside what cannot be recorded after a few attempts."""
         log.error("%s cannot be recorded: %s: %s", event.entry, type(error).__name__, error)
         if not self._tries.spent(event.entry):
             await asyncio.sleep(TRY_AGAIN_S)

@@ -21,14 +21,14 @@ ANSWER_WAIT_MAX_S = 10.0
 
 
 class Unanswered(Exception):
-    """Nobody said what became of it; the request may be in the queue still."""
+    """Report that no answer came in time; the request may still be in the queue."""
 
 
 async def ask(
     context: Context, session: Session, stream: Stream[E], asked: Callable[[str], E], besides: Sequence[Op] = ()
 ) -> ManagementResult:
-    """What came of the request; `asked`: where the outcome is to be told -> the request.  `besides` is written with it.
-    Raises Unanswered, SessionLost."""
+    """Submit a request and return its outcome. `asked` makes the request from the path of its result. `besides` is
+    written in the same commit. Raise Unanswered or SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = f"{place.path}/{fresh()}"
     events = stream.append(asked(path))
@@ -56,8 +56,8 @@ async def ask(
 
 
 async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
-    """Answers whoever waits at `path`; nobody may any more.  The answer is not under the lease of who waits, which is
-    theirs alone to write under: they take it away, or it is swept."""
+    """Answer the caller that waits at `path`, if it still waits. The answer is not under the caller's lease, under
+    which only the caller may write: the caller deletes it, or the sweeper does."""
     entry = context.mirror.get(path)
     if entry is None:
         return

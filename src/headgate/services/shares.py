@@ -54,7 +54,7 @@ class FairSharing:
         return self.membership.wanted == "stopped"
 
     def accepting(self, running: int) -> float:
-        """0 when another request may be taken, else seconds until that is looked at again."""
+        """Return 0 if another request may be taken, otherwise the seconds until the next look."""
         if self.membership.wanted != "running":
             return LOOK_AGAIN_S
         now, self._ran = asyncio.get_running_loop().time(), running
@@ -69,13 +69,13 @@ class FairSharing:
         return LOOK_AGAIN_S if why else 0.0
 
     async def look(self) -> None:
-        """Until cancelled: says whether another request may be taken, also while none waits."""
+        """Announce until cancelled whether another request may be taken, also while none waits."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             self.accepting(self._ran)
 
     def order(self, backlogs: Iterable[Backlog], running: int) -> FairOrder:
-        """As things are now; `running` are ours, seen or not."""
+        """Return the current order; `running` counts our own requests, visible or not."""
         context, session = self.membership.context, self.membership.session
         me = session.name if session else ""
         address: Address[ComponentRecord] = getattr(context.map.components, self.membership.kind)
@@ -90,7 +90,7 @@ class FairSharing:
 
 @dataclass(frozen=True, slots=True)
 class FairOrder:
-    """Whose turn it is to take what waits."""
+    """Decide whose turn it is to take waiting requests."""
 
     me: str
     peers: Mapping[str, ComponentRecord]
@@ -102,11 +102,11 @@ class FairOrder:
 
     @property
     def free(self) -> int:
-        """Places of all of them: what is further back in the line is nobody's turn yet."""
+        """Return the free places of all takers: requests further back in the line are nobody's turn yet."""
         return max(1, sum(_places(record) - self.held[path] for path, record in self.peers.items()))
 
     def delay_s(self, found: Open) -> float:
-        """Seconds until it is ours to take; not more than 0: it is."""
+        """Return the seconds until this request is ours to take; zero or less means now."""
         peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found))
         mine = _rank(self.me, self.held, found)
         better = sum(_rank(path, self.held, found) < mine for path in peers)

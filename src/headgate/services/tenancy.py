@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -17,6 +17,8 @@ from headgate.recipes import blob
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 
+Tenants = Callable[[], Mapping[str, Tenant]]
+"""Returns the tenants as they are configured now, by name."""
 log = logging.getLogger("headgate.tenants")
 
 
@@ -38,7 +40,7 @@ class Tenancy(Mapping[str, Configuration]):
         cache: ParseCache | None = None,
         read: tuple[SystemConf, TenantFile] | None = None,
     ) -> None:
-        """`read`: the file as this process read it, which is what counts until `follow`."""
+        """Make the tenancy. `read` is the file as this process read it, which counts until `follow`."""
         self._context, self._connections = context, connections
         self._cache = cache or ParseCache(budgets=budgets)
         self._version, self._digest = -1, ""
@@ -52,18 +54,18 @@ class Tenancy(Mapping[str, Configuration]):
             self._digest = read[0].digest
 
     def follow(self) -> None:
-        """From now on what the store has counts."""
+        """Follow the store from now on."""
         self.follows = True
 
     @property
     def file(self) -> TenantFile:
-        """What the file says."""
+        """Return what the file contains."""
         self._now()
         return self._file
 
     @property
     def refused(self) -> RepositoryProblem | None:
-        """Why the file that was read last was not taken up, and since when."""
+        """Return why the last file that was read was not accepted, and since when."""
         self._now()
         return self._refused
 
@@ -102,7 +104,7 @@ class Tenancy(Mapping[str, Configuration]):
         return self._known
 
     def _take(self, found: TenantFile) -> None:
-        """Those that are there already go on with what the file says of them now."""
+        """Take over the file; existing tenants continue with its new content."""
         before, self._known, self._file = self._known, {}, found
         for name, tenant in found.tenants.items():
             known = before.get(name)

@@ -35,8 +35,8 @@ Fail = Callable[[Claim, str], Awaitable[None]]
 
 
 class RequestWorker:
-    """`do` is called for each claim.  When the loop is cancelled, what it held is handed back; asked to stop, it takes
-    nothing more and ends when the last is done."""
+    """Work on requests with `do`, called for each claim. When the loop is cancelled, claimed requests are given
+    back; when asked to stop, it takes no more and ends after the last."""
 
     def __init__(
         self,
@@ -54,13 +54,14 @@ class RequestWorker:
         beginning_max: int = 0,
         able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
-        """`tries_max`: how often work that raises is tried here until it has failed.  `queues`: those it takes requests
-        of, asked anew each time; `looked_at`: prefixes of all that decides what it
-        takes; `owner` is written into what it takes.  What it is not `able` to do it leaves to others.
+        """Make a worker. `tries_max` limits the attempts at work that raises an error. `queues`: those it takes
+        requests of, asked anew each time; `looked_at`: prefixes of all that decides what it takes; `owner` is written
+        into what it takes. What it is not `able` to do it leaves to others.
 
         `beginning_max`: how many pieces of work may begin at once, of one project half as many; 0: any number.  A
         beginning costs processor time: with more at once than there are processors all take longer, also those whose
-        turn it is.  See `Pace`."""
+        turn it is.  See `Pace`.
+        """
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
         self._jobs_max, self._owner, self._sharing = jobs_max, owner, sharing
@@ -78,7 +79,7 @@ class RequestWorker:
 
     @asynccontextmanager
     async def parked(self, claim: Claim, *, begun: bool = False) -> AsyncIterator[None]:
-        """While a piece of work only waits: another one may be done in its place, unless too many wait.
+        """Give up the slot while work only waits, so that other work can run, unless too many wait.
 
         Afterwards it waits for a place, before anything new gets one.  What has `begun` is not handed back when the
         worker is to stop.
@@ -110,7 +111,7 @@ class RequestWorker:
             self._stirs.nudge()
 
     def _freed(self) -> None:
-        """There may be a place: for what has waited, else for something new."""
+        """Note that there may be a slot: for parked work first, otherwise for new work."""
         while self._back and len(self._running) - self._parked - len(self._back) < self._jobs_max:
             back = self._back.popleft()
             if not back.done():
@@ -134,8 +135,8 @@ class RequestWorker:
                 backlog.close()
 
     async def _claim(self) -> float | None:
-        """Takes what is ours to take, the most urgent first, as much as there is place for.  Seconds until something
-        that waits may become ours; None: nothing will unless something moves."""
+        """Claim what is ours to take, the most urgent first, as far as there are slots. Return the seconds until
+        waiting work may become ours, or None if only a change can make it so."""
         while True:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
@@ -159,7 +160,7 @@ class RequestWorker:
                 return soonest_s
 
     def _looked_over(self) -> list[Backlog]:
-        """Of the queues it takes requests of, as the mirror has them now."""
+        """Return the backlogs of the queues from which it takes requests, as the mirror has them now."""
         queues = self._queues()
         for requests in queues:
             if requests.places.requests not in self._backlogs:
@@ -170,11 +171,11 @@ class RequestWorker:
         return backlogs
 
     def _waiting(self, backlogs: Sequence[Backlog]) -> Iterator[Open]:
-        """The most urgent first, of those each tenant's and each project's in turn."""
+        """Yield the most urgent requests first, and among equals those of each tenant and each project in turn."""
         return (f for f in line(backlogs) if f.request.id not in self._running and not self._old(f))
 
     def _old(self, found: Open) -> bool:
-        """We took it as it was then: what the mirror shows is no longer so."""
+        """Return whether the mirror still shows the request as it was before we took it."""
         return self._taken.get(found.request.id) == found.entry.version
 
     async def _take(self, found: Open) -> bool:
@@ -197,7 +198,8 @@ class RequestWorker:
         return await queue.claim(found, self._session, self._owner())
 
     async def _given_up(self, queue: Requests, claim: Claim) -> None:
-        """Whether the answer was taken may be unknown; then the lock is gone, and this changes nothing."""
+        """Give the claim up. If it is unknown whether the answer was written, the lock may be gone, and this changes
+        nothing."""
         await asyncio.sleep(RETRY_S)
         try:
             await queue.release(claim)
@@ -205,7 +207,7 @@ class RequestWorker:
             log.info("request %s not handed back (%s); it is free once the session ends", claim.request.id, error)
 
     async def _failed(self, queue: Requests, claim: Claim, error: Exception) -> None:
-        """In a way nobody foresaw: after a few tries that is the answer, and whoever asked decides."""
+        """Handle an unexpected error: after a few attempts it becomes the answer, and the requester decides."""
         id = claim.request.id
         log.error("request %s failed in a way nobody foresaw", id, exc_info=error)
         if self._tries.spent(id):

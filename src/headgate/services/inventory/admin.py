@@ -1,4 +1,5 @@
-"""What objects stand on, changed: partitions, types, definitions.  Each in one commit, told in the journal."""
+"""Change what objects depend on: partitions, types and definitions. Each change is one commit, recorded in the
+journal."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ PARTITIONS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DefinitionScope:
-    """Where a definition holds: for a type, in one partition (a uuid) or all, for one kind or all."""
+    """Say where a definition applies: to a type, in one partition (a uuid) or all, for one kind or all."""
 
     type: str
     partition: str = ""
@@ -63,7 +64,8 @@ class Admin:
     # ---- partitions
 
     async def partitions(self) -> list[tuple[Partition, int]]:
-        """All, by uuid, with their generations; read in portions, between which others come."""
+        """Return all partitions by uuid, with their generations. They are read in portions, so that other work can
+        run in between."""
         found, after = await self._partitions_after("", PARTITIONS_MAX)
         while after:
             await asyncio.sleep(0)
@@ -95,7 +97,7 @@ class Admin:
         return found, last(read[limit - 1].path) if len(read) > limit else ""
 
     async def create_partition(self, caller: Caller, partition: Partition) -> tuple[Partition, int]:
-        """Raises AlreadyExists when name or uuid is taken."""
+        """Create a partition. Raise AlreadyExists if the name or uuid is taken."""
         self.allow(caller)
         names.name(partition.name, "name of a partition")
         record = self._places.partitions.by_uuid(partition.uuid).record
@@ -113,7 +115,7 @@ class Admin:
     async def rename_partition(
         self, caller: Caller, uuid: str, new_name: str, expected_generation: int = 0
     ) -> tuple[Partition, int]:
-        """Raises NotFound, AlreadyExists, Stale."""
+        """Rename a partition. Raise NotFound, AlreadyExists or Stale."""
         self.allow(caller)
         names.name(new_name, "name of a partition")
         record = self._places.partitions.by_uuid(uuid).record
@@ -137,7 +139,7 @@ class Admin:
         return await self._generation(record, partition)
 
     async def delete_partition(self, caller: Caller, uuid: str) -> None:
-        """Its definitions go with it.  Raises NotFound, or Unmet while there are objects in it."""
+        """Delete a partition and its definitions. Raise NotFound, or Unmet while it contains objects."""
         self.allow(caller)
         record, tree = self._places.partitions.by_uuid(uuid).record, self._places.partitions.tree(uuid)
 
@@ -161,12 +163,12 @@ class Admin:
     # ---- types
 
     async def provider_types(self) -> list[ProviderType]:
-        """By code."""
+        """Return the provider types by code."""
         found = await self._records(self._places.types.provider.path, ProviderType)
         return sorted((one for one, _ in found), key=lambda one: one.code)
 
     async def set_object_type(self, caller: Caller, type: ObjectType) -> ObjectType:
-        """Raises Unmet when names would be unique elsewhere while there are objects."""
+        """Create or change a type. Raise Unmet if objects exist and the scope of their unique names would change."""
         self.allow(caller)
         names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
         names.value(type.description, "description")
@@ -195,7 +197,7 @@ class Admin:
         return type
 
     async def delete_type(self, caller: Caller, code: str, *, provider: bool) -> None:
-        """Raises NotFound, or Unmet while there are objects of it."""
+        """Delete a type. Raise NotFound, or Unmet while objects of the type exist."""
         self.allow(caller)
         types = self._places.types
         path = types.provider(code).record.path if provider else types.object(code).record.path
@@ -219,7 +221,7 @@ class Admin:
     # ---- definitions
 
     async def definition(self, place: DefinitionScope, *, exact: bool) -> tuple[DefinitionScope, Definition]:
-        """The one set there, or (not `exact`) the one that applies there.  Raises NotFound."""
+        """Return the definition set exactly there, or, unless `exact`, the one that applies there. Raise NotFound."""
         basis = Basis(self._facts)
         found = await basis.resolve(place.partition, place.type, place.kind)
         if found is None or (exact and found[0].path != place.address(self._places).path):
@@ -229,7 +231,8 @@ class Admin:
         return next(one for one in several if one.address(self._places).path == found[0].path), found[1]
 
     async def set_definition(self, caller: Caller, place: DefinitionScope, definition: Definition) -> Definition:
-        """Without a uuid it gets one; the definition it replaces is deleted.  Raises Invalid, Unmet, AlreadyExists.
+        """Set a definition, replacing the one in its place; without a uuid, it gets one. Raise Invalid, Unmet or
+        AlreadyExists.
 
         The caller's roles are those held in the place's partition.
         """
@@ -252,7 +255,7 @@ class Admin:
         return definition
 
     async def delete_definition(self, caller: Caller, place: DefinitionScope) -> None:
-        """Raises NotFound."""
+        """Delete a definition. Raise NotFound."""
         self.allow(caller)
         index = place.address(self._places)
 
@@ -279,7 +282,7 @@ class Admin:
     # ---- all of them
 
     async def begin(self) -> None:
-        """Writes what every inventory begins with, where it is not there."""
+        """Write what every inventory starts with, unless it exists."""
         types = self._places.types
         put = [(types.object(one.code).record, one) for one in BUILT_IN_TYPES]
         puts = [address.put(one) for address, one in put]
@@ -299,7 +302,7 @@ class Admin:
         await self._journal.begin()
 
     async def _commit(self, caller: Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
-        """With its entry in the journal.  Raises Stale when others write without pause."""
+        """Commit with an entry in the journal. Raise Stale if others keep writing."""
 
         async def told(txn: Txn) -> T:
             result = await body(txn)
@@ -322,7 +325,7 @@ class Admin:
         return record, entry.version if entry else 0
 
     def allow(self, caller: Caller) -> None:
-        """Raise PermissionDenied for who is no operator."""
+        """Raise PermissionDenied for who is not an operator."""
         if not caller.operator:
             raise PermissionDenied(
                 f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one"

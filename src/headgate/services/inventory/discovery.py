@@ -14,7 +14,7 @@ RETRY_S = 2.0
 
 
 async def found_at(store: Store, path: str) -> None:
-    """Until cancelled.  A session that is lost is begun anew."""
+    """Keep the endpoint in the store until cancelled. After the session is lost, begin a new one."""
     while True:
         try:
             async with store.session(f"endpoint {path}") as session:

@@ -26,7 +26,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """Empty: as it is."""
+    """Describe a change of one object. Empty members leave it as it is."""
 
     uuid: str
     expected_generation: int = 0
@@ -60,7 +60,7 @@ RESERVED_OPS = 6
 
 @dataclass(slots=True)
 class InventoryDraft:
-    """`stored`: path -> entry, of every record and history the steps name."""
+    """Collect one commit. `stored` maps each path to its entry, for every record and history that the steps name."""
 
     places: InventoryMap
     basis: Basis
@@ -79,8 +79,8 @@ class InventoryDraft:
     _now: dict[str, Object | None] = field(default_factory=dict)
 
     async def take(self, step: Step) -> None:
-        """Raises Invalid, NotFound, AlreadyExists, PermissionDenied, Stale or Unmet; then the draft is of no use any
-        more."""
+        """Apply one step. Raise Invalid, NotFound, AlreadyExists, PermissionDenied, Stale or Unmet; after that,
+        discard the draft."""
         match step:
             case Create(object):
                 await self._create(object)
@@ -93,7 +93,7 @@ class InventoryDraft:
                 assert_never(step)
 
     def ops(self) -> list[Op]:
-        """Raises Invalid when it is more than one commit can hold."""
+        """Return the operations of the commit. Raise Invalid if they do not fit into one."""
         found: list[Op] = [Delete(path) for path in sorted(self.deletes)]
         found += [Put(path, value) for path, value in sorted(self.puts.items())]
         if len(found) > OPS_MAX - RESERVED_OPS:
@@ -172,7 +172,7 @@ class InventoryDraft:
         return self.places.objects.by_uuid(uuid).record.path, self.places.history.object(uuid).record.path
 
     def _fresh(self, path: str, taken: str) -> None:
-        """Nothing is there, or an earlier step takes it away."""
+        """Check that nothing is there, or that an earlier step removes it."""
         if path in self.puts:
             raise AlreadyExists(taken)
         if path not in self.deletes:
@@ -180,7 +180,7 @@ class InventoryDraft:
             self.created.add(path)
 
     def _known(self, uuid: str, expected_generation: int) -> Object:
-        """As it is after the steps so far.  Raises NotFound, Stale or PermissionDenied."""
+        """Return the object as it is after the steps so far. Raise NotFound, Stale or PermissionDenied."""
         address = self.places.objects.by_uuid(uuid).record
         entry = self.stored.get(address.path)
         if uuid in self._now:
@@ -196,7 +196,7 @@ class InventoryDraft:
         return found
 
     def _changeable(self, uuid: str, expected_generation: int) -> Object:
-        """As `_known`, and the caller's to change."""
+        """Return the object like `_known` if the caller may change it."""
         found = self._known(uuid, expected_generation)
         self._allow(found)
         return found
@@ -223,7 +223,7 @@ class InventoryDraft:
         return found.per_project
 
     async def _check(self, old: Object | None, new: Object, named: Collection[str]) -> None:
-        """Names, sizes, the definition, and what the caller may write, who spoke of the keys `named`.
+        """Check names, sizes, the definition, and whether the caller may write the keys in `named`.
 
         Raise Invalid or PermissionDenied.
         """

@@ -1,4 +1,4 @@
-"""Why a request is refused; each is one status on the wire.  The texts are for the person who asked."""
+"""Define why requests are refused; each error is one status on the wire. The texts are for the person who asked."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ class InventoryError(Exception):
 
 
 class NotFound(InventoryError):
-    """There is none, or none the caller may know of."""
+    """Report that there is no such thing, or none that the caller may see."""
 
 
 class AlreadyExists(InventoryError):
-    """The name or uuid is taken."""
+    """Report that the name or uuid is taken."""
 
 
 class PermissionDenied(InventoryError):
-    """Not by this caller."""
+    """Report that the caller may not do this."""
 
 
 class Unauthenticated(InventoryError):
-    """Nobody the service knows."""
+    """Report that the service does not know the caller."""
 
 
 class Stale(InventoryError):
-    """It changed meanwhile: look again, then try again."""
+    """Report that the object has changed meanwhile: read it again, then retry."""
 
 
 class Unmet(InventoryError):
-    """Something it stands on is missing or in the way: a partition, a type, objects that still exist."""
+    """Report that something required is missing or in the way: a partition, a type, or objects that still exist."""
 
 
 class Broad(InventoryError):
-    """More would have to be looked at than one question may cost: ask for less."""
+    """Report that the question would read more than one question may: ask for less."""
 
 
 class MomentExpired(InventoryError):
-    """That moment is no longer kept: begin anew."""
+    """Report that the moment is no longer kept: start again."""

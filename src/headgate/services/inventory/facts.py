@@ -1,4 +1,5 @@
-"""What objects stand on: partitions, types, definitions.  Read once, kept, and checked again by every commit."""
+"""Cache what objects depend on: partitions, types and definitions. Each is read once, kept, and checked again by every
+commit."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ KEPT_MAX = 10_000
 
 
 class InventoryFacts:
-    """Entries as last read.  A writer that relied on an old one loses its commit, forgets, and reads again."""
+    """Cache entries as last read. A writer that relied on an outdated one loses its commit, calls `forget`, and
+    reads again."""
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
         self.store, self.places = store, places
@@ -34,7 +36,7 @@ class InventoryFacts:
         self._epoch += 1
 
     async def read(self, addresses: Sequence[Address[R]]) -> list[tuple[Entry | None, R | None]]:
-        """Raises Undecodable."""
+        """Return the entries and their records. Raise Undecodable."""
         found = {one.path: self._kept[one.path] for one in addresses if one.path in self._kept}
         missing = [one for one in addresses if one.path not in found]
         if missing:
@@ -49,7 +51,7 @@ class InventoryFacts:
         return [found[address.path] for address in addresses]
 
     async def resolved(self, asked: _Asked) -> _Resolved:
-        """Which definition applies, and what that stands on; found out once."""
+        """Return the definition that applies and what it depends on; the answer is cached."""
         kept = self._resolved.get(asked)
         if kept is None:
             epoch, basis = self._epoch, Basis(self)
@@ -59,7 +61,7 @@ class InventoryFacts:
         return kept
 
     async def listing(self, directory: str) -> Sequence[Entry]:
-        """The subtree, kept as entries are."""
+        """Return the subtree, cached like entries."""
         kept = self._listed.get(directory)
         if kept is None:
             epoch = self._epoch
@@ -69,19 +71,19 @@ class InventoryFacts:
         return kept
 
     async def object_types(self) -> list[ObjectType]:
-        """By code."""
+        """Return the object types by code."""
         found = [ObjectType.from_wire(one.value) for one in await self.listing(self.places.types.object.path)]
         return sorted(found, key=lambda one: one.code)
 
     async def kinds(self, partition: str, type: str) -> set[str]:
-        """Kinds with a definition of their own, in the partition or everywhere."""
+        """Return the kinds that have a definition of their own, in the partition or everywhere."""
         here = self.places.partitions.tree(partition).definitions.by_type(type).by_type.path
         everywhere = self.places.definitions.by_type(type).by_type.path
         return {last(one.path) for path in (here, everywhere) for one in await self.listing(path)}
 
 
 class Basis:
-    """What one decision stands on: every fact that was asked for is a check of the commit that follows from it."""
+    """Record what one decision depends on: every fact that was read becomes a check of the commit."""
 
     def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
@@ -105,13 +107,14 @@ class Basis:
         return await self._one(self.places.types.provider(code).record)
 
     async def definition(self, partition: str, type: str, kind: str) -> Definition | None:
-        """The one that applies: of partition and kind, of the partition, of the kind, of the type; none is none."""
+        """Return the definition that applies: of partition and kind, of the partition, of the kind, or of the type;
+        otherwise None."""
         found, checks = await self._facts.resolved((partition, type, kind))
         self.checks |= checks
         return found[1] if found else None
 
     async def resolve(self, partition: str, type: str, kind: str) -> tuple[Address[Uuid], Definition] | None:
-        """Where it was found, and the definition."""
+        """Return where the applicable definition was found, and the definition."""
         addresses = definition_places(self.places, partition, type, kind)
         uuids = await self._several(addresses)
         for address, uuid in zip(addresses, uuids, strict=True):
@@ -135,7 +138,8 @@ _Resolved = tuple[tuple[Address[Uuid], Definition] | None, dict[str, At]]
 
 
 def definition_places(places: InventoryMap, partition: str, type: str, kind: str) -> list[Address[Uuid]]:
-    """Where the definition of such objects may be said, the most explicit first; no partition: what holds in all."""
+    """Return where such objects may be defined, most specific first. Without a partition, return the places that
+    apply to all."""
     everywhere = places.definitions.by_type(type)
     indexes = [places.partitions.tree(partition).definitions.by_type(type)] if partition else []
     return [

@@ -15,7 +15,7 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 @dataclass(frozen=True, slots=True)
 class InventoryFinding:
-    """One thing that is wrong; without `repair` only a person can tell what is right."""
+    """Describe one error of the indexes. Without `repair`, only a person can tell what is right."""
 
     path: str
     what: str
@@ -26,7 +26,7 @@ class InventoryFinding:
 
 @dataclass(slots=True)
 class _Records:
-    """What is authoritative."""
+    """Hold the authoritative records."""
 
     partitions: dict[str, Partition] = field(default_factory=dict)
     types: dict[str, ObjectType] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class _Records:
 
 
 def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFinding]:
-    """Of every entry below the root, all of one moment."""
+    """Examine all entries below the root, which must be of one moment."""
     by_path = {entry.path: entry for entry in found}
     records, findings = _Records(), []
     for entry in by_path.values():
@@ -57,7 +57,8 @@ def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFindi
 
 
 async def repair(store: Store, findings: Iterable[InventoryFinding]) -> tuple[int, int]:
-    """How many were put right, and how many were not because what they stand on changed meanwhile."""
+    """Repair the findings. Return how many were repaired, and how many were not because their entries changed
+    meanwhile."""
     done = missed = 0
     for finding in findings:
         if finding.repair is None:
@@ -71,7 +72,7 @@ async def repair(store: Store, findings: Iterable[InventoryFinding]) -> tuple[in
 
 
 def _read(places: InventoryMap, entry: Entry, records: _Records) -> InventoryFinding | None:
-    """Takes up a record; what cannot be read, or is nowhere on the map, is a finding."""
+    """Add a record. Return a finding if it cannot be read, or is not on the map."""
     located = locate(InventoryMap, places.path, entry.path)
     if located is None or located.place is None or located.rest:
         return InventoryFinding(entry.path, "not on the map")
@@ -96,7 +97,7 @@ def _read(places: InventoryMap, entry: Entry, records: _Records) -> InventoryFin
 
 
 def _decoded(places: InventoryMap, entry: Entry, uuid: str) -> Partition | ObjectType | Object | Definition | None:
-    """The record, if the entry is one of those indexes are made from."""
+    """Return the record if the entry is one from which indexes are made."""
     directory = entry.path.rpartition("/")[0]
     if directory == places.partitions.by_uuid.path:
         return places.partitions.by_uuid(uuid).record.decode(entry.value)
@@ -112,7 +113,8 @@ def _decoded(places: InventoryMap, entry: Entry, uuid: str) -> Partition | Objec
 def _expect(
     places: InventoryMap, records: _Records, expected: dict[str, tuple[bytes, str]]
 ) -> Iterator[InventoryFinding]:
-    """Fills in the index entries there should be: path -> value and the uuid of the record that says so."""
+    """Fill `expected` with the index entries that should exist: path to value and the uuid of the record that
+    requires it."""
     for partition in records.partitions.values():
         name = places.partitions.by_name(partition.name).record
         if name.path in expected:
@@ -140,7 +142,7 @@ def _stray(
     records: _Records,
     expected: Mapping[str, tuple[bytes, str]],
 ) -> Iterator[InventoryFinding]:
-    """Entries that lead to nothing."""
+    """Yield findings for entries that lead to nothing."""
     used: set[str] = set()
     for path, entry in by_path.items():
         located = locate(InventoryMap, places.path, path)
@@ -163,5 +165,5 @@ def _stray(
 
 
 def _is_index(within: list[str]) -> bool:
-    """Below `partitions`: everything but the partitions themselves."""
+    """Return whether the path is an index: everything below `partitions` except the partitions themselves."""
     return within[1] != "by-uuid"

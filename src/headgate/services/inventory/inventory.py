@@ -60,7 +60,7 @@ class ObjectPage:
 
 
 class Inventory:
-    """`journal.run()` must be running."""
+    """Serve callers, whatever the protocol. `journal.run()` must be running."""
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class Inventory:
         compatible: bool = False,
         bounds: SearchBounds = DEFAULTS,
     ) -> None:
-        """`compatible`: with the definitions of runm-metadata, which judges a provider before its type is forgotten."""
+        """Make an inventory. `compatible` uses the definitions of runm-metadata, which validates a provider before
+        its type is deleted."""
         self.places, self.clock = places, clock
         self.journal = Journal(store, places)
         self.facts = InventoryFacts(store, places)
@@ -89,7 +90,7 @@ class Inventory:
     # ---- reading
 
     async def get(self, caller: Caller, uuid: str) -> tuple[Object, int]:
-        """Raises NotFound, also for what is not the caller's."""
+        """Return an object and its generation. Raise NotFound, also for an object that is not the caller's."""
         address = self.places.objects.by_uuid(uuid).record
         entry = await self.facts.store.get(address.path)
         found = owned(address.decode(entry.value), caller) if entry else None
@@ -98,7 +99,7 @@ class Inventory:
         return await self._seen(found, caller), entry.version
 
     async def get_named(self, caller: Caller, type: str, project: str, name: str) -> tuple[Object, int]:
-        """In the caller's partition.  Raises Unmet for a type there is not, NotFound."""
+        """Return an object of the caller's partition by name. Raise NotFound, or Unmet if the type does not exist."""
         found_type = await Basis(self.facts).object_type(type)
         if found_type is None:
             raise Unmet(f"there is no object type {type!r}")
@@ -111,7 +112,7 @@ class Inventory:
         return await self.get(caller, address.decode(entry.value).uuid)
 
     async def history(self, caller: Caller, uuid: str) -> list[InventoryEvent]:
-        """Oldest first.  Raises NotFound."""
+        """Return the events of an object, oldest first. Raise NotFound."""
         await self.get(caller, uuid)
         address = self.places.history.object(uuid).record
         entry = await self.facts.store.get(address.path)
@@ -121,11 +122,11 @@ class Inventory:
     # ---- searching
 
     async def filter(self, caller: Caller, said: Expression) -> Filter:
-        """As `Questions.filter`."""
+        """Resolve a filter like `Questions.filter`."""
         return await self._questions.filter(caller, said)
 
     async def partition(self, named: str, caller: Caller | None = None) -> str:
-        """As `Questions.partition`."""
+        """Resolve a partition like `Questions.partition`."""
         return await self._questions.partition(named, caller)
 
     async def page(
@@ -138,7 +139,8 @@ class Inventory:
         sorts: Sequence[Sort] = (),
         count: bool = False,
     ) -> ObjectPage:
-        """One page of what matches one of the filters.  Raises Invalid, or MomentExpired for an old token."""
+        """Return one page of the objects that match any of the filters. Raise Invalid, or MomentExpired for an old
+        token."""
         limit = self._limit(limit)
         asked = digest(caller, any, sorts)
         at = await PageToken.read(token, asked, self._seal) if token else None
@@ -146,7 +148,7 @@ class Inventory:
         moment = await self._search.moment(at.revision if at else None)
         plan = SearchPlan(at.plan, at.values) if at else await self._search.plan(query, moment)
         if not len(plan.chosen) == len(plan.values) == len(query.conditions):
-            raise MomentExpired("partitions or types have changed since the page before; begin anew")
+            raise MomentExpired("partitions or types have changed since the last page; start again")
         if sorts:
             begun = at or PageToken(moment.revision, plan.chosen, 0, "", 0, asked, plan.values)
             return await self._sorted_page(query, plan, moment, sorts, begun, limit)
@@ -181,7 +183,7 @@ class Inventory:
     async def every(
         self, caller: Caller, any: Sequence[Filter], *, limit: int = 0, marker: str = "", sorts: Sequence[Sort] = ()
     ) -> AsyncIterator[FoundObject]:
-        """All that match, after the object with the uuid `marker`; at most `limit` if there is one.
+        """Yield all matching objects after the one with the uuid `marker`, at most `limit` if that is set.
 
         Raise Broad when it takes too long, or for an order that no index has.
         """
@@ -226,7 +228,7 @@ class Inventory:
     async def changes(
         self, caller: Caller, any: Sequence[Filter], revision: int, *, quiet_s: float
     ) -> AsyncIterator[tuple[list[tuple[ObjectChange, JournalCommit]], int]]:
-        """What was done to matching objects after a moment (0: from now on), and how far that is.
+        """Yield the changes of matching objects after a revision (0: from now on), and the revision reached.
 
         An object that comes to match is told as it is, one that no longer does as it was.  Raises MomentExpired.
         """
@@ -249,7 +251,7 @@ class Inventory:
     # ---- writing
 
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
-        """As `Writer.apply`; answered with what the caller may see."""
+        """Apply steps like `Writer.apply`, and return what the caller may see."""
         if not steps:
             raise Invalid("there is nothing to do: give at least one step")
         written = await self._writer.apply(caller, steps, validate_only=validate_only)
@@ -286,9 +288,10 @@ class Inventory:
         return outcomes, max(revisions)
 
     async def remove(self, caller: Caller, uuids: Sequence[str]) -> int:
-        """How many of them there were.  In as few commits as they fit into; nothing when one is not the caller's.
+        """Delete the objects in as few commits as possible and return how many existed. Nothing is deleted if one is
+        not the caller's.
 
-        Raises NotFound for what is not the caller's, Denied, Stale.
+        Raise NotFound for an object that is not the caller's, PermissionDenied or Stale.
         """
         found: list[Object] = []
         several = list(dict.fromkeys(uuids))
@@ -306,7 +309,7 @@ class Inventory:
         return removed
 
     async def _remove(self, caller: Caller, uuids: Sequence[str]) -> int:
-        """In one commit; what somebody else deletes meanwhile is not counted."""
+        """Delete in one commit; what others delete meanwhile is not counted."""
         for _ in range(len(uuids) + 1):
             try:
                 await self._writer.apply(caller, [Remove(uuid) for uuid in uuids])

@@ -29,7 +29,8 @@ GENESIS = "genesis"
 
 @dataclass(order=True, slots=True, frozen=True)
 class JournalCommit:
-    """One of them; `revision` is its moment.  What it says is kept as it is stored, and read when it is asked for."""
+    """Represent one commit of the journal; `revision` is its moment. Its content is kept as stored and decoded on
+    demand."""
 
     revision: int
     path: str
@@ -43,7 +44,7 @@ class JournalCommit:
 
 
 class Journal:
-    """`run()` keeps it."""
+    """Keep the latest changes; call `run()`."""
 
     def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = KEPT_MAX) -> None:
         self._store, self._places, self._kept_max = store, places, kept_max
@@ -58,20 +59,20 @@ class Journal:
 
     @property
     def revision(self) -> int:
-        """The moment this process has seen."""
+        """Return the revision that this process has seen."""
         return self._revision
 
     @property
     def latest(self) -> int:
-        """The last moment, of those this process has seen, at which an object or what it stands on changed."""
+        """Return the last revision seen at which an object, or what objects depend on, changed."""
         return self._commits[-1].revision if self._commits else 0
 
     def on_facts(self, listener: Callable[[], None]) -> None:
-        """Called when partitions, types or definitions may have changed."""
+        """Register a listener that is called when partitions, types or definitions may have changed."""
         self._listeners.append(listener)
 
     async def begin(self) -> None:
-        """Writes the first entry, if there is none."""
+        """Write the first entry unless there is one."""
         first = self._places.journal.changes(GENESIS).record
         ops: list[Op] = [first.put(Recorded((), "", "", 0)), self.mark()]
         if not await self._store.scan(self._places.journal.changes.path, limit=1):
@@ -81,7 +82,7 @@ class Journal:
                 return  # another process was quicker
 
     async def run(self) -> None:
-        """Until cancelled.  A watch that breaks is begun anew, after a bounded wait."""
+        """Follow the store until cancelled. After the watch breaks, begin it again after a bounded wait."""
         wait_s = 0.1
         while True:
             try:
@@ -94,7 +95,8 @@ class Journal:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     def ops(self, name: str, recorded: Recorded) -> list[Op]:
-        """What a writer adds to its commit, last; a few of the oldest go."""
+        """Return the operations that a writer appends to its commit: the new entry, and the deletion of a few of the
+        oldest."""
         over = len(self._commits) + 1 - self._kept_max
         large = self._size_bytes > KEPT_SIZE_MAX_BYTES
         trimmed = self._commits[: min(max(over, int(large)), TRIMMED_MAX)]
@@ -107,12 +109,12 @@ class Journal:
         return Put(revision.path, b"")
 
     async def now(self) -> int:
-        """The moment of the store."""
+        """Return the current revision of the store."""
         entry = await self._store.get(self._places.journal.revision.path)
         return entry.version if entry else 0
 
     async def reach(self, revision: int) -> None:
-        """Waits until this process has seen that moment.  Raises Unavailable after REACH_TIMEOUT_S."""
+        """Wait until this process has seen the revision. Raise Unavailable after REACH_TIMEOUT_S."""
         try:
             async with asyncio.timeout(REACH_TIMEOUT_S):
                 while self._revision < revision:
@@ -121,19 +123,19 @@ class Journal:
             raise Unavailable("the store does not tell what changes; try again") from error
 
     async def passed(self, revision: int) -> None:
-        """Waits until this process has seen a later moment."""
+        """Wait until this process has seen a later revision."""
         while self._revision <= revision:
             await self._moves()
 
     def since(self, revision: int) -> list[JournalCommit]:
-        """What was committed after that moment, oldest first.  Raises MomentExpired when part of it is no longer
-        kept."""
+        """Return the commits after the revision, oldest first. Raise MomentExpired if some are no longer kept."""
         if self._trimmed(revision):
             raise MomentExpired(f"what changed after revision {revision} is no longer kept; begin anew")
         return self._commits[bisect_right(self._commits, revision, key=lambda one: one.revision) :]
 
     async def follow(self, revision: int, *, quiet_s: float) -> AsyncIterator[tuple[list[JournalCommit], int]]:
-        """What came after that moment, again and again, with the moment reached; nothing once in `quiet_s`."""
+        """Yield the commits after the revision, again and again, with the revision reached; yield an empty list
+        after `quiet_s` without any."""
         while True:
             reached = self._revision
             commits = [one for one in self.since(revision) if one.revision <= reached]

@@ -1,4 +1,4 @@
-"""In what order matches are told: index by index, each in its own order, so that a page costs what is on it."""
+"""Order the matches of a query: index by index, each in its own order, so that a page costs only what is on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Position = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One filter, in one partition, for one type."""
+    """Combine one filter, one partition and one type."""
 
     partition: str
     type: str
@@ -31,7 +31,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class LaneQuery:
-    """Conditions, of which one must hold; `shown` is what the one who asks may see of an object."""
+    """Hold conditions of which one must match. `shown` gives what the caller may see of an object."""
 
     conditions: Sequence[Condition]
     scopes: dict[str, bool]
@@ -52,7 +52,7 @@ class LaneQuery:
 
 @dataclass(frozen=True, slots=True)
 class PostingLane:
-    """Entries of one directory of the store, in order; each leads to an object."""
+    """Describe entries of one directory of the store, in order; each leads to an object."""
 
     directory: str
     begins: str = ""

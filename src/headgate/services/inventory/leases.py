@@ -38,7 +38,7 @@ LOOK_INTERVAL_S = 0.2
 
 
 class ObjectLeasing:
-    """`run()` gives, and ends what is over; `inventory.journal.run()` must be running."""
+    """Give leases and end those that are over, in `run()`. `inventory.journal.run()` must be running."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
@@ -70,7 +70,7 @@ class ObjectLeasing:
             if await self._write(book, lease) is not None:
                 break
         else:
-            raise Stale("leases change faster than this one can be asked for; try again")
+            raise Stale("leases change too fast for this one to be written; try again")
         await self.give()
         return (await self._own(caller, lease.id))[1]
 
@@ -286,7 +286,8 @@ class ObjectLeasing:
         return await self.over(book, replace(lease, why=why))
 
     async def over(self, book: Book, lease: ObjectLease, *, guards: Sequence[At] = ()) -> ObjectLease | None:
-        """Nothing of it is left but what quotas over time ask for.  None: something changed, look again."""
+        """End a lease except for what quotas over time count. Return None if something changed and the caller must
+        look again."""
         now_ms = self.inventory.clock()
         ended = leases.ended(lease, book.quotas, now_ms)
         address = self._places.active.lease(lease.id).record

@@ -1,4 +1,4 @@
-"""What can be leased: objects that fit, what is taken of them, and who is to give them."""
+"""Find what can be leased: objects that fit, what is taken of them, and who provides them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARE_DEFAULT = "50%"
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Leases, quotas and health as they were at one moment, and the check that they still are."""
+    """Hold leases, quotas and health of one moment, with the check that nothing has changed since."""
 
     at: At
     leases: Mapping[str, ObjectLease] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def marks(inventory: Inventory) -> list[Op]:
 
 @dataclass(frozen=True, slots=True)
 class LeaseCandidate:
-    """An object, as who asks may see it, and its provider."""
+    """Hold an object, as the caller may see it, and its provider."""
 
     object: Object
     full: Object
@@ -113,7 +113,8 @@ class LeaseCandidate:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChoice:
-    """Which object it is to be; else which ones must be left to who waits, and why it does."""
+    """Choose an object. If there is none, name the objects that stay reserved for the waiting lease, and why it
+    waits."""
 
     candidate: LeaseCandidate | None = None
     reserved: frozenset[str] = frozenset()
@@ -121,7 +122,7 @@ class LeaseChoice:
 
 
 class Pool:
-    """One look at objects and providers: each is read once."""
+    """Look once at objects and providers; each is read once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -206,7 +207,7 @@ class Pool:
         return len(await self._inventory.several(_root(provider.partition), [wanted], LIMIT_MAX))
 
     async def _candidate(self, seen: Object, full: Object, generation: int) -> LeaseCandidate | None:
-        """None for what nobody can have: the slots of executors."""
+        """Return a candidate, or None for executors' slots, which cannot be leased."""
         provider = await self._provider(full)
         if provider is not None and provider.kind == LOCAL:
             return None

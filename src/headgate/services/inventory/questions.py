@@ -1,4 +1,4 @@
-"""What callers ask: conditions that objects are held against, where a page ended, and what a watcher is told."""
+"""Resolve what callers ask: the conditions that objects must meet, where a page ended, and what a watcher is told."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _Rules = dict[tuple[str, str], dict[str, Definition | None]]
 
 
 class Questions:
-    """What they name is looked up; what is not the caller's to ask is refused."""
+    """Resolve the names in callers' questions, and refuse what the caller may not ask."""
 
     def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
 
     async def filter(self, caller: Caller, said: Expression) -> Filter:
-        """With names and patterns resolved, and the caller's partition and project where nothing is said.
+        """Return the filter with names and patterns resolved, and with the caller's partition and project as defaults.
 
         Raises PermissionDenied for what is not the caller's, Unmet for a partition or type there is not.
         """
@@ -109,7 +109,7 @@ class Questions:
         return LaneQuery(conditions, types, self._shown(caller, rules), secret)
 
     def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
-        """What the caller may see of any object that a condition is about."""
+        """Return a function that gives what the caller may see of any object that the conditions cover."""
 
         def shown(object: Object) -> Object:
             found = rules.get((object.partition, object.type))
@@ -120,7 +120,7 @@ class Questions:
         return shown
 
     async def _rules(self, about: Iterable[tuple[str, str]]) -> _Rules:
-        """(partition, type) -> kind -> definition; the kind "" is for every kind without one of its own."""
+        """Map (partition, type) to kind to definition; the kind "" stands for every kind without its own."""
         basis = Basis(self._facts)
         found = {}
         for partition, type in about:
@@ -142,8 +142,8 @@ class Questions:
 
 
 class PageToken(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended: the moment that all pages show, by which indexes it is found, the last position in them, how
-    many were told before where another order is wanted."""
+    """Mark where a page ended: the revision that all pages show, the indexes in use, the last position in them, and,
+    for other orders, how many were returned."""
 
     revision: int
     plan: tuple[int, ...]
@@ -178,7 +178,8 @@ def digest(caller: Caller, any: Sequence[Filter], sorts: Sequence[Sort]) -> str:
 
 
 def after_marker(found: Sequence[FoundObject], marker: str) -> Sequence[FoundObject]:
-    """Those after the object with this uuid; without a marker all.  Raises Invalid when it is not among them."""
+    """Return the objects after the one with this uuid, or all without a marker. Raise Invalid if it is not among
+    them."""
     if not marker:
         return found
     wanted = normal(marker) if is_uuid(marker) else marker
@@ -193,7 +194,8 @@ def wrong_marker(marker: str) -> Invalid:
 
 
 def seen(query: LaneQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
-    """What a commit did to what matches: coming to match is being created, ceasing to is being deleted."""
+    """Yield what a commit did to the matching objects. An object that starts to match is created; one that stops
+    matching is deleted."""
     for change in commit.recorded.changes:
         old = query.shown(change.old) if change.old and query.matches(change.old) else None
         new = query.shown(change.new) if change.new and query.matches(change.new) else None
@@ -204,5 +206,5 @@ def seen(query: LaneQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
 
 
 def changes_facts(commits: Sequence[JournalCommit]) -> bool:
-    """Did one of them change partitions, types or definitions?"""
+    """Return whether one of the commits changed partitions, types or definitions."""
     return any(commit.facts for commit in commits)

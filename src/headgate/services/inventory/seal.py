@@ -1,4 +1,5 @@
-"""What a client carries from one page to the next, and must not read: it may name what is hidden from it."""
+"""Seal what a client carries from one page to the next and must not read, as it may name what is hidden from the
+client."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ TEXT_SIZE_MAX = 8_000
 
 
 class Seal:
-    """All servers of an inventory share the key, which is kept in its store."""
+    """Seal and open tokens with a key that lies in the store and that all servers of an inventory share."""
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
         self._store, self._places = store, places

@@ -53,7 +53,7 @@ MOMENTS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """Of what one answer may cost."""
+    """Bound what one answer may cost."""
 
     examined_max: int = 5_000
     """Entries of indexes looked at for one page; then it ends, with fewer matches or none."""
@@ -70,7 +70,7 @@ DEFAULTS = SearchBounds()
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """An object, its generation (0: as it was at an earlier moment), and where it stands in the order."""
+    """Hold an object, its generation (0: as it was at an earlier moment) and its position in the order."""
 
     object: Object
     generation: int
@@ -79,7 +79,7 @@ class FoundObject:
 
 @dataclass(slots=True)
 class SearchMoment:
-    """What is shown: the state at `revision`, by undoing what came later, as far as `reached`."""
+    """Describe the state to show: that at `revision`, with later changes up to `reached` undone."""
 
     revision: int
     reached: int = 0
@@ -88,7 +88,7 @@ class SearchMoment:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """For each condition which union of its posting lists leads to its matches; -1: none does."""
+    """Record for each condition which union of its posting lists leads to its matches; -1 means none does."""
 
     chosen: tuple[int, ...]
     values: tuple[tuple[str, ...], ...]
@@ -99,7 +99,7 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class SearchPart:
-    """Matches in order; where to go on, if there may be more; and whether a bound ended it."""
+    """Hold matches in order, where to continue if there may be more, and whether a bound ended the part."""
 
     found: list[FoundObject]
     reached: Position | None
@@ -108,7 +108,7 @@ class SearchPart:
 
 @dataclass(slots=True)
 class _Budget:
-    """What may still be looked at."""
+    """Limit what may still be read."""
 
     entries: int
     until_s: float
@@ -119,7 +119,7 @@ class _Budget:
 
 
 class ReadTurns:
-    """A line in which all who read wait: one goes on between two looks of the loop at everybody else."""
+    """Queue the readers: between two of their steps, one at a time, the loop serves everything else."""
 
     def __init__(self) -> None:
         self._line = asyncio.Lock()
@@ -136,7 +136,7 @@ class Search:
         self._moments: dict[int, SearchMoment] = {}
 
     async def moment(self, revision: int | None) -> SearchMoment:
-        """Of a page's token, or now.  Raises Expired."""
+        """Return the moment of a page's token, or the current one. Raise MomentExpired."""
         revision = await self._journal.now() if revision is None else revision
         moment = self._moments.pop(revision, None) or SearchMoment(revision, revision)
         while len(self._moments) >= MOMENTS_MAX:
@@ -188,8 +188,8 @@ class Search:
         if part.reached is not None:
             raise Broad(
                 f"more than {self._bounds.gathered_max} objects, or for longer than {self._bounds.page_max_s:.0f} s, "
-                "would have to be looked at before the first can be told in this order; ask for fewer with the filter, "
-                "or without the order"
+                "would have to be looked at before the first can be told in this order; restrict the filter, or omit "
+                "the order"
             )
         return part.found
 
@@ -341,7 +341,7 @@ class Search:
     # ---- one moment
 
     async def _undo(self, moment: SearchMoment) -> None:
-        """What changed after the moment, until now, is shown as it was before.  Raises Expired."""
+        """Undo for the reader what changed after the moment, until now. Raise MomentExpired."""
         await self._journal.reach(await self._journal.now())
         self._journal.since(moment.revision)  # is all of it still kept?
         undone = 0

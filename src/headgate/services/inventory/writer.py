@@ -21,7 +21,7 @@ ATTEMPTS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One object a step, as it is now or (deleted) was, with its generation (deleted: 0), and the moment."""
+    """Hold one object per step with its generation (0 if deleted, then as it last was), and the revision."""
 
     objects: tuple[tuple[Object, int], ...]
     revision: int
@@ -43,7 +43,7 @@ class Writer:
         return self._facts.places
 
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
-        """All steps, in order, or none.
+        """Apply all steps in order, or none.
 
         Raises Invalid, NotFound, AlreadyExists, Denied, Unmet, or Stale: an object is not at the generation expected,
         or
@@ -80,14 +80,14 @@ class Writer:
         return draft
 
     async def _refuse(self, draft: InventoryDraft, check: At, *, last: bool) -> None:
-        """Raises, when trying again would not help."""
+        """Raise an error if another attempt would not help."""
         if check.path in draft.created and (entry := await self._store.get(check.path)) is not None:
             self._vacant([entry])
         if last:
-            raise Stale("what this stands on changes faster than it can be written; try again")
+            raise Stale("its dependencies change too fast for it to be written; try again")
 
     def _vacant(self, entries: Sequence[Entry | None]) -> None:
-        """Raises AlreadyExists."""
+        """Check that the names are free. Raise AlreadyExists."""
         records = self._places.objects.by_uuid.path
         for entry in entries:
             if entry is not None:

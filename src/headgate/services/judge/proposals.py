@@ -1,4 +1,4 @@
-"""What the gate asks of the configuration: answered at once where that is cheap, and apart from the loop where not.
+"""Judge proposed configurations for the gate: at once where that is cheap, and outside the event loop where it is not.
 
 An item whose proposal is judged apart waits; the pipeline takes a turn when the answer is there.
 """
@@ -29,10 +29,10 @@ _COSTLY = re.compile(r"&|\(\?|\\[1-9xuU\r\n]|[*+?}]\+")
 
 
 class Proposals:
-    """Of one pipeline, in one process."""
+    """Judge proposals of one pipeline in one process."""
 
     def __init__(self, judging: Judging | None, stir: Callable[[], None]) -> None:
-        """Without `judging` all are judged at once; `stir` brings about a turn."""
+        """Make a judge of proposals. Without `judging`, all are judged at once; `stir` causes a turn."""
         self._judging, self._stir = judging, stir
         self._answers: OrderedDict[str, Judgement] = OrderedDict()
         """By buildset."""
@@ -41,7 +41,7 @@ class Proposals:
         """Answers that came so far."""
 
     def over(self, layouts: TenantLayouts) -> JudgedLayouts:
-        """The layouts of a turn."""
+        """Return the layouts of a turn."""
         return JudgedLayouts(layouts, self)
 
     async def __aenter__(self) -> Proposals:
@@ -51,7 +51,7 @@ class Proposals:
         await end(*self._asking.values())
 
     def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement | None:
-        """None: it is being judged."""
+        """Return the judgement, or None while the proposal is being judged."""
         judging = self._judging
         if judging is None or _is_small(layouts, asked, judging.at_once_max_bytes):
             return layouts.judged(asked)
@@ -76,7 +76,7 @@ class Proposals:
 
 
 class JudgedLayouts:
-    """`gate.world.Layouts` in one turn."""
+    """Implement `gate.world.Layouts` for one turn."""
 
     def __init__(self, layouts: TenantLayouts, proposals: Proposals) -> None:
         self._layouts, self._proposals = layouts, proposals
@@ -96,7 +96,8 @@ class JudgedLayouts:
 
 
 def _is_small(layouts: TenantLayouts, asked: LayoutRequest, most_bytes: int) -> bool:
-    """Does it take milliseconds?  What is read is bounded by the files, what is made of it by what is new in them."""
+    """Return whether judging takes only milliseconds. The files bound what is read, and what is new in them bounds
+    what is made from it."""
     if not asked.texts:
         return True
     fresh = layouts.fresh(asked.texts)

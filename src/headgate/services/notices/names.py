@@ -1,4 +1,4 @@
-"""What messages say first, and where they go: which queue, which partition."""
+"""Make notices, and determine the queue and the partition to which they go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def notice(kind: str, what: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int) -> Notice:
-    """`what` tells it apart from others of its kind."""
+    """Make a notice. `what` distinguishes it from others of its kind."""
     return Notice(
         v=VERSION,
         kind=kind,
@@ -32,7 +32,7 @@ def notice(kind: str, what: str, tenant: str, pipeline: str, change: Change, ite
 
 
 def queue_of(tenant: str) -> str:
-    """The queue of a tenant's notices: named after it, if queues can be."""
+    """Return the queue of a tenant's notices, which has the tenant's name if a queue can have it."""
     name = f"gate-{tenant}"
     if QUEUE_NAME.fullmatch(name):
         return name
@@ -41,5 +41,5 @@ def queue_of(tenant: str) -> str:
 
 
 def partition_of(project: str, partitions: int) -> int:
-    """All of a project in one, so that its order is kept."""
+    """Return the partition of a project; all its notices go there, so their order is kept."""
     return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1

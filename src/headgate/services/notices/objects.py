@@ -1,4 +1,4 @@
-"""What changes in the inventory is posted to the queues of a message server, as what happens in gates is.
+"""Post changes of the inventory to the queues of a message server, like events of gates.
 
 Only what it was done to is told, and by whom: whoever may read the object looks at it.
 """
@@ -52,7 +52,8 @@ def queue_of_partition(name: str) -> str:
 
 @dataclass(slots=True)
 class ObjectPublisher:
-    """`run` is the body; one process at a time posts.  `inventory.journal.run()` must be running."""
+    """Post changes of the inventory; `run` is the body, and one process at a time posts. `inventory.journal.run()`
+    must be running."""
 
     context: Context
     inventory: Inventory
@@ -69,12 +70,12 @@ class ObjectPublisher:
                 try:
                     await self._follow(revision or await self.inventory.journal.now(), guard)
                 except MomentExpired as expired:  # so much happened while nobody posted that it is no longer known
-                    log.error("%s: %s; what happened meanwhile is not told", NAME, expired)
+                    log.error("%s: %s; changes in the meantime are not posted", NAME, expired)
                     self.context.observer.untold(NAME, 1)
                     await self._posted(await self.inventory.journal.now(), guard)
 
     async def _follow(self, revision: int, guard: At) -> None:
-        """Until cancelled.  Raise MomentExpired."""
+        """Post changes until cancelled. Raise MomentExpired."""
         await self.inventory.journal.reach(revision)
         await self._posted(revision, guard)
         async for commits, reached in self.inventory.journal.follow(revision, quiet_s=QUIET_S):
@@ -84,12 +85,12 @@ class ObjectPublisher:
                 await self._posted(reached, guard)
 
     async def _posted(self, revision: int, guard: At) -> None:
-        """Up to there all is posted."""
+        """Record that everything up to the revision is posted."""
         put = self.context.map.notices.objects.published.put(PublishedMoment(revision))
         await self.context.store.commit([], [put], guards=[guard])
 
     async def _post(self, commit: JournalCommit) -> None:
-        """What one commit did, until it is taken; posted again it is the same."""
+        """Post the changes of one commit until they are accepted; posting them again changes nothing."""
         recorded, together = commit.recorded, dict[str, list[ObjectNotice]]()
         for number, change in enumerate(recorded.changes, 1):
             notice = _notice(change, f"{commit.revision}.{number}", recorded.user, recorded.at_ms)
@@ -112,7 +113,7 @@ class ObjectPublisher:
                 await self.posts.post(queue, bodies, key)
                 return
             except PostRefused as refused:
-                log.error("%s: the queue %s does not take it, nobody is told: %s", NAME, queue, refused)
+                log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
                 self.context.observer.untold(NAME, len(bodies))
                 return
             except (SourceDown, QueueGone) as down:

@@ -13,7 +13,7 @@ PARTITIONS = 8
 
 @dataclass(slots=True)
 class ServerPosts:
-    """One message server."""
+    """Post to the queues of one message server."""
 
     poster: Poster
     partitions: int = PARTITIONS
@@ -22,8 +22,8 @@ class ServerPosts:
     """Queue -> how many partitions it has."""
 
     async def post(self, queue: str, bodies: Sequence[tuple[str, str]], key: str, ttl_s: int | None = None) -> None:
-        """`bodies`: (project, text), all or none of them, once under the same key.  A queue may have been made anew
-        since it was last looked at: then it is looked at again.  Raises SourceDown, QueueGone, PostRefused."""
+        """Post `bodies`, pairs of project and text: all or none, and once under the same key. A queue that was
+        recreated since the last look is looked at again. Raise SourceDown, QueueGone or PostRefused."""
         for known in (queue in self._known, False):
             partitions = await self._partitions(queue)
             messages = [(text, partition_of(project, partitions)) for project, text in bodies]
@@ -39,7 +39,7 @@ class ServerPosts:
         raise QueueGone(queue)
 
     async def _partitions(self, queue: str) -> int:
-        """The queue is made if need be."""
+        """Return the number of partitions of the queue, after creating it if necessary."""
         if queue not in self._known:
             try:
                 found = await self.poster.partitions(queue)

@@ -1,4 +1,4 @@
-"""What happens is posted to the queues of a message server, in order."""
+"""Post what happens to the queues of a message server, in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RETRY_MAX_S = 10.0
 
 @dataclass(slots=True)
 class Publisher:
-    """`run` is the body; one process at a time posts."""
+    """Post notices; `run` is the body, and one process at a time posts."""
 
     context: Context
     posts: ServerPosts
@@ -56,7 +56,8 @@ class Publisher:
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _posted(self, waiting: Sequence[Unread[Notices]], guard: At) -> Sequence[Unread[Notices]]:
-        """Those that the server took, up to the first that it did not.  What raises is set aside after a few tries."""
+        """Return the notices that the server accepted, up to the first that it did not. What raises an error is set
+        aside after a few attempts."""
         for number, event in enumerate(waiting):
             try:
                 await self._post(event)
@@ -73,7 +74,7 @@ class Publisher:
         return waiting
 
     async def _post(self, event: Unread[Notices]) -> None:
-        """Once, however often it is tried: the entry's name is the key."""
+        """Post a notice once, however often it is tried: the entry's name is the key."""
         together: dict[str, list[tuple[str, str]]] = {}
         for one in event.event.notices:
             together.setdefault(queue_of(one.tenant), []).append((one.project, msgspec.json.encode(one).decode()))
@@ -82,5 +83,5 @@ class Publisher:
             try:
                 await self.posts.post(queue, bodies, key)
             except PostRefused as refused:
-                log.error("%s: the queue %s does not take it, nobody is told: %s", NAME, queue, refused)
+                log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
                 self.context.observer.untold(NAME, len(bodies))

@@ -41,29 +41,29 @@ BODY_MAX_BYTES = 400_000
 
 
 def transient(error: Exception) -> bool:
-    """Is the store or somebody else's write the cause, so that waiting helps?"""
+    """Return whether the store, or another process's write, is the cause, so that waiting helps."""
     return isinstance(error, StoreError | SessionLost) and not isinstance(error, TooLarge)
 
 
 def said(error: BaseException) -> str:
-    """The error for people."""
+    """Return the error as text for people."""
     return _plain(str(error) if isinstance(error, Undecodable) else f"{type(error).__name__}: {error}")
 
 
 def _plain(text: str) -> str:
-    """One line that can be written anywhere."""
+    """Reduce text to one line that can be written anywhere."""
     return "".join(c if c.isprintable() else " " for c in text[:ERROR_MAX_CHARS])
 
 
 class Tries:
-    """How often the handling of each thing has raised, in this process."""
+    """Count how often handling each thing has raised an error in this process."""
 
     def __init__(self, most: int = TRIES_MAX) -> None:
         self._most = most
         self._counts: dict[str, int] = {}
 
     def spent(self, name: str) -> bool:
-        """Counts one more.  True: it has had all its tries, and is to be set aside."""
+        """Count one more error. Return True if the attempts are used up and the thing is to be set aside."""
         if len(self._counts) >= COUNTED_MAX:
             self._counts.clear()
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -74,7 +74,7 @@ class Tries:
 
 
 class Quarantine:
-    """What is in it, as the mirror shows it; and what puts things in and out."""
+    """Read the quarantine from the mirror, and put things in and out."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -84,7 +84,7 @@ class Quarantine:
         return len(self._context.mirror.under(self._place.records.path))
 
     def all(self) -> Mapping[str, Quarantined]:
-        """Id -> what was set aside, oldest first."""
+        """Map ids to what was set aside, oldest first."""
         prefix = f"{self._place.records.path}/"
         found = ((e.path, readable(e, Quarantined)) for e in self._context.mirror.under(self._place.records.path))
         return {path.removeprefix(prefix): one for path, one in found if one is not None}
@@ -93,7 +93,7 @@ class Quarantine:
         return f"{self._place.records.path}/{id}"
 
     def event(self, waiting: Unread[E], queue: str, error: BaseException, tenant: str = "") -> list[Op]:
-        """Takes the event out of its queue; for the commit of whoever consumes it."""
+        """Return operations that move an event from its queue into the quarantine, for its consumer's commit."""
         body = self._context.mirror.get(waiting.body)
         name = waiting.body.rpartition("/")[2]
         what = f"an event ({type(waiting.event).__name__}) of {queue}"
@@ -101,7 +101,8 @@ class Quarantine:
         return [*ops, *waiting.consume()]
 
     def report(self, waiting: Unread[Postings], queue: str, connection: str, error: Exception) -> list[Op]:
-        """Takes a report out of its outbox that whoever it is for does not take; of very many the first are kept."""
+        """Return operations that move reports that their receiver refuses from its outbox into the quarantine. Of
+        very many, the first are kept."""
         if self._full():
             return waiting.consume()
         told = [one.report for one in waiting.event.postings]
@@ -113,7 +114,7 @@ class Quarantine:
         return [*ops, *waiting.consume()]
 
     def note(self, id: str, work: ReportRequest, tenant: str, error: str) -> list[Op]:
-        """A report that a forge refuses: retried, a merger is asked once more."""
+        """Return operations that set aside a report that a forge refuses; a retry asks a merger once more."""
         if self._full():
             return []
         what = f"the report to {work.change.connection}: {work.change.id} of {work.change.project} in {work.pipeline}"
@@ -122,17 +123,18 @@ class Quarantine:
         return self.put(id, "report", what, error, tenant, queue.requests, f"{queue.params}/{id}", value, tries=1)
 
     def _full(self) -> bool:
-        """Are so many reports set aside that one more is lost?"""
+        """Return whether so many reports are set aside that another one would be dropped."""
         full = sum(one.kind == "report" for one in self.all().values()) >= REPORTS_MAX
         if full:
-            log.error("%d reports that nobody takes are set aside already: one is lost", REPORTS_MAX)
+            log.error("%d undeliverable reports are set aside already: dropping one", REPORTS_MAX)
             self._context.observer.untold("reports", 1)
         return full
 
     def change(
         self, id: str, what: str, error: str, tenant: str, events: PipelineEvents, event: TriggerEvent | None
     ) -> list[Op]:
-        """A change that left its pipeline.  `event` brings it back when it is retried; None: nothing does."""
+        """Return operations that set aside a change that left its pipeline. A retry brings `event` back; with None,
+        it brings nothing back."""
         stream, name = events.trigger.stream, derived("change", id)
         if event is None:
             return self.put(name, "change", what, error, tenant)
@@ -170,7 +172,7 @@ class Quarantine:
         return f"{self._place.bodies.path}/{id}"
 
     async def retry(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
-        """Puts it back where it was; `besides` is written with that.  Raises LookupError, StoreError."""
+        """Put a thing back where it was; `besides` is written in the same commit. Raise LookupError or StoreError."""
 
         async def body(txn: Txn) -> Quarantined:
             record = await self._taken(txn, id)
@@ -186,14 +188,14 @@ class Quarantine:
         return await self._context.store.transact(body)
 
     def _asked_again(self, record: Quarantined, value: bytes) -> list[Op]:
-        """Of a merger."""
+        """Return operations that ask a merger again."""
         work = msgspec.json.decode(value, type=ReportRequest)
         change = {"change": work.change.id, "project": work.change.project}
         meta = {"tenant": record.tenant, "pipeline": work.pipeline, **change}
         return self._context.merges.submit(Request(record.body.rpartition("/")[2], meta=meta), value)
 
     async def drop(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
-        """Forgets it; `besides` is written with that.  Raises LookupError, StoreError."""
+        """Delete a thing; `besides` is written in the same commit. Raise LookupError or StoreError."""
 
         async def body(txn: Txn) -> Quarantined:
             txn.do(*besides)
@@ -212,7 +214,7 @@ class Quarantine:
             return Quarantined(kind="record", what=entry.path, error=said(damaged), since_ms=0)
 
     async def forget(self, id: str) -> None:
-        """It goes well again."""
+        """Remove a thing from the quarantine because handling it succeeds again."""
         if self._context.mirror.get(self.path(id)) is not None:
             try:
                 await self._context.store.commit([], [Delete(self.path(id)), Delete(self._body(id))])

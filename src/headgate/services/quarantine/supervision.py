@@ -25,8 +25,8 @@ Run = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 async def tended(context: Context, what: str, run: Run, session: Session, tenant: str = "") -> None:
-    """Runs it until it ends, and begins it again after a growing pause when it raises: a defect of this work, or a
-    record it needs that is damaged, is nobody else's.  Raises SessionLost, GuardLost, Unavailable.
+    """Run a work until it ends; when it raises an error, start it again after a growing pause, so that its defect, or a
+    damaged record that it needs, affects nothing else. Raise SessionLost, GuardLost or Unavailable.
 
     After a few tries it is in the quarantine for as long as it does not go well; retried there, it is begun at once.
     """
@@ -71,11 +71,11 @@ class _Tended:
 
     def _tell(self, error: Exception, pause_s: float) -> None:
         if isinstance(error, Undecodable):
-            log.error("%s stands still: %s; mend it, or remove it", self._what, error)
+            log.error("%s is stopped: %s; repair or remove it", self._what, error)
         elif transient(error):
             log.warning("%s is begun again in %.1f s: %s", self._what, pause_s, error)
         else:
-            log.error("%s stands still, and is begun again in %.1f s", self._what, pause_s, exc_info=error)
+            log.error("%s is stopped, and starts again in %.1f s", self._what, pause_s, exc_info=error)
 
     async def _show(self, error: Exception, tries: int) -> None:
         ops = self._quarantine.put(self._id, "work", self._what, error, self._tenant, tries=tries)
@@ -87,7 +87,7 @@ class _Tended:
             log.error("%s: that it stands still cannot be written down: %s", self._what, refused)
 
     async def _pause(self, pause_s: float, damaged: str) -> None:
-        """Until it is time, or somebody retried it, or mended what is damaged."""
+        """Wait until it is time, or until somebody retries it or repairs what is damaged."""
         mirror, loop = self._context.mirror, asyncio.get_running_loop()
         until_s, shown, was = loop.time() + pause_s, self._shown, mirror.get(damaged)
         with mirror.part(self._path, *([damaged] if damaged else [])) as part:

@@ -27,7 +27,7 @@ STUCK_MAX = 10
 
 
 class JobExit(BaseException):
-    """A job or hook wanted the process to end: it raised SystemExit or KeyboardInterrupt."""
+    """Report that a job or hook wanted the process to end: it raised SystemExit or KeyboardInterrupt."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"a job ended the process with status {status}")
@@ -35,7 +35,7 @@ class JobExit(BaseException):
 
 
 class Stuck(Exception):
-    """Too many jobs never ended, whatever was done."""
+    """Report that too many jobs cannot be stopped."""
 
 
 Hook = Callable[..., Any]  # people's own functions
@@ -43,7 +43,7 @@ Hook = Callable[..., Any]  # people's own functions
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """For a place."""
+    """Wait for a slot."""
 
     plain: bool
     place: asyncio.Future[None]
@@ -52,8 +52,8 @@ class _Waiting:
 
 
 class CallSlots:
-    """For so many calls at once, of which so many may be of plain functions: first come, first served, but a call that
-    needs no thread does not wait for one, and one whose turn has not come is passed over."""
+    """Limit the calls at once, and among them those of plain functions. First come, first served, but a call that
+    needs no thread does not wait for one, and a call whose turn has not come is passed over."""
 
     def __init__(self, calls_max: int, threads: int) -> None:
         self._calls, self._threads = calls_max, threads
@@ -63,7 +63,7 @@ class CallSlots:
     async def one(
         self, plain: bool, unless: asyncio.Event | None = None, rank: Rank | None = None
     ) -> AsyncIterator[bool]:
-        """A place, inside; or False, when `unless` was set before there was one."""
+        """Yield True with a slot held, or False if `unless` was set before there was one."""
         place = asyncio.get_running_loop().create_future()
         waiting = _Waiting(plain, place, rank)
         self._waiting.append(waiting)
@@ -99,7 +99,7 @@ class CallSlots:
 
 
 async def _either(place: asyncio.Future[None], unless: asyncio.Event | None) -> None:
-    """Until one of them; a caller that is cancelled cancels neither."""
+    """Wait until either is done; cancelling the caller cancels neither."""
     stopper = asyncio.ensure_future((unless or asyncio.Event()).wait())
     waited: set[asyncio.Future[Any]] = {place, stopper}
     try:
@@ -109,7 +109,7 @@ async def _either(place: asyncio.Future[None], unless: asyncio.Event | None) -> 
 
 
 class JobCaller:
-    """`jobs_max` calls at once, of which `threads` may be of plain functions."""
+    """Call jobs: `jobs_max` at once, of which `threads` may be plain functions."""
 
     def __init__(self, jobs_max: int, threads: int) -> None:
         self.places = CallSlots(jobs_max, threads)
@@ -120,16 +120,17 @@ class JobCaller:
     def place(
         self, hook: Hook, unless: asyncio.Event | None = None, rank: Rank | None = None
     ) -> AbstractAsyncContextManager[bool]:
-        """For one `run` of it, inside; False when `unless` was set before there was one."""
+        """Hold a slot for one `run` inside the context. Yield False if `unless` was set before there was one."""
         return self.places.one(not _is_async(hook), unless, rank)
 
     async def call(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
-        """As `run`, once there is a place."""
+        """Call like `run`, once there is a slot."""
         async with self.place(hook):
             return await self.run(hook, *arguments, limit_s=limit_s)
 
     async def run(self, hook: Hook, *arguments: Any, limit_s: float = 0.0) -> Any:  # what people's functions take
-        """What the hook answers, in a place of the caller's.  Raises what it raises, TimeLimit, JobExit, or Stuck."""
+        """Call the hook in a slot that the caller holds, and return its answer. Raise what it raises, TimeLimit,
+        JobExit or Stuck."""
         self.running += 1
         try:
             if _is_async(hook):
@@ -164,7 +165,7 @@ class JobCaller:
         return answer
 
     async def _interrupt(self, thread: _Thread, done: asyncio.Future[Any]) -> None:
-        """Raises Stuck; after it the call has ended, be it only for us."""
+        """Stop the call by interrupting it; it has then ended, at least for us. Raise Stuck."""
         thread.interrupt()
         await asyncio.wait({done}, timeout=GRACE_S)
         if done.done():
@@ -181,7 +182,7 @@ def _is_async(hook: Hook) -> bool:
 
 
 async def _awaited(work: Any, limit_s: float) -> Any:  # as the hook answers
-    """A job that cancels itself has failed; it has not been cancelled."""
+    """Await a job. A job that cancels itself has failed and was not cancelled."""
     try:
         if not limit_s:
             return await work
@@ -202,7 +203,8 @@ _Call = tuple[Hook, tuple[Any, ...], asyncio.Future[Any]]
 
 
 class _Thread:
-    """A thread for one call after another.  One that was interrupted ends after its call: it may yet be hit."""
+    """Run one call after another in a thread. An interrupted thread ends after its call, because the interruption
+    may still arrive."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -211,13 +213,13 @@ class _Thread:
         self._thread.start()
 
     def start(self, hook: Hook, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Answers (answer, None) or (None, error), once it has ended."""
+        """Start a call whose future gives (answer, None) or (None, error) once it has ended."""
         done = self._loop.create_future()
         self._calls.put((hook, arguments, done))
         return done
 
     def interrupt(self) -> None:
-        """Raises TimeLimit in whatever runs there, as soon as it is back in Python."""
+        """Raise TimeLimit in the running call, as soon as it executes Python code again."""
         self._calls.put(None)
         assert self._thread.ident is not None, "it was started"
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(TimeLimit))

@@ -1,4 +1,4 @@
-"""What all lanes of a worker share: where messages come from, how jobs are called, where failures go."""
+"""Hold what all lanes of a worker share: where messages come from, how jobs are called, where failures go."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.services.queueing.figures import WorkerMetrics
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """How much at once, how long at most."""
+    """Bound how much is done at once and how long it may take."""
 
     page: int = 200
     """Messages of a lane fetched, and marked as begun, at once."""
@@ -61,7 +61,8 @@ class MessageProcessor:
     chance: random.Random = field(default_factory=random.Random)
 
     async def bury(self, message: Message, tally: Tally, error: BaseException) -> None:
-        """To the dead letters; then the hook is told.  Raises SourceDown: try again, it is there once at most."""
+        """Post the message to the dead letters, then call the hook. Raise SourceDown; after a retry it is there at
+        most once."""
         lane = Lane(message.queue, message.partition)
         why = f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
         head = DeadLetter(

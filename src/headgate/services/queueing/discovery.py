@@ -24,7 +24,8 @@ GONE_KEPT_MS = 7 * 86_400_000
 
 @dataclass(slots=True)
 class DiscoveryTurn:
-    """The oldest worker's, so nobody has to be told.  Two at once do no harm: every write checks what it saw."""
+    """Run discovery in the oldest worker, so that no agreement is needed. Two at once do no harm: every write checks
+    what it saw."""
 
     ours: bool = False
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -39,7 +40,7 @@ Change = tuple[At, tuple[Op, ...]]
 
 
 async def discover(desk: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn) -> None:
-    """Until cancelled; looks when asked to, and now and then anyway, while it is our turn."""
+    """Look for queues until cancelled, when asked and at intervals, while it is this worker's turn."""
     await mirror.ready()
     while True:
         turn.asked.clear()
@@ -63,7 +64,8 @@ async def _look(desk: MessageProcessor, store: Store, app: Application, mirror: 
 
 
 def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> list[Change]:
-    """What says how many priorities queues have, before they are seen; what cannot be read is written anew."""
+    """Return the changes that record the number of priorities of queues before the queues appear; rewrite unreadable
+    records."""
     known = {queue: e for e in mirror.under(app.shapes.path) if (queue := app.queue_of(e.path)) is not None}
     found: list[Change] = []
     for queue, count in sorted(priorities.items()):
@@ -78,7 +80,8 @@ def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> l
 
 
 def changes(app: Application, mirror: Mirror, lanes: Iterable[Lane], now_ms: int) -> list[Change]:
-    """What brings the store in line with the server.  What has an owner is its owner's to mark."""
+    """Return the changes that bring the store in line with the server. A partition with an owner is changed only by
+    its owner."""
     there = frozenset(lanes)
     known: dict[Lane, Entry] = {lane: e for e in mirror.under(app.queues.path) if (lane := app.lane_of(e.path))}
     owned = {lane for e in mirror.under(app.owners.path) if (lane := app.lane_of(e.path))}

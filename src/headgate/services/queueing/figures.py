@@ -1,4 +1,4 @@
-"""What is counted and measured of a worker, for Prometheus."""
+"""Measure what a worker does, for Prometheus."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class WorkerMetrics:
-    """A registry of its own for each worker."""
+    """Keep the metrics of one worker in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,6 +29,6 @@ class WorkerMetrics:
         self.job_s = Histogram("headgate_queue_job_seconds", "Time a job takes.", ["queue"], registry=of)
 
     def forget(self, queue: str, partition: int) -> None:
-        """Of a partition that is another worker's now."""
+        """Forget a partition that another worker has taken over."""
         for gauge in (self.parked, self.lag):
             gauge.remove(queue, str(partition))

@@ -19,7 +19,7 @@ RETRY_MAX_S = 5.0
 
 @dataclass(slots=True)
 class Hold:
-    """A lane that is ours until a commit says otherwise: then GuardLost is raised, and nothing was written."""
+    """Own a lane until a commit raises GuardLost, in which case nothing was written."""
 
     store: Store
     session: Session
@@ -34,12 +34,13 @@ class Hold:
     """Of its entry."""
 
     async def commit(self, progress: Progress) -> None:
-        """Raises GuardLost, SessionLost."""
+        """Write the progress. Raise GuardLost or SessionLost."""
         await self._write([self.app.progress(self.lane).put(progress)])
         self.stored = progress
 
     async def seek(self, progress: Progress) -> Progress | None:
-        """Does what people want: the wish goes in the same commit.  None when there is no wish any more."""
+        """Move the position as people request; the request is deleted in the same commit. Return None if there is no
+        request any more."""
         place = self.app.controls(self.lane)
         entry = await self._read(place.path)
         wish = place.decode(entry.value) if entry is not None else Control()
@@ -65,12 +66,12 @@ class Hold:
         return there
 
     async def release(self, progress: Progress) -> None:
-        """Hands the lane back, to be taken at once."""
+        """Give the lane back, to be taken at once."""
         left = steps.released(progress)
         await self._write([self.app.progress(self.lane).put(left), Delete(self.guard.path)])
 
     async def _write(self, ops: list[Op], *checks: At) -> None:
-        """The first of `ops` is the progress.  Raises Conflict when one of `checks` does not hold.
+        """Write operations, the first of which is the progress. Raise Conflict if one of `checks` fails.
 
         An answer may be lost, and the request arrive long after: the guard refuses it once the lane is somebody
         else's, the version once we have written more.

@@ -34,7 +34,7 @@ HANDED_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a lane is told by its worker."""
+    """Hold what a worker tells its lanes."""
 
     control: Callable[[Lane], Control]
     alive: Callable[[], Container[str]]
@@ -44,7 +44,8 @@ class Around:
 
 
 class LaneRunner:
-    """`run` ends when the lane was handed back after `leave`, or was lost.  Raises StopWorker, JobExit, Stuck."""
+    """Run a lane. `run` returns when the lane was given back after `leave`, or lost. Raise StopWorker, JobExit or
+    Stuck."""
 
     def __init__(self, desk: MessageProcessor, hold: Hold, route: RoutingRule, around: Around) -> None:
         self._desk, self._hold, self._around = desk, hold, around
@@ -64,11 +65,11 @@ class LaneRunner:
 
     @property
     def leaving(self) -> bool:
-        """It hands the lane back."""
+        """Return whether the lane is being given back."""
         return self._leaves.is_set()
 
     def ring(self) -> None:
-        """Something was posted, or is wanted of the lane."""
+        """Wake the lane because a message was posted or its control changed."""
         self.rank.stirs()
         self._wake.set()
 
@@ -95,7 +96,7 @@ class LaneRunner:
             raise
 
     async def give_back(self) -> None:
-        """For whoever has cancelled `run`: what may have been begun stays marked."""
+        """Give the lane back after `run` was cancelled; what may have started stays marked."""
         self._close("left")
         try:
             await self._hold.release(self.now)
@@ -103,7 +104,7 @@ class LaneRunner:
             log.info("%s: not handed back (%s); it is free once the session ends", self.lane, error)
 
     async def _until_left(self) -> bool:
-        """True: the queue is no more."""
+        """Run until the lane was left; return True if the queue no longer exists."""
         trouble_s = 0.1
         while not self.leaving:
             self._wake.clear()
@@ -124,7 +125,7 @@ class LaneRunner:
         return False
 
     async def _step(self) -> bool:
-        """Does what comes next; False when there is nothing to do for now."""
+        """Do what comes next; return False if there is nothing to do now."""
         control = self._around.control(self.lane)
         if control.seek is not None and (now := await self._hold.seek(self.now)) is not None:
             self.now = now
@@ -141,7 +142,7 @@ class LaneRunner:
     # --- in order
 
     async def _page(self) -> bool:
-        """Messages that were never begun.  They are marked once the first has its place."""
+        """Try messages that were never started; mark them as begun once the first has its slot."""
         size = max(self._desk.pace.page, self._policy.batch)
         page = await self._desk.source.read(self.lane, steps.position(self.now), size)
         if not page or self.leaving:
@@ -167,7 +168,7 @@ class LaneRunner:
         return True
 
     async def _first(self, batch: Sequence[Message]) -> bool:
-        """The first try; False when the lane has to be looked at anew."""
+        """Try for the first time; return False if the lane must be read again."""
         last = batch[-1].message_id
         if len(batch) == 1:
             self._open(last, Tally().opened(self._hold.name, handed=True))
@@ -188,7 +189,7 @@ class LaneRunner:
     # --- one by one
 
     async def _alone(self) -> bool:
-        """The next message that may have been begun, or has failed."""
+        """Try the next message that may have been started, or has failed."""
         if self._desk.now_ms() < self._not_before_ms:
             return False
         page = await self._desk.source.read(self.lane, steps.position(self.now), 1)
@@ -199,7 +200,7 @@ class LaneRunner:
         return True
 
     async def _retry(self) -> bool:
-        """The parked one that is due; False when none is."""
+        """Retry the parked message that is due; return False if there is none."""
         due = min(self.now.parked, key=lambda one: one.due_ms, default=None)
         if due is None or due.due_ms > self._desk.now_ms():
             return False
@@ -212,7 +213,7 @@ class LaneRunner:
         return True
 
     async def _again(self, message: Message) -> None:
-        """One try, its beginning recorded before it is made; or none, when the message has had them all."""
+        """Try once more, with the start recorded first; do not try if the message has used all its attempts."""
         id, me = message.message_id, self._hold.name
         tally = steps.tally_of(self.now, id).excused(self._around.alive())
         if why := tally.spent(self._policy):
@@ -235,7 +236,7 @@ class LaneRunner:
         await self._commit(self._dealt_with(id))
 
     async def _failed(self, message: Message, error: BaseException) -> None:
-        """Its job has: it is given up, or tried again later."""
+        """Handle a failure of the job: give the message up, or try it again later."""
         id, said = message.message_id, str(error)[:ERROR_MAX_CHARS]
         tally = steps.tally_of(self.now, id).closed("failed", f"{type(error).__name__}: {said}"[:ERROR_MAX_CHARS])
         self._with_job = ""
@@ -275,7 +276,7 @@ class LaneRunner:
 
     @asynccontextmanager
     async def _place(self, id: str) -> AsyncIterator[bool]:
-        """A place for the job of that message; meanwhile it is recorded how it stands."""
+        """Wait for a slot for the message's job, and record the state meanwhile."""
         self.rank.waits(unix_ms_of(id))
         async with AsyncExitStack() as stack:
             async with self._recorded(self._desk.pace.commit_s):
@@ -287,14 +288,14 @@ class LaneRunner:
         self._with_job, self.now = id, steps.tried(self.now, id, tally)
 
     def _close(self, ending: Ending) -> None:
-        """The try under way, if there is one, has ended without the job's saying so."""
+        """Close the running attempt, if there is one, which ended without an answer of the job."""
         if self._with_job:
             tally = steps.tally_of(self.now, self._with_job).closed(ending)
             self.now = steps.tried(self.now, self._with_job, tally)
             self._with_job = ""
 
     async def _try(self, batch: Sequence[Message], attempt: int, recorded_after_s: float) -> BaseException | None:
-        """Why it failed, None when it did not."""
+        """Run the job; return why it failed, or None if it succeeded."""
         figures, queue = self._desk.figures, self.lane.queue
         messages = [replace(message, attempt=attempt) for message in batch] if attempt > 1 else list(batch)
         if attempt > 1:
@@ -311,7 +312,7 @@ class LaneRunner:
         return None
 
     async def _called(self, messages: Sequence[Message]) -> Exception | None:
-        """What the job raises."""
+        """Return what the job raises."""
         subject = messages[0] if self._policy.batch == 1 else messages
         try:
             await self._desk.caller.run(self._job, subject, self._desk.context, limit_s=self._policy.time_limit_s)
@@ -323,7 +324,7 @@ class LaneRunner:
 
     @asynccontextmanager
     async def _recorded(self, after_s: float) -> AsyncIterator[None]:
-        """Records how it stands if what runs inside takes longer."""
+        """Record the state if the body takes longer."""
         begun: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         timer = loop.call_later(after_s, lambda: begun.append(loop.create_task(self._flush())))
@@ -362,7 +363,7 @@ class LaneRunner:
     # --- waiting
 
     def _calms(self) -> None:
-        """Nothing is to be done, unless something was posted meanwhile."""
+        """Note that there is nothing to do, unless something was posted meanwhile."""
         if not self._wake.is_set():
             self.rank.rests()
 
@@ -382,7 +383,7 @@ class LaneRunner:
         return min([pace.idle_s, *(max(due - now_ms, 1) / 1000 for due in dues)])
 
     async def _rest(self, for_s: float) -> None:
-        """Until rung; what is not recorded yet is, after a while."""
+        """Wait until rung, and record after a while what is not recorded yet."""
         unrecorded = self.now != self._hold.stored
         first_s = min(for_s, self._desk.pace.commit_s) if unrecorded else for_s
         try:

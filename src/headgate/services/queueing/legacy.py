@@ -22,21 +22,21 @@ PAGE = 500
 
 
 class _Status(msgspec.Struct):
-    """The body of a message of the status queue."""
+    """Represent the body of a message of the status queue."""
 
     partition: str
     processed: str = ""
 
 
 def lane_named(name: str) -> Lane | None:
-    """`<queue>-<n>`; None for what is no such name."""
+    """Parse `<queue>-<n>`, or return None."""
     queue, _, number = name.rpartition("-")
     good = QUEUE_NAME.fullmatch(queue) and number.isdecimal() and 1 <= int(number) <= PARTITIONS_MAX
     return Lane(queue, int(number)) if good else None
 
 
 async def recorded(source: MessageSource) -> dict[Lane, str]:
-    """Lane -> the greatest `last` of all partitions of the status queue.  Raises SourceDown, QueueGone."""
+    """Map each lane to the greatest `last` in all partitions of the status queue. Raise SourceDown or QueueGone."""
     found: dict[Lane, str] = {}
     for lane in await source.lanes():
         after = START
@@ -48,7 +48,7 @@ async def recorded(source: MessageSource) -> dict[Lane, str]:
 
 
 def with_tree(known: Mapping[Lane, str], entries: Iterable[Entry]) -> dict[Lane, str]:
-    """And what the entries below TREE say, the greater of both."""
+    """Add what the entries below TREE say; the greater position wins."""
     found = dict(known)
     for entry in entries:
         _keep(found, lane_named(entry.path.rpartition("/")[2]), entry.value.decode(errors="replace").strip())
@@ -56,7 +56,8 @@ def with_tree(known: Mapping[Lane, str], entries: Iterable[Entry]) -> dict[Lane,
 
 
 async def take_over(store: Store, app: Application, lane: Lane, last: str) -> str:
-    """taken over | further already | in use: a worker has it, which then goes on as it does.  Raises StoreError."""
+    """Take over a position and return the outcome: taken over, further already, or in use by a worker, which then
+    continues unaffected. Raise StoreError."""
     place, owner = app.progress(lane), app.owner(lane)
 
     async def body(txn: Txn) -> str:
@@ -81,7 +82,7 @@ def _said(body: str) -> tuple[Lane | None, str]:
 
 
 def _keep(found: dict[Lane, str], lane: Lane | None, last: str) -> None:
-    """The greater one; what cannot be understood is none."""
+    """Keep the greater position; ignore what cannot be understood."""
     try:
         if lane is not None and parse_last(last) > parse_last(found.get(lane, "")):
             found[lane] = last

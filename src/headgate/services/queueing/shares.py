@@ -1,4 +1,4 @@
-"""Who processes what: every worker works out its share from what it sees, takes what is free and hands back the rest.
+"""Divide lanes among workers: each works out its share from what it sees, takes what is free and hands back the rest.
 
 The store decides: a lane is a worker's when its owner entry is, and an owner entry goes with the worker's session.
 """
@@ -42,7 +42,7 @@ REST_FACTOR = 9.0
 
 @dataclass(frozen=True, slots=True)
 class SharingView:
-    """What the mirror shows."""
+    """Hold what the mirror shows."""
 
     workers: Mapping[str, WorkerRecord]
     owners: Mapping[Lane, str]
@@ -64,8 +64,8 @@ class SharingView:
 
 
 def view(app: Application, mirror: Mirror) -> SharingView:
-    """What cannot be read is as if it were not there.  A worker of another program has no name and takes no locks: it
-    has no part in the sharing out, and what it says it handles is left to it for as long as it lives."""
+    """Read the mirror; unreadable records count as missing. A worker of another program has no name and takes no
+    locks: it gets no share, and keeps what it says it handles for as long as it lives."""
     everybody = {
         entry.path.rpartition("/")[2]: record
         for entry in mirror.under(app.workers.path)
@@ -99,7 +99,7 @@ def _read(place: Address[R], entry: Entry) -> R | None:
 
 @dataclass(slots=True)
 class WorkerScope:
-    """What this worker is for."""
+    """State what this worker is for."""
 
     patterns: tuple[str, ...] = ()
     """Of queues; none: all."""
@@ -111,7 +111,7 @@ class WorkerScope:
 
 @dataclass(slots=True)
 class PartitionSharing:
-    """One session's part in it."""
+    """Take part in the sharing for one session."""
 
     desk: MessageProcessor
     store: Store
@@ -138,7 +138,7 @@ class PartitionSharing:
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def join(self) -> None:
-        """Appears among the workers."""
+        """Register among the workers."""
         record = self._record(())
         op = Append(self.app.workers.path, self.app.workers.encode(record), self.session.lease, WORKER_PREFIX)
         (entry,) = await self.store.commit([], [op])
@@ -149,7 +149,7 @@ class PartitionSharing:
         await self.mirror.reached(entry.path, entry.version)
 
     async def run(self) -> None:
-        """Until cancelled.  Raises StopWorker, JobExit, Stuck when a job wants the end."""
+        """Share until cancelled. Raise StopWorker, JobExit or Stuck when a job demands the end."""
         loop = asyncio.get_running_loop()
         settled: frozenset[str] = frozenset()
         since_s = loop.time()
@@ -173,7 +173,7 @@ class PartitionSharing:
             await self._stir(seen, still_s if still_s > 0 else patience_s)
 
     def ring(self, lanes: frozenset[Lane] | None) -> None:
-        """Something was posted; None: perhaps anywhere."""
+        """Wake the lanes in which something was posted; None means that any may be affected."""
         for lane, (runner, _) in self._runners.items():
             if lanes is None or lane in lanes:
                 runner.ring()
@@ -182,7 +182,7 @@ class PartitionSharing:
         return [runner for runner, _ in self._runners.values()]
 
     async def leave(self, within_s: float) -> None:
-        """Hands everything back, once the jobs that run have ended, but waits no longer than that for them."""
+        """Give everything back once the running jobs have ended, but wait for them at most `within_s`."""
         for runner, _ in self._runners.values():
             runner.leave()
         await self._say_leaving()
@@ -192,7 +192,7 @@ class PartitionSharing:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stops at once, and hands back as long as the session lives."""
+        """Stop at once, and give back what the session still allows."""
         if self.session.lost.is_set():
             await self._stop()
         else:
@@ -205,7 +205,7 @@ class PartitionSharing:
         await asyncio.gather(*(runner.give_back() for runner in left))
 
     async def _stop(self) -> None:
-        """Not `end`: a job may take one cancellation for its own, and is to hear of the next."""
+        """Stop the runners, without `end`: a job may swallow one cancellation, and must get the next."""
         tasks = [task for _, task in self._runners.values()]
         for task in tasks:
             task.cancel()
@@ -222,7 +222,7 @@ class PartitionSharing:
                 runner.ring()
 
     async def _look(self, now: SharingView, *, settled: bool) -> bool:
-        """Was there anything to look at?"""
+        """Return whether there was anything to look at."""
         self._reap()
         self._notice(now)
         share = self._share(now)
@@ -240,8 +240,8 @@ class PartitionSharing:
         return bool(now.lanes)
 
     def _notice(self, now: SharingView) -> None:
-        """What we were seen to own, and own no more, is stopped: its next commit would be refused.  A runner that hands
-        its lane back is seen to have done so before it has ended."""
+        """Stop the lanes that we were seen to own and no longer own: their next commit would be refused. A runner
+        that gives its lane back is seen to have done so before it ends."""
         ours = {lane for lane in self._runners if now.owners.get(lane) == self.name}
         for lane in (self._seen & self._runners.keys()) - ours:
             runner, task = self._runners[lane]
@@ -297,7 +297,7 @@ class PartitionSharing:
         self._say_once(f"{lane}: its progress cannot be understood, so it is left alone: {error}")
 
     def _reap(self) -> None:
-        """Raises what a job raised that ends the worker."""
+        """Raise what a job raised to end the worker."""
         for lane, (_, task) in list(self._runners.items()):
             if not task.done():
                 continue
@@ -327,7 +327,7 @@ class PartitionSharing:
             self._shown = shown
 
     async def _stir(self, seen: int, for_s: float) -> None:
-        """Waits for the store to move, or a lane to end."""
+        """Wait for the store to change, or for a lane to end."""
         moved = asyncio.ensure_future(self.mirror.moved(seen))
         stirred = asyncio.ensure_future(self._stirred.wait())
         try:
@@ -336,7 +336,7 @@ class PartitionSharing:
             await end(moved, stirred)
 
     async def _say_leaving(self) -> None:
-        """So that the others take what is handed back at once."""
+        """Announce that this worker leaves, so that the others take its lanes at once."""
         if not self._path:
             return
         record = replace(self._record(self._shown), leaving=True)

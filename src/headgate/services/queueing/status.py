@@ -1,4 +1,4 @@
-"""How partitions stand, as the store shows it: for people."""
+"""Describe for people how partitions stand, as the store shows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSTEERED = Control()
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """Of one partition."""
+    """Describe one partition."""
 
     progress: Progress = NEW
     owner: str = ""
@@ -41,7 +41,7 @@ class PartitionShape(msgspec.Struct, frozen=True):
 
 
 def standings(app: Application, entries: Iterable[Entry]) -> dict[Lane, PartitionStatus | None]:
-    """Of every partition that workers know; None where the progress cannot be read."""
+    """Describe every partition that workers know, or None where the progress cannot be read."""
     by_path = {entry.path: entry.value for entry in entries}
     found: dict[Lane, PartitionStatus | None] = {}
     for path, value in by_path.items():
@@ -61,7 +61,7 @@ def standings(app: Application, entries: Iterable[Entry]) -> dict[Lane, Partitio
 
 
 def workers(app: Application, entries: Iterable[Entry]) -> dict[str, WorkerRecord]:
-    """Those whose records can be read."""
+    """Return the workers whose records can be read."""
     under, found = f"{app.workers.path}/", dict[str, WorkerRecord]()
     for entry in entries:
         if entry.path.startswith(under):

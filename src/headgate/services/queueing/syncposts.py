@@ -1,4 +1,4 @@
-"""What hooks are given to post with, and the hook that only logs."""
+"""Give hooks a client with which to post, and define the hook that only logs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TIMEOUT_S = 60.0
 
 
 class BlockingClient:
-    """For plain hooks, which run in threads.  Async ones await the methods of `source`."""
+    """Post from plain hooks, which run in threads. Async hooks await the methods of `source`."""
 
     def __init__(self, source: MessageSource, loop: asyncio.AbstractEventLoop) -> None:
         self.source, self._loop = source, loop
 
     def post(self, queue: str, body: str, *, partition: int | None = None, ttl_s: int | None = None) -> None:
-        """Once, however often the network fails.  Raises SourceDown, QueueGone, PostRefused."""
+        """Post a message once, however often the network fails. Raise SourceDown, QueueGone or PostRefused."""
         self._wait(self.source.post(Letter(queue, body, fresh(), partition, ttl_s)))
 
     def create_queue(self, queue: str, partitions: int = 1) -> None:
-        """If it is not there."""
+        """Create the queue if it does not exist."""
         self._wait(self.source.create(queue, partitions))
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
@@ -33,5 +33,5 @@ class BlockingClient:
 
 
 def log_failure(message: Message, context: object, queue: str, error: BaseException, client: object) -> None:
-    """A hook for `job_failure`."""
+    """Log a failure; this is a hook for `job_failure`."""
     log.error("%s: message %s: %r", queue, message.message_id, error, exc_info=error)

@@ -1,4 +1,4 @@
-"""Whose turn it is among the lanes of a strand, in the worker that has it."""
+"""Decide whose turn it is among the lanes of a strand, in the worker that has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.queueing.priorities import comes_next
 
 @dataclass(slots=True)
 class StrandTurns:
-    """Of one strand: one message at a time, as `comes_next` says."""
+    """Order the lanes of one strand: one message at a time, as `comes_next` decides."""
 
     count: int
     """Of lanes."""
@@ -43,23 +43,23 @@ class StrandTurns:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Of one lane."""
+    """Represent one lane in the order."""
 
     turns: StrandTurns
     which: int
 
     def stirs(self) -> None:
-        """It may have something to do."""
+        """Note that the lane may have something to do."""
         self.turns._stirring.add(self.which)
 
     def rests(self) -> None:
-        """It has nothing to do for now."""
+        """Note that the lane has nothing to do now."""
         if self.which in self.turns._stirring:
             self.turns._stirring.discard(self.which)
             self.turns.changed()
 
     def waits(self, since_ms: int) -> None:
-        """It has a message, posted then; where the server's clock is ahead, now."""
+        """Note that the lane has a message, posted at `since_ms`, or now if the server's clock is ahead."""
         self.turns._since_ms[self.which] = min(since_ms, self.turns.now_ms())
 
     @property
@@ -69,15 +69,15 @@ class Rank:
         return found is not None and found[0] == self.which
 
     def begins(self) -> None:
-        """Its message has its place; it had the turn."""
+        """Note that the lane's message has a slot; the lane has used its turn."""
         found = self.turns.next()
         assert found is not None and found[0] == self.which, "a place is given to whoever has the turn"
         self.turns._since_ms[self.which], self.turns._busy, self.turns._passed = None, True, found[1]
 
     def ends(self) -> None:
-        """Its place is free again."""
+        """Note that the slot is free again."""
         self.turns._busy = False
 
     def gives_up(self) -> None:
-        """It waits no more."""
+        """Note that the lane no longer waits."""
         self.turns._since_ms[self.which] = None

@@ -25,7 +25,7 @@ NAMES_MAX = 20
 
 @dataclass(slots=True)
 class QueueWorker:
-    """`run` it once.  Setting `abort` after `stop` gives up what still runs."""
+    """Run a worker with `run`, once. Setting `abort` after `stop` abandons what still runs."""
 
     desk: MessageProcessor
     store: Store
@@ -41,7 +41,7 @@ class QueueWorker:
     """Our names in sessions that were lost, the last ones."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` or StopWorker.  A lost session is followed by a new one.  Raises JobExit, Stuck."""
+        """Run until `stop` or StopWorker. After a lost session, begin a new one. Raise JobExit or Stuck."""
         while not stop.is_set():
             try:
                 async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s) as session:
@@ -56,7 +56,7 @@ class QueueWorker:
                 await unless(stop, asyncio.sleep(1.0))
 
     def _remember(self) -> None:
-        """What ran under this name did not end with the process."""
+        """Remember that what ran under this name has not ended with the process."""
         if self.sharing is not None and self.sharing.name not in ("", *self.was):
             self.was = (*self.was, self.sharing.name)[-NAMES_MAX:]
 
@@ -94,7 +94,7 @@ class QueueWorker:
             raise failure
 
     async def _listen(self, sharing: PartitionSharing, turn: DiscoveryTurn) -> None:
-        """Hears what is posted; where the server does not tell, looks."""
+        """Listen to what is posted; poll where the server sends no news."""
         wait_s = 0.1
         while True:
             try:

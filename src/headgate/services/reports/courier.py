@@ -47,12 +47,12 @@ DROPPED_MAX = 40
 
 
 class _Broken(ReportPutOff):
-    """Nobody answers at the reports of one change, and at others somebody does."""
+    """Report that the receiver does not answer for reports of one change but does for others."""
 
 
 @dataclass(slots=True)
 class _Pause:
-    """Growing, as long as nothing is taken."""
+    """Represent a pause that grows as long as nothing is accepted."""
 
     until_s: float = 0.0
     length_s: float = 0.0
@@ -64,7 +64,7 @@ class _Pause:
 
 @dataclass(slots=True)
 class Courier:
-    """`run` is the body; one process at a time tells the reports to one connection."""
+    """Deliver reports; `run` is the body, and one process at a time delivers those of one connection."""
 
     context: Context
     connection: str
@@ -101,7 +101,7 @@ class Courier:
                     await self._round(guard, part)
 
     async def _heed(self, guard: At) -> None:
-        """What people want: that reports are tried at once, or that those that wait are dropped."""
+        """Obey people: retry reports at once, or drop those that wait."""
         entry = self.context.mirror.get(self._place.wish.path)
         if entry is None:
             return
@@ -120,7 +120,7 @@ class Courier:
         await self.context.mirror.gone(self._place.wish.path)
 
     async def _round(self, guard: At, part: MirrorPart) -> None:
-        """Tells the next ones, or waits until there are some."""
+        """Deliver the next reports, or wait until there are some."""
         seen, mirror, now_s = part.moves, self.context.mirror, asyncio.get_running_loop().time()
         waiting = self._place.stream.waiting(mirror, limit=LOOKED_AT_MAX)
         if waiting and (away_s := self._away.until_s - now_s) > 0:
@@ -140,14 +140,14 @@ class Courier:
         await part.moved_within(None if soonest_s is None else max(0.0, soonest_s - now_s), seen)
 
     async def _pause(self, pause_s: float, part: MirrorPart) -> None:
-        """Unless people want something."""
+        """Pause, unless people demand something."""
         until_s, loop = asyncio.get_running_loop().time() + pause_s, asyncio.get_running_loop()
         while (left_s := until_s - loop.time()) > 0 and self.context.mirror.get(self._place.wish.path) is None:
             await part.moved_within(left_s, part.moves)
 
     def _chosen(self, waiting: Sequence[Unread[Postings]], now_s: float) -> Iterator[Unread[Postings]]:
-        """The oldest of each change that is not put off, the projects in turn; one alone while it is not known whether
-        any is taken, and of another change each time."""
+        """Yield the oldest report of each change that is not postponed, the projects in turn; only one, of a
+        different change each time, while it is unknown whether any is accepted."""
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
         turns: Counter[str] = Counter()
         found = list[tuple[bool, int, int, Unread[Postings]]]()
@@ -169,8 +169,7 @@ class Courier:
         yield from (event for *_, event in heapq.nsmallest(most, found, key=lambda one: one[:3]))
 
     async def _tell_all(self, chosen: Sequence[Unread[Postings]], guard: At) -> None:
-        """Every one is tried to its end, whatever becomes of the others."""
-        aside = Quarantine(self.context).report
+        """Deliver every report to its end, whatever happens to the others."""
         told = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
         found = [self._judged(event, result) for event, result in zip(chosen, told, strict=True)]
         ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
@@ -187,22 +186,29 @@ class Courier:
             else:
                 ended.append(event)
                 self._put_off.pop(_change(event), None)
-                if not isinstance(result, Exception):
-                    ops += [*event.consume(), *result]
-                elif _landings(event):
-                    ops += [*event.consume(), *self._unasked(event, str(result) or repr(result))]
-                else:
-                    ops += aside(event, self._place.queue.path, self.connection, result)
+                ops += self._ends(event, result)
         if ops:
             await self.context.store.commit([], ops, guards=[guard])
             await self.context.mirror.gone(ended[-1].entry)
+        await self._counted(away, len(ended), now_s, guard)
+
+    def _ends(self, event: Unread[Postings], result: list[Op] | Exception) -> list[Op]:
+        """Return what takes a report out of the outbox: it was taken, or it never will be."""
+        if not isinstance(result, Exception):
+            return [*event.consume(), *result]
+        if _landings(event):
+            return [*event.consume(), *self._unasked(event, str(result) or repr(result))]
+        return Quarantine(self.context).report(event, self._place.queue.path, self.connection, result)
+
+    async def _counted(self, away: Sequence[ReporterAway], ended: int, now_s: float, guard: At) -> None:
+        """Wait longer, or no longer, for whoever takes reports, and tell how that is."""
         everywhere = [one.wait_s for one in away if not one.alone]
         if everywhere:
             self._away.grow(now_s, max(everywhere))
         elif ended:
             self._away = _Pause()
         if ended:
-            self._taken += len(ended)
+            self._taken += ended
             self._probed.clear()
         if away:
             await self._tell_why(str(away[0]), guard)
@@ -235,12 +241,12 @@ class Courier:
         return answers
 
     def _unasked(self, event: Unread[Postings], why: str) -> list[Op]:
-        """The answers to who waits for what is not tried any more."""
+        """Return operations that answer those who wait for what is no longer tried."""
         found = [(one, one.land) for one in _landings(event) if one.land is not None]
         return [op for one, work in found if self.lander for op in self.lander.given_up(one, work, why)]
 
     def _given_up(self, event: Unread[Postings], error: Exception) -> bool:
-        """Is it to be set aside?"""
+        """Return whether the report is to be set aside."""
         if isinstance(error, ReportRefused):
             return True
         if isinstance(error, ReportPutOff):
@@ -259,7 +265,7 @@ class Courier:
         return readable(entry, RepositoryProblem) if entry is not None else None
 
     async def _tell_why(self, why: str, guard: At) -> None:
-        """For people; written once for as long as it is the same."""
+        """Record the problem for people, once for as long as it is the same."""
         why, shown = line(why, 500), self._shown
         log.warning("%s: reports wait, for %.0f s: %s", self.connection, self._away.length_s, why)
         if self._said != why:
@@ -270,7 +276,7 @@ class Courier:
             self._said = why
 
     async def _well(self, guard: At) -> None:
-        """It is no longer away."""
+        """Record that the receiver answers again."""
         if self._said:
             log.info("%s: reports are taken again", self.connection)
             await self.context.store.commit([], [self._place.trouble.delete()], guards=[guard])
@@ -278,12 +284,12 @@ class Courier:
 
 
 def _landings(event: Unread[Postings]) -> list[OutboxMessage]:
-    """What of it somebody waits for."""
+    """Return the landings among the reports, whose answers a pipeline awaits."""
     return [one for one in event.event.postings if one.land is not None]
 
 
 def _change(event: Unread[Postings]) -> str:
-    """Whose order is kept."""
+    """Return the change whose order must be kept."""
     return next((whose(one) for one in event.event.postings), "")
 
 
@@ -292,7 +298,7 @@ def _project(event: Unread[Postings]) -> str:
 
 
 def whose(posting: OutboxMessage) -> str:
-    """The change over all its patchsets, or the ref, or the line of what it answers."""
+    """Return what orders the report: the change over all its patchsets, the ref, or the lane of what it answers."""
     report = posting.report
     line = f" {one.connection} {one.source} {one.lane}" if (one := report.answers) is not None else ""
     return f"{report.tenant} {report.project} {report.branch} {report.ref or report.change.partition(',')[0]}{line}"

@@ -1,4 +1,4 @@
-"""What a forge is told, and what it is asked to merge: the last one answers the pipeline that waits for it.
+"""Deliver reports to a forge, and ask it to merge: the answer to that goes to the pipeline that waits for it.
 
 Where changes land by a push, the forge is asked first whether it may still be, then a merger pushes and answers, and
 once that is recorded the forge is to show it: by itself, or the change is closed with a word that names the commit.
@@ -21,8 +21,8 @@ from headgate.ports.forge import Forge, Hint, MergeLanded, Shows
 from headgate.ports.reporter import ReportPutOff, ReportRefused
 from headgate.services.context import Context
 from headgate.services.orders import shut
+from headgate.services.postings import to_push
 from headgate.services.pushes import kept_back
-from headgate.services.reports.postings import to_push
 from headgate.services.scheduler.hints import kept
 from headgate.store.store import Session
 from headgate.store.types import Op

@@ -16,7 +16,7 @@ from headgate.store.types import StoreError
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """What a pipeline wants of an object."""
+    """Hold what a pipeline does to an object."""
 
     set: dict[str, str] = {}
     unset: tuple[str, ...] = ()
@@ -28,11 +28,11 @@ class ObjectReporter:
     """See `ports.reporter.Reporter`.  Told again it is the same."""
 
     def __init__(self, name: str, inventory: Inventory, partition: str, project: str) -> None:
-        """As of `WatchedObjects`."""
+        """Make a reporter with the parameters of `WatchedObjects`."""
         self._name, self._inventory, self._partition, self._project = name, inventory, partition, project
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway, ReportRefused."""
+        """Write the report to the object. Raise ReporterAway or ReportRefused."""
         of = posting.report.answers
         if of is None or of.connection != self._name:
             raise ReportRefused(f"no object of {self._name} started this item")

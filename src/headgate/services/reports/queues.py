@@ -17,7 +17,7 @@ class QueueReporter:
         self._posts = posts
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway, ReportRefused."""
+        """Post the report. Raise ReporterAway or ReportRefused."""
         report, of = posting.report, posting.report.answers
         whose = f"{of.source}/{of.lane}" if of is not None else report.project
         body = (whose, msgspec.json.encode(report).decode())

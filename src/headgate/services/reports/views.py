@@ -1,4 +1,4 @@
-"""What people see of the outboxes, and want of them."""
+"""Show people what waits in the outboxes, and record what they want done with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.store.types import Op
 
 
 class Outbox(NamedTuple):
-    """What waits for one connection."""
+    """Describe what waits for one connection."""
 
     connection: str
     waiting: int
@@ -24,7 +24,7 @@ class Outbox(NamedTuple):
 
 
 def outboxes(context: Context) -> list[Outbox]:
-    """Of every connection that anything was reported to, in order of their names."""
+    """Describe the outbox of every connection that has received reports, by name."""
     place = context.map.reports
     below = (entry.path.removeprefix(f"{place.path}/") for entry in context.mirror.under(place.path))
     names = sorted({unescape(path.partition("/")[0]) for path in below})
@@ -41,5 +41,5 @@ def outbox(context: Context, connection: str) -> Outbox:
 
 
 def wanted(context: Context, connection: str, do: str) -> Sequence[Op]:
-    """`do`: retry what waits at once, or drop it; for the commit of whoever wants it."""
+    """Return operations that retry (`do`) what waits at once, or drop it, for the commit of whoever asks."""
     return [context.map.reports(connection).wish.put(OutboxWish(do))]

@@ -1,4 +1,5 @@
-"""What a turn leaves to the history: buildsets that ended or gave way to others, and attempts that were repeated."""
+"""Record in the history what a turn leaves behind: buildsets that ended or were superseded, and attempts that were
+repeated."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.gate import comments
 from headgate.gate.actions import Action, Record
 from headgate.gate.model import Build, BuildSet, Item, State
 from headgate.gate.report import artifacts_of, error_of
@@ -22,7 +24,7 @@ GAVE_WAY = "It was tested anew: what it rests on is another now."
 
 @dataclass(frozen=True, slots=True)
 class Bygone:
-    """How one pipeline's turn tells of it."""
+    """Tell how one pipeline's turn records what has ended."""
 
     tenant: str
     pipeline: str
@@ -98,11 +100,14 @@ class Bygone:
 
     def _builds(self, buildset: BuildSet, builds: Iterable[Build], *, final: bool) -> tuple[FinishedBuild, ...]:
         jobs = {job.id: job for job in buildset.jobs}
-        artifacts, found = artifacts_of(buildset), list[FinishedBuild]()
+        artifacts, said, found = artifacts_of(buildset), comments.kept(buildset), list[FinishedBuild]()
         for build in map(self._known, builds):
             job = jobs[build.job]
             own = artifacts.get(build.id, ())
-            found.append(self._build(build, job.name, job.nodeset.name, job.provides, own, final=final))
+            told = self._build(build, job.name, job.nodeset.name, job.provides, own, final=final)
+            names = tuple(one.name for one in job.semaphores)
+            needs, about = tuple(one.name for one in job.dependencies), said.get(build.id, {})
+            found.append(replace(told, needs=needs, semaphores=names, comments=about))
         return tuple(found)
 
     def _build(
@@ -133,6 +138,8 @@ class Bygone:
             image=build.image,
             inputs=build.inputs if lasting(build) else "",
             returned=build.data if lasting(build) else {},
+            asked_ms=build.asked_ms,
+            course=build.course,
         )
 
     def _known(self, build: Build) -> Build:
@@ -149,6 +156,7 @@ class Bygone:
                 log_url=checked(outcome.data).log_url or "",
                 image=outcome.image,
                 data=outcome.data,
+                course=outcome.course,
                 secret=outcome.secret,
                 narrow=outcome.narrow,
             )

@@ -25,7 +25,7 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 
 class Reading(NamedTuple):
-    """How one project is read, on behalf of all its tenants."""
+    """Describe how one project is read on behalf of all its tenants."""
 
     sources: tuple[TenantProject, ...]
 
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
 
     @property
     def _branches(self) -> tuple[str, ...]:
-        """Empty: every branch."""
+        """Return the branches to read; an empty tuple means all."""
         found = set[str]()
         for source in self.sources:
             if source.trusted:
@@ -61,11 +61,11 @@ class Reading(NamedTuple):
         return hashlib.sha256(repr(self.sources).encode()).hexdigest()[:16]
 
     def touched_by(self, files: tuple[str, ...] | None, branch: str) -> bool:
-        """Does a change of these files (None: not known) on this branch change what any of them reads?"""
+        """Return whether a change of these files (None: unknown) on this branch changes what any tenant reads."""
         return any(source.touches_config(files, branch) for source in self.sources)
 
     def wanted(self, answer: CatAnswer) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """branch -> commit, and path -> text, of the branches that any tenant reads."""
+        """Map each branch that a tenant reads to its commit and its texts by path."""
         return {
             branch: (commit, answer.files.get(branch, {}))
             for branch, commit in answer.branches.items()
@@ -74,7 +74,7 @@ class Reading(NamedTuple):
 
 
 class Former:
-    """Texts of a project that layouts are made of though its branches have others: see `services.configuration`."""
+    """Keep texts of a project that layouts use although its branches have newer ones; see `services.configuration`."""
 
     def __init__(self, context: Context, project: str) -> None:
         self._mirror, self._map, self._project = context.mirror, context.map, project
@@ -98,41 +98,41 @@ class Former:
         return [Delete(e.path) for e in entries if "/".join(e.path.split("/")[: depth + 1]) not in named]
 
     def _named(self) -> set[str]:
-        """Digests of what any tenant's layout is made of."""
+        """Return the digests of what any tenant's layout is made from."""
         tenants = (unescape(name) for name in self._mirror.names(self._map.layout.path))
         found = (layout_at(self._map.layout(tenant).record, self._mirror) for tenant in tenants)
         return {d for record in found if record is not None for d in record.branches.get(self._project, {}).values()}
 
 
 class ConfigFileWriter:
-    """Writes what was read; `services.configuration` reads it."""
+    """Write the texts that were read; `services.configuration` reads them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def ltime(self) -> int:
-        """A version later than every commit so far: what is read from outside after this is not older."""
+        """Return a version later than every commit so far. What is read from outside after this call is not older."""
         (entry,) = await self._context.store.commit([], [Put(self._context.map.ltime.path, b"")])
         assert entry is not None, "a put answers with its entry"
         return entry.version
 
     async def seen(self, guards: Sequence[At]) -> None:
-        """Until the mirror shows every commit so far."""
+        """Wait until the mirror shows every commit so far."""
         (entry,) = await self._context.store.commit([], [Put(self._context.map.ltime.path, b"")], guards=guards)
         assert entry is not None, "a put answers with its entry"
         await self._context.mirror.reached(entry.path, entry.version)
 
     def has(self, reading: Reading) -> bool:
-        """Was it read, this way?"""
+        """Return whether the project was read in this way."""
         read = self._known(reading, self._context.mirror.get(self._place(reading).path))
         return read is not None and read.way == reading.way
 
     async def miss(self, reading: Reading, ltime: int, guard: At) -> None:
-        """It could not be read after `ltime`: whoever comes next is to try again, too."""
+        """Record that the project could not be read after `ltime`, so that the next reader tries again."""
         await self._mark(reading, ConfigRead("", ltime), guard)
 
     async def _mark(self, reading: Reading, read: ConfigRead, guard: At) -> None:
-        """Unless there is a mark of somebody who began to read later."""
+        """Mark the project as read, unless another process that began to read later has marked it."""
         place = self._place(reading)
 
         async def body(txn: Txn) -> None:
@@ -147,17 +147,17 @@ class ConfigFileWriter:
         return self._context.map.config.cache(reading.sources[0].project).read
 
     def _known(self, reading: Reading, entry: Entry | None) -> ConfigRead | None:
-        """What is damaged is read anew."""
+        """Return the mark; a damaged one counts as missing, so the project is read again."""
         return readable(entry, ConfigRead) if entry is not None else None
 
     async def remember(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> None:
-        """Replaces what is kept of the project, branch by branch, by what was read after `ltime`; what somebody read
-        later stays."""
+        """Replace the stored texts of the project, branch by branch, by those read after `ltime`. Texts that another
+        process read later stay."""
         if await self._replace(session, reading, answer, ltime, guard) and not self.has(reading):
             await self._mark(reading, ConfigRead(reading.way, ltime), guard)
 
     async def _replace(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> bool:
-        """False: somebody read some of it later."""
+        """Replace the stored texts. Return False if another process read some of them later."""
         ops, checks, latest = self._changes(reading, answer, ltime)
         if len(ops) == len(checks):  # the texts are the same: only the records say that they were looked at
             try:
@@ -175,8 +175,8 @@ class ConfigFileWriter:
         return latest
 
     def _changes(self, reading: Reading, answer: CatAnswer, ltime: int) -> tuple[list[Op], list[At], bool]:
-        """What to write, each branch's record after its texts; the records as they are now; and whether nobody read
-        any of it later."""
+        """Return what to write, with each branch's record after its texts; the current records; and whether nobody
+        read any of them later."""
         mirror, root = self._context.mirror, self._context.map.config.cache(reading.sources[0].project)
         stale = {entry.path for entry in mirror.under(root.path)} - {root.read.path}
         ops, checks, latest = list[Op](), list[At](), True
@@ -206,7 +206,7 @@ class ConfigFileWriter:
         return entry is not None and entry.value == op.value
 
     async def forget(self, session: Session, projects: Iterable[str]) -> None:
-        """What layouts were made of, and none is made of any more."""
+        """Delete the texts that no layout is made from any more."""
         for project in projects:
             former = Former(self._context, project)
             if not former.unnamed():
@@ -216,7 +216,7 @@ class ConfigFileWriter:
                 await self._commit(former.unnamed(), [], [own])
 
     async def _commit(self, ops: list[Op], checks: list[At], guards: Sequence[At]) -> None:
-        """`checks`, if any, are one for each of `ops`."""
+        """Commit the operations in parts. `checks`, if any, has one for each of `ops`."""
         pieces = [TurnPart([op], checks[n : n + 1]) for n, op in enumerate(ops)]
         for commit in packed(pieces):
             await self._context.store.commit(commit.checks, commit.ops, guards=guards)

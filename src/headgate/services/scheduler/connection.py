@@ -46,7 +46,7 @@ Guards = tuple[At, At]
 
 
 class ConnectionRunner:
-    """`run` is driven by one process at a time: whoever leads the connection's election."""
+    """Run one connection. One process at a time calls `run`: the one that leads the connection's election."""
 
     def __init__(
         self,
@@ -194,11 +194,7 @@ class ConnectionRunner:
             if was is not None and was.landed and standing.open and self._to_be_shown(was, standing):
                 continue  # its forge has not seen yet that a push has landed it
             if was is not None and was.change.commit == standing.change.commit:
-                standing = replace(standing, checks=was.checks)
-                if was.landed and standing.change.number:  # though its forge merged nothing, or somebody opens it again
-                    standing = replace(standing, landed=True)
-                if standing.landed and not standing.approvals:  # the landing has removed what they said
-                    standing = replace(standing, approvals=was.approvals, proposers=was.proposers)
+                standing = _with_what_was_known(standing, was)
             if (again or not own) and known.get(standing.change.key) == standing:
                 continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, standing, fresh())
@@ -299,7 +295,8 @@ class ConnectionRunner:
 
 
 class _Known(Mapping[str, ChangeState]):
-    """The standings that the connection has told of, always as they are now: what was only looked up is new to it."""
+    """Show the change states for which the connection has made events; changes that were only looked up count as
+    new."""
 
     def __init__(self, standings: Standings) -> None:
         self._standings = standings
@@ -332,7 +329,7 @@ def needed_first(standings: Iterable[ChangeState]) -> Iterator[ChangeState]:
 
 
 def _is_of_refs(event: TriggerEvent) -> bool:
-    """Return whether the event is of a tag or another ref that is no branch."""
+    """Return whether the event is of a tag or another ref that is not a branch."""
     return not event.change.is_change and not event.change.ref.startswith(HEADS)
 
 
@@ -346,3 +343,13 @@ def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
         else:
             refs.append(event)
     return {**found, "": refs}
+
+
+def _with_what_was_known(now: ChangeState, was: ChangeState) -> ChangeState:
+    """Return what a forge says of a commit, with what it does not say, or no longer says, of it."""
+    now = replace(now, checks=was.checks)
+    if was.landed and now.change.number:  # though its forge merged nothing, or somebody opens it again
+        now = replace(now, landed=True)
+    if now.landed and not now.approvals:  # the landing has removed what they said
+        now = replace(now, approvals=was.approvals, proposers=was.proposers)
+    return now

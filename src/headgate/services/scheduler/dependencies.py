@@ -1,5 +1,5 @@
-"""What changes need, of whichever connection: footers are read here, for every forge, and what they name is looked up
-where nobody watches it.
+"""Find what changes need, on any connection: footers are read here for every forge, and changes that they name are
+looked up where nobody watches them.
 
 So the connections' caches are the index of who needs whom (`Standings.dependants`), and no forge is searched.
 """
@@ -27,12 +27,13 @@ LOOKED_UP_MAX = 50
 
 
 class Needed:
-    """Of the changes of one connection."""
+    """Complete the changes of one connection with what they need."""
 
     def __init__(
         self, context: Context, connection: str, projects: Collection[str], connections: tuple[str, ...]
     ) -> None:
-        """`projects`: canonical names of all that any tenant has; `connections`: all that have changes."""
+        """Make a completer. `projects` has the canonical names of the projects of all tenants, `connections` all
+        connections with changes."""
         self._context, self._connection, self._projects = context, connection, frozenset(projects)
         self._cased = {one.casefold(): one for one in self._projects}
         self._all = Standings(context.map, context.mirror, connections)
@@ -48,7 +49,8 @@ class Needed:
         return self._context.forges
 
     def _key(self, url: str) -> str:
-        """Of the first connection, in the order of the settings, that has this address."""
+        """Return the key of the change at this address, from the first connection, in the order of the settings,
+        that recognises it."""
         for forge in self._forges.values():
             if key := forge.named(url):
                 key = self._known(key) if forge.can.any_case else key
@@ -117,7 +119,7 @@ class Needed:
         return found
 
     def _is_due(self, known: ChangeState | None) -> bool:
-        """Does only a look tell how it is?"""
+        """Return whether only a look can tell the change's state."""
         return known is None or (known.open and known.change.project not in self._projects)
 
     def retold(

@@ -33,14 +33,14 @@ async def kept(context: Context, connection: str, hint: Hint) -> bool:
 
 
 class Hints:
-    """Of a connection that has none, nothing is done."""
+    """Pass the hints of one connection to its forge. If there are none, do nothing."""
 
     def __init__(self, context: Context, forge: ForgeWatch) -> None:
         self._context, self._forge = context, forge
         self._stream = context.map.events.connection(forge.name).events.hints.stream
 
     async def follow(self) -> None:
-        """What waits from before is handed over again: nobody knows how far the last look came."""
+        """Pass on hints that waited before, because nobody knows how far the last look came."""
         mirror, handed = self._context.mirror, set[str]()
         with mirror.part(self._stream.queue, self._stream.data) as stirs:
             while True:

@@ -1,4 +1,4 @@
-"""What ended items say of images is written down for the launcher, which uploads them."""
+"""Record what ended items report of images, for the launcher, which uploads them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _files(item: Item, layout: Layout) -> Iterator[ImageFile]:
         stanza = layout.singles["image"].get(job.image_build_name)
         source = layout.tenant.find(stanza.source.project) if stanza is not None else None
         if stanza is None or source is None or stanza.body.get("type") != "zuul":
-            log.warning("build %s: %s is no image that jobs build", build.id, job.image_build_name)
+            log.warning("build %s: %s is not an image that jobs build", build.id, job.image_build_name)
             continue
         yield ImageFile(
             image=canonical(stanza),

@@ -1,4 +1,4 @@
-"""Which configuration of a tenant is put into effect, of what was read; and who is told of what is not."""
+"""Decide which of a tenant's configuration, as it was read, is put into effect, and tell people what is held back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ERRORS_MAX, NOTE_MAX = 10, 20_000
 
 
 class InForce(NamedTuple):
-    """What the next layout record is to say."""
+    """Hold what the next layout record is to contain."""
 
     branches: dict[str, dict[str, str]]
     held: dict[str, dict[str, HeldConfiguration]]
@@ -95,7 +95,7 @@ def told(context: Context, configuration: Configuration, before: LayoutRecord | 
 
 
 def _note(errors: tuple[ConfigError, ...]) -> str:
-    """For whoever pushed it."""
+    """Return the note for the person who pushed it."""
     shown = [error.render() for error in errors[:ERRORS_MAX]]
     more = [f"There are {len(errors) - ERRORS_MAX} more errors."] if len(errors) > ERRORS_MAX else []
     first = (

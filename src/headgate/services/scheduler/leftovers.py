@@ -1,4 +1,4 @@
-"""What is kept of pipelines and tenants that nobody has: found by looking at the store, and taken away.
+"""Find in the store what is left of pipelines and tenants that no longer exist, and remove it.
 
 Whoever still runs for one is told to stop by the turns of `pipeline`; what is left once they have goes here, and what
 comes even later is found when it is looked again.
@@ -27,7 +27,7 @@ LOOK_AGAIN_S = 60.0
 
 
 class Leftovers:
-    """Of all tenants, as the mirror shows them."""
+    """Find leftovers of all tenants, as the mirror shows them."""
 
     def __init__(self, context: Context, tenants: Tenancy) -> None:
         self._context, self._tenants = context, tenants
@@ -53,11 +53,11 @@ class Leftovers:
         return {name for name in named if name not in known}
 
     def _named(self, *directories: str) -> Iterator[str]:
-        """Names below them."""
+        """Yield the names below the directories."""
         return (unescape(name) for path in directories for name in self._context.mirror.names(path))
 
     async def look(self, found: Callable[[], None]) -> None:
-        """Until cancelled: call `found` where there may be something, a while after anything moved."""
+        """Call `found` a while after every change, where there may be something, until cancelled."""
         map = self._context.map
         with self._context.mirror.part(map.tenant.path, map.events.tenant.path) as moves:
             while True:

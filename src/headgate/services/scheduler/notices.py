@@ -1,4 +1,4 @@
-"""What a turn has to tell others: the difference of two states, and what came of items.
+"""Determine what a turn tells others: the difference between two states, and the results of items.
 
 Notices tell everything that happens; reports what the pipeline says, to the connections it names.
 """
@@ -256,7 +256,7 @@ def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
 
 
 class _Said(NamedTuple):
-    """Something that a pipeline reports."""
+    """Hold something that a pipeline reports."""
 
     kind: str
     item: Item

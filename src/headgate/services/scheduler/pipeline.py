@@ -14,13 +14,14 @@ from headgate.config.dynamic import TenantLayouts
 from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.change import EventKind, TriggerEvent, whose
-from headgate.gate.decide import settle, unfinished
 from headgate.gate.due import is_due, left_ms
 from headgate.gate.enqueue import concluded
 from headgate.gate.gestures import unmoved
 from headgate.gate.leave import set_aside
 from headgate.gate.model import State
 from headgate.gate.removal import as_it_was, dissolved, remembered
+from headgate.gate.room import unfinished
+from headgate.gate.settle import settle
 from headgate.gate.start import awaited
 from headgate.gate.triggers import triggers
 from headgate.gate.work import Answer, BuildEnded, LayoutChanged
@@ -61,7 +62,7 @@ FRESH_MIN = 5
 
 
 class FaultyEvent(Exception):
-    """Taking it up raises; the cause says what."""
+    """Report an event whose handling raises; the cause says what."""
 
     def __init__(self, waiting: Unread[Event]) -> None:
         super().__init__(waiting.entry)
@@ -69,7 +70,7 @@ class FaultyEvent(Exception):
 
 
 class PipelineRunner:
-    """`configuration` and `standings` are asked for anew at every turn."""
+    """Run one pipeline. `configuration` and `standings` are read again at every turn."""
 
     def __init__(self, context: Context, configuration: Configuration, name: str, standings: Standings) -> None:
         self._context, self.tenant, self.name = context, configuration.tenant.name, name
@@ -146,6 +147,8 @@ class PipelineRunner:
 
     async def _tidy(self, guard: At) -> None:
         """Take away what a turn cut short left half-written or asked of others, once a later turn is recorded."""
+        if not self._littered:
+            return
         for _ in range(DISOWN_ATTEMPTS_MAX):
             if await disowned(self._context, self.tenant, self.name, awaited(self._state), guard):
                 break
@@ -180,8 +183,8 @@ class PipelineRunner:
     async def _blame(
         self, error: Exception, events: Events, facts: tuple[object, ...], layouts: TenantLayouts, guard: At
     ) -> None:
-        """Finds what made the turn raise: an event, or an item.  After a few tries it is set aside; what is neither's
-        is raised."""
+        """Find the event or item that made the turn raise, and set it aside after a few attempts. Raise the error if
+        it is neither's."""
         log.warning("%s/%s: a turn with %d events raised", self.tenant, self.name, len(events), exc_info=error)
         if self._torn:
             await self._take_over()
@@ -214,20 +217,18 @@ class PipelineRunner:
         seen = self._context.mirror.moves
         events = [await whole(self._context, event) for event in events]
         world, why = self._world(layouts), self._without
-        after, asked = self._state, list[Action]()
+        after, asked, outcomes = self._state, list[Action](), dict[str, ManagementResult]()
         if layouts is not self._layout and not why:
             after = absorb(after, LayoutChanged(layout="", taken_over=self._layout is None), world, asked)
-        outcomes: dict[str, ManagementResult] = {}
         for event in events:
             try:
                 after = self._absorb(after, event.event, world, asked, outcomes)
             except Exception as error:
                 raise FaultyEvent(event) from error
         aside = self._leaving(world)
-        for id, why in self._aside.items():
-            after = set_aside(after, id, f"Headgate cannot handle it: {why}", world, asked)
-        same = self._state if facts == self._looked else None
-        after = dissolved(after, why, world, asked) if why else self._settled_by(after, world, asked, same)
+        for id, fault in self._aside.items():
+            after = set_aside(after, id, f"Headgate cannot handle it: {fault}", world, asked)
+        after = dissolved(after, why, world, asked) if why else self._settled_by(after, world, asked, facts)
         try:
             await self._record(after, asked, events, world, aside, guard)
         except GuardLost:
@@ -238,18 +239,17 @@ class PipelineRunner:
                 await self._take_over()
             await self._context.mirror.moved(seen)  # what it did not show stood against it
             return
-        self._aside, self._damaged = {}, ()
-        looked_at_all = self._settled and not unfinished(asked)
-        self._state, self._looked, self._layout = after, facts if looked_at_all else (), layouts
-        if self._littered:
-            await self._tidy(guard)
+        self._state, self._layout, self._aside, self._damaged = after, layouts, {}, ()
+        self._looked = facts if self._settled and not unfinished(asked) else ()
+        await self._tidy(guard)
         for path, outcome in outcomes.items():
             await tell(self._context, path, outcome)
         tell_of(asked, after)
         for event in events[-1:]:
             await self._context.mirror.gone(event.entry)
 
-    def _settled_by(self, after: State, world: World, asked: list[Action], same: State | None) -> State:
+    def _settled_by(self, after: State, world: World, asked: list[Action], facts: tuple[object, ...]) -> State:
+        same = self._state if facts == self._looked else None
         settled = concluded(self._state, settle(after, world, asked, same), asked, world)
         after = settled if settled is after else settle(settled, world, asked, same)
         return remembered(after, world.pipeline)
@@ -348,7 +348,7 @@ class PipelineRunner:
         aside: list[TurnPart],
         guard: At,
     ) -> None:
-        """Raises Faulty for an item of which something is too large for any commit."""
+        """Write the turn. Raise Faulty if part of an item is too large for any commit."""
         context, mirror, self._torn = self._context, self._context.mirror, False
         turn = PipelineTurn(
             map=context.map,

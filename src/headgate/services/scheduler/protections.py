@@ -1,4 +1,4 @@
-"""What a forge says of branches, kept for the tenants that read configuration from some of them only.
+"""Keep what a forge says about branches, for the tenants that read configuration from only some of them.
 
 What moved is written with what has every tenant of the project read its configuration anew.
 """
@@ -17,10 +17,10 @@ from headgate.store.types import Delete, Op, Put
 
 
 class Protections:
-    """Of one connection."""
+    """Store the branch protection of one connection."""
 
     def __init__(self, context: Context, connection: str, tenants: Mapping[str, frozenset[str]]) -> None:
-        """`tenants`: name -> canonical names of its projects."""
+        """Make a store of protections. `tenants` maps each tenant to the canonical names of its projects."""
         self._context, self._tenants = context, tenants
         self._place = context.map.cache.connection(connection).protection
 

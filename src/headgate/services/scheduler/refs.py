@@ -1,4 +1,4 @@
-"""What tags and other refs named when they were last seen, in parts: a tag costs one part, however many there are.
+"""Keep what tags and other refs named when last seen, in parts: a new tag costs one part, however many tags there are.
 
 A part is written in the commit that tells of what moved in it, so that each update of a ref is told once, whoever dies.
 """
@@ -48,7 +48,7 @@ def looked_at(context: Context, connection: str, project: str) -> bool:
 
 
 class Refs:
-    """Of one connection."""
+    """Store the refs of one connection."""
 
     def __init__(self, context: Context, connection: str) -> None:
         self._context, self._connection = context, connection
@@ -58,8 +58,8 @@ class Refs:
         self._parts: dict[tuple[str, str], dict[str, str]] = {}
 
     async def recall(self, guard: At) -> None:
-        """As the last leader left them.  Of a project of which something is damaged all is forgotten: what was pushed
-        meanwhile starts nothing."""
+        """Read what the last leader left. If something of a project is damaged, forget all its refs: pushes made
+        meanwhile start nothing."""
         self.seen.clear()
         self._parts.clear()
         looked, found, damaged = set[str](), dict[str, dict[str, str]](), dict[str, Undecodable]()
@@ -80,7 +80,7 @@ class Refs:
         self.saw({project: refs for project, refs in found.items() if project in looked - damaged.keys()})
 
     async def _forget(self, project: str, damaged: Undecodable | None, guard: At) -> None:
-        """What was seen of the project; without `damaged`, what a first look that was cut off left."""
+        """Delete the recorded refs of the project; without `damaged`, what an interrupted first look left."""
         store, pieces = self._context.store, list[TurnPart]()
         if damaged is not None:
             entry = await store.get(damaged.path)

@@ -28,13 +28,13 @@ TOLD_MAX = 1_000
 
 
 class VanishedConfiguration(Configuration):
-    """Stands for the configuration of a tenant that is gone: it has no projects, and no pipelines."""
+    """Stand in for the configuration of a removed tenant: it has no projects and no pipelines."""
 
     def __init__(self, context: Context, name: str) -> None:
         super().__init__(context, Tenant(name, ()), ParseCache())
 
     def current(self) -> bool:
-        """Whatever the store has of it: it is not followed."""
+        """Return True: the store's records of the tenant are not followed."""
         return True
 
     def without(self, pipeline: str) -> str:
@@ -42,13 +42,13 @@ class VanishedConfiguration(Configuration):
 
 
 class VanishedTenant:
-    """`run` takes away what is kept of it, once its pipelines are empty."""
+    """Remove a tenant. Once its pipelines are empty, `run` deletes what is stored of it."""
 
     def __init__(self, context: Context, name: str, tenants: Tenancy) -> None:
         self._context, self._name, self._tenants = context, name, tenants
 
     async def run(self, session: Session) -> None:
-        """Until nothing is left."""
+        """Remove everything of the tenant, then return."""
         map, store, name = self._context.map, self._context.store, self._name
         events = map.locks.events
         async with (
@@ -65,7 +65,7 @@ class VanishedTenant:
             await removed(self._context, [*self._holds(), *pieces, *self._aside()], [management, trigger, own])
 
     async def _empty(self) -> None:
-        """Until its pipelines are gone."""
+        """Run until the tenant's pipelines are gone."""
         mirror, map = self._context.mirror, self._context.map
         places = (map.tenant(self._name).path, map.events.tenant(self._name).pipelines.path)
         with mirror.part(*places) as stirs:
@@ -73,7 +73,7 @@ class VanishedTenant:
                 await stirs.moved(stirs.moves)
 
     async def _tell(self) -> None:
-        """Whoever waits for what was asked of it."""
+        """Answer those who wait for something that they requested of the tenant."""
         stream = self._context.map.events.tenant(self._name).management.stream
         why = f"the tenant {self._name} was removed from the tenant file"
         for waiting in stream.waiting(self._context.mirror, limit=TOLD_MAX):
@@ -81,7 +81,7 @@ class VanishedTenant:
                 await tell(self._context, waiting.event.result, ManagementResult(False, why))
 
     def _aside(self) -> list[TurnPart]:
-        """What of it was set aside, which nobody can take up again."""
+        """Delete what was set aside for the tenant, which nobody can retry any more."""
         place = self._context.map.quarantine
         pieces = list[TurnPart]()
         for entry in self._context.mirror.under(place.records.path):
@@ -92,13 +92,13 @@ class VanishedTenant:
         return pieces
 
     def _holds(self) -> list[TurnPart]:
-        """Requests to hold its builds: what they hold is given back once they are gone."""
+        """Delete requests to hold its builds; their machines are released once the requests are gone."""
         map, mirror = self._context.map, self._context.mirror
         own = [one for one in hold_requests(map, mirror) if one.tenant == self._name]
         return [TurnPart([map.hold_requests(one.id).record.delete()]) for one in own]
 
     async def _forget_projects(self, session: Session) -> None:
-        """Configuration of projects that no tenant has."""
+        """Delete the configuration of projects that no tenant has any more."""
         place, had = self._context.map.config, set[str]()
         for tenant in self._tenants.tenants().values():
             had.update(project.project for project in tenant.projects)

@@ -1,4 +1,5 @@
-"""What is left of connections, buildsets and requests for machines that are gone, for the sweep to take away."""
+"""Find what is left of connections, buildsets and requests for machines that no longer exist, for the sweep to
+remove."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ CONNECTION_LOOKS = 60
 
 
 class Unasked:
-    """Answers to requests for machines that are no more.  Claims stay for a launcher, which cleans the machines."""
+    """Find answers to requests for machines that no longer exist. Claims stay for a launcher, which cleans the
+    machines."""
 
     def __init__(self, context: Context) -> None:
         self._nodes = context.map.nodes
@@ -32,7 +34,7 @@ class Unasked:
 
 
 class Disconnected:
-    """What is known of connections that the settings no longer have, and what waits to be taken up from them."""
+    """Find what is stored about connections that the settings no longer have, and their unhandled events."""
 
     def __init__(self, context: Context, connections: Collection[str]) -> None:
         """Take `connections`, the names of those that the settings have."""
@@ -63,7 +65,7 @@ class Disconnected:
 
 
 class Forsaken:
-    """Places of semaphores that buildsets hold which are gone, and those who wait for one in pipelines that are."""
+    """Find places in semaphores held by buildsets that are gone, or awaited by pipelines that are gone."""
 
     def __init__(self, context: Context) -> None:
         self._map, self._mirror = context.map, context.mirror

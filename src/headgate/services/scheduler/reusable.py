@@ -1,4 +1,4 @@
-"""Which builds succeeded on which inputs, as the history has it, for those that may stand for others.
+"""Look up in the history which builds succeeded on which inputs, so that they may stand for others.
 
 A turn that asks goes on without the answer; another is taken once it is there.  Where the history cannot be read,
 nothing stands for anything.
@@ -32,7 +32,7 @@ SLACK_MS = 60_000
 
 
 class PassedBuilds:
-    """Of one pipeline, in one process."""
+    """Look up reusable builds of one pipeline in one process."""
 
     def __init__(self, context: Context, tenant: str, stir: Callable[[], None]) -> None:
         """Look up builds of a tenant, and call `stir` to bring about a turn when there are answers."""

@@ -53,7 +53,7 @@ is left."""
 
 
 class _Running(NamedTuple):
-    """A work of this process."""
+    """Hold a work of this process."""
 
     rests_on: object
     """What of the tenant file; when that is another, the work is begun anew."""
@@ -88,7 +88,7 @@ class _Rights:
 
 
 class Scheduler:
-    """`run` is the body of the component."""
+    """Divide and run the works; `run` is the body of the component."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Scheduler:
         file: TenantFileRunner,
         watched: Mapping[str, OccasionSource] | None = None,
     ) -> None:
-        """`forges` and what else is `watched`: connections, by name."""
+        """Make a scheduler. `forges` and `watched` map names to connections."""
         self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
         self._watched = watched or {}
         self._standings: dict[tuple[str, ...], Standings] = {}
@@ -120,8 +120,8 @@ class Scheduler:
         watched: Mapping[str, OccasionSource] | None = None,
         refused: RepositoryProblem | None = None,
     ) -> Scheduler:
-        """`text` is the tenant file at `path` that `tenants` were read from; `read` reads it again, by the names of
-        these `connections`.  `refused`: why it is not the one that is there now."""
+        """Make a scheduler. `text` is the tenant file at `path` from which `tenants` were read, and `read` reads it
+        again, with the names of these `connections`. `refused` says why the current file was not accepted."""
         conf, file = conf_of(text, path), tenants if isinstance(tenants, TenantFile) else TenantFile(tenants)
         if refused is not None:
             conf = replace(conf, refused=refused.text, refused_ms=refused.since_ms)
@@ -146,7 +146,8 @@ class Scheduler:
             await stirs.moved(seen)
 
     async def _keep(self, mine: Collection[Work], session: Session, stirs: MirrorPart) -> None:
-        """A task for each work that is ours, none for others.  What ends one is the loss of our session or a lock."""
+        """Run a task for each work that is ours, and none for others. A task ends only with the loss of the session
+        or of a lock."""
         rests_on = {work: self._rests_on(work) for work in mine}
         await self._stop([work for work, running in self._running.items() if rests_on.get(work) != running.rests_on])
         for work in mine:
@@ -161,7 +162,8 @@ class Scheduler:
                 task.add_done_callback(lambda _: stirs.nudge())
 
     def _rests_on(self, work: Work) -> object:
-        """What of the tenant file it was begun with and does not follow by itself; never None."""
+        """Return the part of the tenant file that the work was started with and does not follow by itself; never
+        None."""
         match work:
             case ("connection", name) if name in self._forges:
                 return self._rights().followed, self._rights().sources(name)
@@ -180,14 +182,15 @@ class Scheduler:
         return self._known_rights
 
     def _of(self, tenant: str) -> Configuration:
-        """Its configuration; of one that is gone, that it has none."""
+        """Return the tenant's configuration; for a removed tenant, an empty one."""
         known = self.tenants.get(tenant)
         if known is None and tenant not in self._gone:
             self._gone[tenant] = VanishedConfiguration(self._context, tenant)
         return known or self._gone[tenant]
 
     def _known(self, tenant: str) -> Standings:
-        """What the connections of a tenant know of changes; one view for all of them that have the same."""
+        """Return the change states known to the tenant's connections; tenants with the same connections share one
+        view."""
         names = _connections(self._of(tenant).tenant)
         found = self._standings.get(names)
         if found is None:
@@ -258,7 +261,7 @@ class Scheduler:
         return works
 
     def _apart(self) -> set[str]:
-        """Paths of results that events not yet taken up name."""
+        """Return the paths of results that unhandled events name."""
         found, mirror, events = set[str](), self._context.mirror, self._context.map.events
         for name in map(unescape, mirror.names(events.tenant.path)):
             for pipeline in map(unescape, mirror.names(events.tenant(name).pipelines.path)):
@@ -269,7 +272,7 @@ class Scheduler:
         return found
 
     def _members(self) -> list[str]:
-        """Schedulers that take work, by the path of their entry."""
+        """Return the schedulers that take work, by the path of their entry."""
         found = self._context.members(self._context.map.components.scheduler.path)
         return [path for path, record in found.items() if record.state == "running"]
 
@@ -279,13 +282,13 @@ def _is_selective(project: TenantProject) -> bool:
 
 
 def _connections(tenant: Tenant) -> tuple[str, ...]:
-    """Those that its projects are of."""
+    """Return the connections of the tenant's projects."""
     return tuple(dict.fromkeys(project.connection for project in tenant.projects))
 
 
 def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Work, ...]]:
-    """Member -> its works: all are given to somebody, nobody has more than one above an equal share of a kind, and
-    a member that comes or goes moves few.  Same input in any order, same answer."""
+    """Map each member to its works. Every work has a member, no member has more than one above an equal share of a
+    kind, and a member that joins or leaves moves few. The order of the input does not matter."""
     shares: dict[str, list[Work]] = {member: [] for member in members}
     for kind in sorted({work[0] for work in works}) if members else ():
         mine = sorted(work for work in works if work[0] == kind)

@@ -22,7 +22,7 @@ from headgate.store.types import At, Entry
 
 
 class Semaphores:
-    """Of one pipeline.  A record that is damaged is made anew of what each pipeline holds."""
+    """Manage the semaphores of one pipeline. A damaged record is rebuilt from what each pipeline holds."""
 
     def __init__(self, context: Context, configuration: Configuration, pipeline: str) -> None:
         self._context, self._configuration, self._pipeline = context, configuration, pipeline
@@ -34,7 +34,7 @@ class Semaphores:
         """Semaphore -> (version, when it was first seen), of those that have a free place and somebody waiting."""
 
     def versions(self) -> tuple[object, ...]:
-        """Differ once a record, or what is to be made of it, does."""
+        """Return a value that changes when a record, or how it is to be rewritten, changes."""
         versions = (entry.version for entry in self._entries())
         return (*versions, *(name for name in sorted(self._since_ms) if self._is_passed_over(name)))
 

@@ -1,4 +1,4 @@
-"""What the connections know of changes, decoded once for each that moves."""
+"""Show what the connections know of changes, decoded once each time a change moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.store.types import At, Delete, Op, Put
 
 
 class Standings:
-    """A view of the change caches in the mirror."""
+    """View the change caches in the mirror."""
 
     def __init__(self, map: Map, mirror: Mirror, connections: tuple[str, ...]) -> None:
         self._map, self._mirror, self._connections = map, mirror, connections
@@ -133,8 +133,8 @@ def _path(place: ConnectionCache, key: str) -> str:
 
 
 def remember(map: Map, mirror: Mirror, standing: ChangeState, id: str) -> tuple[At, list[Op]]:
-    """Replaces what is known of the change: a new body under `id`, the entry switched to it, the old body gone.
-    Holds under the check only: others know of landings, too."""
+    """Replace the state of the change: write a new body under `id`, switch the entry to it, delete the old body. The
+    returned check is required, because other processes record landings, too."""
     place = map.cache.connection(standing.change.connection)
     path = _path(place, standing.change.key)
     old = mirror.get(path)

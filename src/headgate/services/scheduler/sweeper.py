@@ -27,7 +27,7 @@ COUNT_MAX = OPS_MAX - 4
 
 
 class Leaving(Protocol):
-    """Where something may be left behind."""
+    """Declare a place where something may be left over."""
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         """Name -> entries that nobody seems to want, to be removed together."""
@@ -35,7 +35,7 @@ class Leaving(Protocol):
 
 
 class Unwanted:
-    """Answers that nobody took away, and wishes for components that are gone."""
+    """Find answers that nobody collected, and desired states of components that are gone."""
 
     def __init__(self, context: Context) -> None:
         self._map = context.map
@@ -52,7 +52,7 @@ class Unwanted:
 
 
 class ResultSweeper:
-    """Of places of one kind.  `named` are the paths of results that an event not yet taken up names."""
+    """Sweep places of one kind. `named` are the paths of results that unhandled events refer to."""
 
     def __init__(
         self,
@@ -65,13 +65,14 @@ class ResultSweeper:
         mended: Callable[[Entry], Op] | None = None,
         locks: Callable[[Entry], Sequence[str]] = lambda entry: (),
     ) -> None:
-        """`looks`: how many must have found an entry, unchanged, before the one that takes it away; `mended`: what is
-        written instead, where something of it stays; `locks`: paths of those that whoever still uses it holds."""
+        """Make a sweeper. `looks` is how many looks must find an entry unchanged before it is deleted; `mended`
+        gives what to write instead if part of it stays; `locks` gives the paths of locks that a user of the entry
+        holds."""
         self._context, self._places, self._lock_path, self._named = context, places, lock_path, named
         self._looks, self._mended, self._locks = looks, mended, locks
 
     async def run(self, session: Session) -> None:
-        """Until cancelled, or until the lock is lost.  Looks only after something has moved."""
+        """Sweep until cancelled or the lock is lost, and only after something has changed."""
         store, mirror = self._context.store, self._context.mirror
         async with lock(store, session, self._lock_path).hold() as guard:
             suspects: dict[str, tuple[int, int]] = {}
@@ -88,7 +89,7 @@ class ResultSweeper:
                 await asyncio.sleep(INTERVAL_S)
 
     async def _remove(self, due: list[Entry], session: Session, guard: At) -> None:
-        """Raises GuardLost."""
+        """Delete the entries that are due. Raise GuardLost."""
         store, wanted = self._context.store, sorted({path for entry in due for path in self._locks(entry)})
         async with AsyncExitStack() as stack:
             held = [await stack.enter_async_context(lock(store, session, path).try_hold()) for path in wanted]

@@ -56,10 +56,10 @@ UNREAD_RETRY_S = 30.0
 
 
 class TenantRunner:
-    """`run` is driven by one process at a time: whoever holds the locks of the tenant's two queues."""
+    """Run one tenant. One process at a time calls `run`: the one that holds the locks of the tenant's two queues."""
 
     def __init__(self, context: Context, configuration: Configuration, readings: dict[str, Reading]) -> None:
-        """`readings`: canonical project -> how it is read for all tenants that have it."""
+        """Make a runner. `readings` maps each canonical project to how it is read for all its tenants."""
         self._context, self._configuration = context, configuration
         self._tenant = configuration.tenant
         self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
@@ -85,8 +85,8 @@ class TenantRunner:
             await self._loop(session, management, trigger)
 
     async def _catch_up(self, session: Session) -> None:
-        """What the last holder read need not be read again: what was pushed since is in a queue.  What it did not have,
-        or did not read as it is to be read now, or could not read, is read; and what others have read meanwhile."""
+        """Read what the last holder did not have, did not read in the current way, or could not read, and note what
+        others have read meanwhile. Everything else is up to date, because later pushes are queued as events."""
         place = self._context.map.layout(self._tenant.name).record
         entry = await self._context.store.get(place.path)
         if entry is not None:
@@ -100,7 +100,7 @@ class TenantRunner:
         await self._keep_current(session)
 
     async def _keep_current(self, session: Session) -> None:
-        """Until what is kept is what the layout is to be made of."""
+        """Work until the stored texts are those that the layout is to be made from."""
         wait_s = BEHIND_RETRY_S
         while not self._current():
             await self._reconfigure(self._behind() or list(self._readings), session)
@@ -109,7 +109,7 @@ class TenantRunner:
                 wait_s = min(2 * wait_s, UNREAD_RETRY_S)
 
     def _current(self) -> bool:
-        """A record that is damaged is made anew."""
+        """Return whether the layout is current; rewrite a damaged record."""
         try:
             return self._configuration.current()
         except Undecodable as damaged:
@@ -117,17 +117,17 @@ class TenantRunner:
             return False
 
     def _behind(self) -> list[str]:
-        """Projects of which other texts are kept than the layout record names."""
+        """Return the projects whose stored texts differ from those that the layout record names."""
         record = self._record()
         had = {p: expected(record, p) if record is not None else {} for p in self._readings}
         return [p for p in had if had[p] != {branch: one.digest for branch, one in kept(self._context, p).items()}]
 
     def _record(self) -> LayoutRecord | None:
-        """What the layout is made of, as the mirror shows it; None where that cannot be read."""
+        """Return the layout record as the mirror shows it, or None if it cannot be read."""
         return layout_at(self._context.map.layout(self._tenant.name).record, self._context.mirror)
 
     def _held(self, project: str) -> list[str]:
-        """Branches of which something else is in force."""
+        """Return the branches whose configuration is not in force."""
         record = self._record()
         return list(record.held.get(project, {})) if record is not None else []
 
@@ -155,8 +155,8 @@ class TenantRunner:
     # --- events
 
     async def _trigger(self, guard: At) -> bool:
-        """Moves trigger events on to the pipelines they may concern, the projects in turn; stops behind those that
-        change configuration.  An event ends once all pipelines have it."""
+        """Move trigger events to the pipelines that they may concern, the projects in turn, and stop behind those
+        that change configuration. An event ends once all pipelines have it."""
         state = state_of(self._context, self._tenant.name)
         waiting = () if state.trigger_queue_paused else self._triggers.waiting(BRANCHES_MAX)
         if not waiting:
@@ -194,8 +194,8 @@ class TenantRunner:
         return True
 
     def _forward(self, event: TriggerEvent) -> Iterable[TurnPart]:
-        """To pipelines it triggers; news of a change's patchsets to all, as any may hold an older one; of a branch to
-        those whose changes are to land on it."""
+        """Forward an event to the pipelines that it triggers; events about patchsets to all, because any may hold an
+        older one; events of a branch to those with changes for it."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
         moved = event.kind is EventKind.REF_UPDATED
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
@@ -204,7 +204,8 @@ class TenantRunner:
         yield from self._answer(event)
 
     def _answer(self, event: TriggerEvent) -> Iterable[TurnPart]:
-        """To who proposed or approved what no pipeline takes up, on plain git: a note, and a line in the history."""
+        """Answer, on plain git, a proposal or approval that enters no pipeline, with a note and a line in the
+        history."""
         if event.shared or event.change.number or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
             return
         layout, context, tenant = self._configuration.layouts.landed, self._context, self._tenant.name
@@ -232,7 +233,8 @@ class TenantRunner:
         return None
 
     async def _managed(self, session: Session, guard: At) -> bool:
-        """Acts on what people and reconfigurations ask; on one thing at a time once that raised, to find which does."""
+        """Handle what people and reconfigurations request; after an error, one request at a time, to find the faulty
+        one."""
         stream = self._events.management.stream
         waiting = stream.waiting(self._context.mirror, limit=self._most)
         if not waiting:
@@ -286,7 +288,7 @@ class TenantRunner:
     # --- configuration
 
     async def _reconfigure(self, projects: list[str], session: Session) -> None:
-        """Reads the configuration of these projects anew and puts what follows into effect, here and everywhere."""
+        """Read the configuration of these projects again and put the result into effect, here and everywhere."""
         store, mirror, name = self._context.store, self._context.mirror, self._tenant.name
         ltime = await self._files.ltime()
         answers = await asyncio.gather(*(self._read(project, session) for project in projects))
@@ -333,7 +335,7 @@ class TenantRunner:
         return msgspec.json.decode(answer, type=CatAnswer)
 
     async def _take(self, project: str, answer: CatAnswer, ltime: int, session: Session, guard: At) -> None:
-        """Into the cache that the tenants share; a project that cannot be read keeps what was read of it last."""
+        """Store what was read in the shared cache; a project that cannot be read keeps its last content."""
         if not answer.ok:
             if project not in self._unread:
                 text = "tenant %s: %s: %s; going on with what was read last"

@@ -34,13 +34,13 @@ WORDS_MAX_CHARS = 4_000
 
 
 class TenantFileRunner:
-    """`run` does what is asked of the whole, in one of the schedulers; `obey` has this process read its own file."""
+    """Publish the tenant file. `run` does so in one of the schedulers; `obey` makes this process read its own file."""
 
     def __init__(
         self, context: Context, tenancy: Tenancy, conf: SystemConf, read: Callable[[], str] | None = None
     ) -> None:
-        """`conf`: as it was read at first.  `read`: reads the file again, and raises UserError; None: it never
-        changes."""
+        """Make a runner. `conf` is the file as first read; `read` reads it again and raises UserError; None means
+        that it never changes."""
         self._context, self._tenancy, self._conf, self._read = context, tenancy, conf, read
         self._hup = asyncio.Event()
 
@@ -55,14 +55,14 @@ class TenantFileRunner:
             self._tenancy.follow()
 
     async def obeys(self, session: Session) -> None:
-        """Until cancelled."""
+        """Obey requests until cancelled."""
         while True:
             await self._hup.wait()
             self._hup.clear()
             log.info("the tenant file: %s", (await self.anew(session)).text)
 
     async def run(self, session: Session) -> None:
-        """Until cancelled, or until the lock is lost."""
+        """Publish until cancelled or the lock is lost."""
         place, mirror = self._context.map.system.asked, self._context.mirror
         async with lock(self._context.store, session, place.election.path).hold() as guard:
             with mirror.part(place.path) as stirs:

@@ -34,7 +34,7 @@ class DueTimer(NamedTuple):
 
 
 class Timers:
-    """`run` fires while it is elected: one process does.  What was due while nobody ran is not made up for."""
+    """Fire timers while elected: one process does. What was due while none ran is not made up for."""
 
     def __init__(self, context: Context, tenants: Mapping[str, Configuration]) -> None:
         self._context, self._tenants = context, tenants
@@ -49,7 +49,8 @@ class Timers:
                     after = await self._round(after, stirs, guard)
 
     async def _round(self, after: datetime, stirs: MirrorPart, guard: At) -> datetime:
-        """Waits for the next time of all and fires, or for another layout; what is past now."""
+        """Wait for the next time of all timers and fire, or for another layout. Return the time up to which timers
+        have fired."""
         seen, due = stirs.moves, self._due(after)
         wait_s = max(0.0, (due[0].at - self._now()).total_seconds()) if due else None
         try:
@@ -67,7 +68,7 @@ class Timers:
         return datetime.fromtimestamp(self._context.now_ms() / 1000, UTC)
 
     def _due(self, after: datetime) -> list[DueTimer]:
-        """The next time of every timer, the soonest first."""
+        """Return the next time of every timer, the soonest first."""
         return sorted(due for name, one in self._tenants.items() for due in _timers(name, one, after))
 
     async def _pieces(self, due: DueTimer) -> AsyncIterator[TurnPart]:

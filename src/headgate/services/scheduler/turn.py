@@ -32,7 +32,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Open, Request, Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
 from headgate.services.nodes.zones import IMAGE
-from headgate.services.reports.postings import said, to_land, to_mark, to_push, told_of, trimmed
+from headgate.services.postings import said, to_land, to_mark, to_push, told_of, trimmed
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.standings import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
@@ -42,7 +42,7 @@ SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
 @dataclass(slots=True)
 class TurnPart:
-    """Operations, and the checks under which they hold, that must not be torn apart."""
+    """Hold operations that must stay together, and the checks under which they are valid."""
 
     ops: list[Op] = field(default_factory=list)
     checks: list[At] = field(default_factory=list)
@@ -58,7 +58,7 @@ class TurnPart:
 
 @dataclass(slots=True)
 class PipelineTurn:
-    """One pipeline's turn on its way to the store."""
+    """Write one pipeline's turn to the store."""
 
     map: Map
     tenant: str
@@ -162,7 +162,7 @@ class PipelineTurn:
             return self.outboxes.ask(connection, [*first, replace(asked, land=trimmed(action.work))])
         return self.outboxes.ask(connection, [replace(asked, precedence=action.precedence)])
 
-    def _add(
+    def _add(  # noqa: C901 - one case for each kind of action
         self,
         action: Action,
         items: dict[str, TurnPart],

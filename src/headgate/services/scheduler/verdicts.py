@@ -1,4 +1,4 @@
-"""What patchsets came to when they were last tested here, as the history has it: what they provided, and what passed.
+"""Look up in the history how patchsets fared when they were last tested here: what they provided, and what passed.
 
 A turn that asks goes on without the answer; another is taken once it is there.
 """
@@ -35,7 +35,7 @@ TRY_AGAIN_S = 5.0
 
 
 class _Ended(NamedTuple):
-    """One build."""
+    """Describe one build."""
 
     id: str
     job: str
@@ -47,10 +47,10 @@ class _Ended(NamedTuple):
 
 
 class PipelinePast:
-    """Of one pipeline, in one process."""
+    """Look up past results for one pipeline in one process."""
 
     def __init__(self, context: Context, tenant: str, pipeline: str, stir: Callable[[], None]) -> None:
-        """`stir` brings about a turn."""
+        """Make a view of the past; `stir` causes a turn."""
         self._context, self._tenant, self._pipeline, self._stir = context, tenant, pipeline, stir
         self._wanted: dict[str, Change] = {}
         self._answers: dict[str, BuildSet] = {}
@@ -76,14 +76,14 @@ class PipelinePast:
         return Beside(pipelines, self.of, self._passed.of, self.away, trusted)
 
     def of(self, change: Change) -> BuildSet | None:
-        """None: it is being looked up."""
+        """Return the last buildset of the change, or None while it is being looked up."""
         if self._context.history is None:
             return NOTHING_PROVIDED
         self._wanted[f"{change.key} {change.commit}"] = change
         return self._answers.get(f"{change.key} {change.commit}")
 
     def look(self) -> None:
-        """Between turns: look up what the last one asked for, and forget what it did not."""
+        """Look up, between turns, what the last one asked for, and forget what it did not ask for."""
         self._passed.look()
         self._answers = {key: found for key, found in self._answers.items() if key in self._wanted}
         for key, change in self._wanted.items():
@@ -113,7 +113,7 @@ class PipelinePast:
             self._stir()
 
     def _recent(self, change: Change) -> list[_Ended] | None:
-        """Of what is on its way to the history; None when it is not there."""
+        """Return the builds on their way to the history, or None if there are none."""
         waiting = self._context.map.history.stream.waiting(self._context.mirror, limit=RECENT_MAX)
         found = [one.event for one in waiting if self._is_of(one.event, change)]
         if not found:
@@ -165,7 +165,7 @@ def _of(build: PastBuild, work: str) -> _Ended:
 
 
 def _buildset(key: str, found: list[_Ended]) -> BuildSet:
-    """As far as other jobs are told of it, or are spared."""
+    """Return the buildset as far as other jobs use its results."""
     jobs = tuple(FrozenJob(name=one.job, provides=one.provides) for one in found)
     builds = {
         one.job: Build(one.id, one.job, result=one.result, data=_data(one), log_url=one.log_url, work=one.work)
@@ -175,7 +175,7 @@ def _buildset(key: str, found: list[_Ended]) -> BuildSet:
 
 
 def _data(one: _Ended) -> dict[str, object]:
-    """Nothing, of artifacts that an older version kept and this one would not take."""
+    """Return the build's data without artifacts that an older version accepted and this one would reject."""
     data: dict[str, object] = {"zuul": {"artifacts": list(one.artifacts)}}
     try:
         checked(data)

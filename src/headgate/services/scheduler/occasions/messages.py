@@ -26,7 +26,7 @@ TOLD_MAX_BYTES = 64_000
 
 
 class QueueSource(Protocol):
-    """What is asked of a `ports.messages.MessageSource`."""
+    """Declare what is used of a `ports.messages.MessageSource`."""
 
     async def lanes(self) -> Sequence[queued.Lane]: ...
     async def read(self, lane: queued.Lane, after: Position, limit: int) -> Sequence[Message]: ...
@@ -35,13 +35,13 @@ class QueueSource(Protocol):
 
 
 class WatchedQueues:
-    """The queues of one application; see `ports.occasions.Watched`.  What is not read yet stays where it is, and a
-    message stays as long as its server keeps it."""
+    """Watch the queues of one application; see `ports.occasions.OccasionSource`. Messages that are not read yet stay
+    where they are, for as long as their server keeps them."""
 
     of_a_lane_max = 10
 
     def __init__(self, name: str, source: QueueSource, partitions: int) -> None:
-        """`partitions`: of queues that are made."""
+        """Watch the queues of a source; queues that are created get this many `partitions`."""
         self.name = name
         self._source, self._partitions = source, partitions
         self._known: dict[str, int] = {}

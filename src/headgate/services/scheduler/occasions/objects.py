@@ -34,13 +34,14 @@ ALL_OF_IT = 10**9
 
 
 class WatchedObjects:
-    """The objects of one project in one partition; see `ports.occasions.Watched`.  `inventory.journal.run()` must be
-    running.  What nobody looked at for so long that it is no longer told is found by looking at all that matches."""
+    """Watch the objects of one project in one partition; see `ports.occasions.OccasionSource`.
+    `inventory.journal.run()` must be running. Changes that are no longer in the journal are found by reading all
+    matching objects."""
 
     of_a_lane_max = 100
 
     def __init__(self, name: str, inventory: Inventory, partition: str, project: str) -> None:
-        """`partition`: its name or uuid."""
+        """Watch the objects of a project; `partition` is a name or uuid."""
         self.name = name
         self._inventory, self._partition, self._project = inventory, partition, project
 
@@ -59,7 +60,7 @@ class WatchedObjects:
     async def after(
         self, trigger: TriggerFilter, lane: OccasionLane, position: str, limit: int
     ) -> Sequence[NextOccasion]:
-        """Whole commits, so that there may be more than `limit` of them."""
+        """Return whole commits, so there may be more than `limit` occasions."""
         revision, _, done = position.partition(".")
         wanted = {EventKind(event) for event in trigger.events}
         try:
@@ -91,7 +92,7 @@ class WatchedObjects:
     async def _told(
         self, caller: Caller, asked: Filter, revision: int, done: int, limit: int
     ) -> list[tuple[str, ObjectChange]]:
-        """Behind the first `done` changes of the commit of a moment, each with its position.  Raise MomentExpired."""
+        """Return the changes after the first `done` of one commit, each with its position. Raise MomentExpired."""
         found = list[tuple[str, ObjectChange]]()
         since = revision if done >= ALL_OF_IT else revision - 1
         await self._inventory.journal.reach(max(revision, since))
@@ -108,7 +109,7 @@ class WatchedObjects:
     async def _missed(
         self, caller: Caller, asked: Filter, revision: int, wanted: Collection[EventKind]
     ) -> list[NextOccasion]:
-        """What matches and was changed after a moment that is no longer told of, as if it had come to match."""
+        """Return the matching objects that changed after an expired moment, as if they had started to match."""
         now = await self._inventory.journal.now()
         every = await self._inventory.several(caller, [asked], LIMIT_MAX)
         found = sorted((one for one in every if revision < one.generation <= now), key=lambda one: one.generation)
@@ -141,7 +142,7 @@ class WatchedObjects:
 
 
 def _plain(object: Object) -> dict[str, object]:
-    """JSON."""
+    """Return the object as JSON."""
     return {
         "uuid": object.uuid,
         "type": object.type,

@@ -1,11 +1,12 @@
-"""What was begun, and ended without a word: its event was discarded, or its pipeline is no more."""
+"""Forget occasions that were begun and ended without notice, because their event was discarded or their pipeline no
+longer exists."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from headgate.map.forms import ITEM
 from headgate.map.occasions import Begun
-from headgate.map.state.forms import ITEM
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import TurnPart, packed
@@ -13,7 +14,8 @@ from headgate.store.types import At, Delete
 
 
 class LostOccasions:
-    """Of one connection.  It only frees the places of what is lost: that each starts once does not rest on it."""
+    """Find lost occasions of one connection. This only frees their places; that each starts once does not depend on
+    it."""
 
     def __init__(self, context: Context, connection: str) -> None:
         self._context = context
@@ -39,7 +41,7 @@ class LostOccasions:
         self._suspects = found
 
     def _alive(self, tenant: str, pipeline: str) -> Iterator[str]:
-        """The events that wait, and those of items."""
+        """Yield the ids of waiting events and of the events of items."""
         mirror, map = self._context.mirror, self._context.map
         stream = map.events.tenant(tenant).pipelines(pipeline).trigger.stream
         yield from (one.event.id for one in stream.waiting(mirror, limit=stream.length(mirror)))

@@ -47,7 +47,7 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
 
 
 class Bound(NamedTuple):
-    """A trigger of a pipeline."""
+    """Bind a trigger to its pipeline."""
 
     tenant: str
     pipeline: Pipeline
@@ -63,7 +63,8 @@ class Bound(NamedTuple):
 
 
 class OccasionRunner:
-    """`run` is driven by one process at a time: whoever leads the connection's election."""
+    """Run one connection of occasions. One process at a time calls `run`: the one that leads the connection's
+    election."""
 
     def __init__(self, context: Context, watched: OccasionSource, tenants: Mapping[str, Configuration]) -> None:
         self._context, self._watched, self._tenants = context, watched, tenants
@@ -85,7 +86,7 @@ class OccasionRunner:
                 await run_until(asyncio.Event(), self._listen(stirs), self._rounds(stirs, guard))
 
     async def _recall(self) -> None:
-        """As the last leader left it, whatever the mirror shows."""
+        """Read what the last leader left, whatever the mirror shows."""
         self._still.clear()
         self._taken, self._trouble = {}, None
         place = self._place.occasions.taken
@@ -93,7 +94,7 @@ class OccasionRunner:
             self._taken[entry.path.rpartition("/")[2]] = place.decode(entry.value).position
 
     async def _listen(self, stirs: MirrorPart) -> None:
-        """Until cancelled; a connection that is away is listened to again after a growing pause."""
+        """Listen until cancelled; after a connection was away, listen again after a growing pause."""
         pause_s = PAUSE_FIRST_S
         while True:
             try:
@@ -130,7 +131,7 @@ class OccasionRunner:
             await stirs.moved_within(wait_s, seen)
 
     def _bound(self) -> Iterator[Bound]:
-        """The triggers that name this connection."""
+        """Yield the triggers that name this connection."""
         for name, configuration in self._tenants.items():
             for pipeline in configuration.layouts.landed.pipelines.values():
                 for trigger in pipeline.triggers:
@@ -138,7 +139,8 @@ class OccasionRunner:
                         yield Bound(name, pipeline, trigger)
 
     async def _round(self, guard: At) -> bool:
-        """One look at everything.  True: something was taken up.  Raise SourceUnavailable once all were looked at."""
+        """Look once at everything and return whether anything was started. Raise SourceUnavailable after all were
+        looked at."""
         heads = dict[str, dict[str, dict[str, str]]]()
         open, took, away = self._open(), False, None
         for bound in self._bound():
@@ -153,7 +155,7 @@ class OccasionRunner:
         return took
 
     def _open(self) -> Counter[tuple[str, ...]]:
-        """What has not ended: how much of each pipeline, and of each of its lanes."""
+        """Count what has not ended, for each pipeline and each of its lanes."""
         found = Counter[tuple[str, ...]]()
         for entry in self._context.mirror.under(self._place.occasions.begun.path):
             if (one := readable(entry, Begun)) is not None:
@@ -162,7 +164,7 @@ class OccasionRunner:
         return found
 
     def _waits(self, bound: Bound) -> bool:
-        """Is nothing to be taken up now: as people want it, or as answers wait to be told already?"""
+        """Return whether nothing may be started now, because people paused it or too many answers wait."""
         context = self._context
         if state_of(context, bound.tenant).trigger_queue_paused:
             return True
@@ -176,7 +178,7 @@ class OccasionRunner:
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> bool:
-        """At the lanes of one trigger, each in turn."""
+        """Look at the lanes of one trigger in turn."""
         took = False
         for lane in await self._watched.lanes(bound.trigger):
             key = bound.place(lane)
@@ -197,7 +199,7 @@ class OccasionRunner:
         return took
 
     async def _begin(self, bound: Bound, lane: OccasionLane, position: str, guard: At) -> None:
-        """With a lane that is new."""
+        """Record the starting position of a new lane."""
         record, key = LaneProgress(*bound.whose, *lane, position), bound.place(lane)
         put = Put(f"{self._place.occasions.taken.path}/{key}", encode(record))
         await self._context.store.commit([], [put], guards=[guard])
@@ -211,7 +213,7 @@ class OccasionRunner:
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> int:
-        """Commits what was seen, each with the position behind it; how much it begins."""
+        """Commit what was seen, each with the position behind it. Return how many items it starts."""
         context, key = self._context, bound.place(lane)
         discarding = state_of(context, bound.tenant).trigger_queue_discarding
         stream = context.map.events.tenant(bound.tenant).pipelines(bound.pipeline.name).trigger.stream
@@ -238,7 +240,7 @@ class OccasionRunner:
     async def _event(
         self, bound: Bound, seen: NextOccasion, occasion: Occasion, heads: dict[str, dict[str, dict[str, str]]]
     ) -> TriggerEvent:
-        """What the pipeline is told: the head of a branch, and why there is something to do there."""
+        """Make the pipeline's event: the head of a branch, and the occasion."""
         configuration, said = self._tenants[bound.tenant], bound.trigger.more
         source = configuration.tenant.find(str(said.get("project", "")))
         branches = configuration.layouts.landed.branches.get(source.project, ()) if source is not None else ()
@@ -269,7 +271,7 @@ class OccasionRunner:
         return known[connection][project].get(ref, "")
 
     async def _tell(self, why: str, guard: At) -> None:
-        """For people; written once for as long as it is the same."""
+        """Record the problem for people, once for as long as it is the same."""
         why = line(why, 500)
         if why == self._trouble:
             return

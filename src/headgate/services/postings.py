@@ -1,4 +1,4 @@
-"""What is asked of a forge: to land a change, to tell its people something."""
+"""Make the requests to a forge: to land a change, or to tell its people something."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
 
 
 def trimmed(work: LandRequest) -> LandRequest:
-    """Without what is of other projects."""
+    """Return the request without other projects' parts and without the note."""
     project, state = work.change.project, work.state
     return replace(
         work,
