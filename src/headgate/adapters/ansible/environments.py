@@ -30,7 +30,7 @@ _DIGEST_SIZE = 8
 
 
 class AnsibleNotInstalled(Exception):
-    """The version that a job asks for is not on this machine; the text says what to do."""
+    """Report that the version that a job asks for is not installed; the text says what to do."""
 
     def __init__(self, version: str) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class AnsibleNotInstalled(Exception):
 
 
 class EnvironmentMark(msgspec.Struct, frozen=True):
-    """Holds what an environment says of itself."""
+    """Describe an environment, in the file that marks it as complete."""
 
     version: str
     core: str
@@ -51,7 +51,7 @@ class EnvironmentMark(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One that is whole."""
+    """Represent a complete environment."""
 
     place: Path
     mark: EnvironmentMark
@@ -69,7 +69,7 @@ class Environment:
 
 
 class Environments:
-    """Knows the environments below `root`, made of the lists of packages in `locks`."""
+    """Find environments below `root`, made from the lists of packages in `locks`."""
 
     def __init__(self, root: Path, locks: Path = LOCKS) -> None:
         self.root, self._locks = root, locks

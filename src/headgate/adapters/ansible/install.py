@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 class CannotInstall(UserError):
-    """A version cannot be had; the text says why, and what to do."""
+    """Report that a version cannot be installed; the text says why, and what to do."""
 
 
 def install(environments: Environments, version: str, *, say: Say, wheels: Path | None = None) -> Environment:
@@ -122,7 +122,8 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
 
 
 def _steps(lock: Path, place: Path, wheels: Path | None) -> Iterator[list[str]]:
-    """Only wheels are taken: nothing that is fetched is run before all of it was compared with its hash."""
+    """Yield the commands that make an environment.  Only wheels are taken: nothing that is fetched is run before all of
+    it was compared with its hash."""
     python = str(place / "bin" / "python")
     here = importlib.util.find_spec("pip") is not None
     yield [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(place)]

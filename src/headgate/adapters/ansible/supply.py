@@ -21,7 +21,7 @@ REMOVED_S = 0.2
 
 
 class AnsibleSupply:
-    """`manages`: whether what a job asks for is installed when it is not there."""
+    """Supply each build with its Ansible. `manages` says whether missing versions are installed."""
 
     def __init__(self, environments: Environments | None, *, manages: bool) -> None:
         self._environments, self._manages = environments, manages
@@ -55,7 +55,7 @@ class AnsibleSupply:
         return self._environments.find(version)
 
     async def _installed(self, version: str) -> None:
-        """Once for all builds that wait for it; one that is cancelled leaves it to the others."""
+        """Install a version once for all builds that wait for it; one that is cancelled leaves it to the others."""
         running = self._installing.get(version)
         if running is None:
             running = self._installing[version] = asyncio.ensure_future(self._install(version))
@@ -79,7 +79,7 @@ class AnsibleSupply:
             raise CannotInstall(why or f"installing Ansible {version} ended with status {process.returncode}")
 
     async def close(self) -> None:
-        """Once no build runs any more."""
+        """Stop, once no build runs any more."""
         await end(*self._installing.values())
 
 

@@ -46,8 +46,15 @@ UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 HERE_VARIABLE = "HEADGATE_HERE"
 """Hosts that are this machine."""
+KEPT_VARIABLE = "HEADGATE_LOGS"
+"""The directory in which the logs are kept."""
 CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
 """Hosts that are the container of the job."""
+SHOWN = (
+    "ansible_connection", "ansible_host", "ansible_port", "ansible_python_interpreter", "ansible_shell_type",
+    "ansible_ssh_user", "ansible_user", "nodepool", "zuul_node",
+)  # fmt: skip
+"""What the kept inventory has of a host, beside what the job says."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LIBRARY_VARIABLE = "HEADGATE_LIBRARY"
 """Directories of Headgate and of what it needs, for a plugin of ours in another environment."""
@@ -59,7 +66,7 @@ Command = tuple[list[str], dict[str, str]]
 
 
 class Playbooks:
-    """The playbooks of one build."""
+    """Run the playbooks of one build."""
 
     def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
         """Take `user` as `AnsibleInventory` does; without an `environment` the Ansible beside Headgate runs the
@@ -104,7 +111,8 @@ class Playbooks:
         BadPlaybook."""
         said = plain(self._said.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in said.items()})
-        wanted = asked(said, str(stage.said))
+        elsewhere = [host for host in self._hosts if host not in self._facts.here]
+        wanted = asked(said, str(stage.said), elsewhere)
         return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
@@ -116,6 +124,18 @@ class Playbooks:
                 self._values = {h: evaluated(_read(said, Path(files[h])), names) for h, names in wanted.items()}
         except (OSError, ValueError, Strange) as error:
             raise BadPlaybook(f"the variables of the job cannot be evaluated: {error}") from error
+
+    def told(self) -> dict[str, Any]:
+        """Return the inventory for who reads the logs, with nothing that opens a machine, and without what the site
+        says.  JSON."""
+        said, site = self._workspace.spec.job.host_vars, self._workspace.site
+        every = self._inventory.live({}, ())["all"]
+        hosts = {
+            name: {key: value for key, value in host.items() if key in SHOWN or key in said.get(name, {})}
+            for name, host in every["hosts"].items()
+        }
+        everywhere = {name: value for name, value in self._workspace.variables().items() if name not in site}
+        return {"all": {**every, "hosts": hosts, "vars": everywhere}}
 
     def command(self, stage: Stage, said: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
         """Return the command that runs a playbook.
@@ -174,7 +194,9 @@ class Playbooks:
         if program is None:
             raise BadPlaybook(MISSING)
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
-        stage.inventory.write_bytes(for_ansible(inventory))
+        every = inventory["all"]
+        told = {**every, "vars": {**every["vars"], "zuul": extra["zuul"]}}  # for who reads the file
+        stage.inventory.write_bytes(for_ansible({"all": told}))
         stage.variables.write_bytes(for_ansible(extra))
         known.write_text(self._known_hosts)
         config.write_text(_config(stage, known))
@@ -183,6 +205,7 @@ class Playbooks:
             "ANSIBLE_HOME": str(stage.context.home / ".ansible"),
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
             EVENTS_VARIABLE: str(stage.said / EVENTS),
+            KEPT_VARIABLE: str(self._workspace.logs),
             HERE_VARIABLE: ",".join(self._facts.here),
             CONTAINERS_VARIABLE: ",".join(self.contained),
             LIBRARY_VARIABLE: os.pathsep.join(LIBRARY),
@@ -204,7 +227,7 @@ class Playbooks:
 
 
 def _read(said: Directory, path: Path) -> bytes:
-    """Raises Strange, OSError, ValueError."""
+    """Read a file of variables that were evaluated.  Raise Strange, OSError, ValueError."""
     text = said.read(path.name, EVALUATED_SIZE_MAX_BYTES)
     if text is None or len(text) > EVALUATED_SIZE_MAX_BYTES:
         raise ValueError(f"they come to nothing, or to more than {EVALUATED_SIZE_MAX_BYTES // 1_000} kB")

@@ -29,14 +29,14 @@ class _Pattern(Protocol):
 
 
 class PatternsTooLarge(Exception):
-    """The patterns of `failure-output` cannot be used together."""
+    """Report that the patterns of `failure-output` cannot be combined."""
 
 
 class Early:
-    """Told every line of a job's output; once one of them says so, the build fails, whatever else happens."""
+    """Inspect every line of a job's output. Once a line signals a failure, the build fails, whatever follows."""
 
     def __init__(self, patterns: Sequence[str], told: Callable[[], None]) -> None:
-        """`told` is called once, with the first sign.  Raises PatternsTooLarge."""
+        """Prepare to call `told` once, at the first sign.  Raise PatternsTooLarge."""
         self.token = secrets.token_hex(16)
         self.why = ""
         """For people; empty: there is no sign."""
@@ -45,7 +45,7 @@ class Early:
         self._pattern = _together(patterns) if patterns else None
 
     def begins(self, *, counts: bool, ansible: bool) -> None:
-        """A playbook; does its failure count?"""
+        """Note the start of a playbook; `counts` says whether its failure fails the build."""
         self._armed, self._ansible = counts, ansible
 
     def sift(self, lines: list[bytes]) -> list[bytes]:
@@ -76,7 +76,7 @@ class Early:
 
 
 def _together(patterns: Sequence[str]) -> _Pattern:
-    """One pattern, so that a line costs as much whatever their number.  Raises PatternsTooLarge."""
+    """Combine the patterns into one, so that a line costs as much whatever their number.  Raise PatternsTooLarge."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_MAX_BYTES

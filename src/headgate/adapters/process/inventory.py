@@ -1,4 +1,4 @@
-"""What Ansible is told of the machines of a build: addresses, users, groups, where they come from (nodes.md §4.1)."""
+"""Ansible's inventory of a build: addresses, users, groups, and where the machines come from."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ Hosts = Mapping[str, Mapping[str, Any]]
 """Host name -> how to reach it, in Ansible's variables.  JSON."""
 
 KEY_VARIABLES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
+INTERPRETER = "ansible_python_interpreter"
 UNREACHABLE = "zuul_unreachable"
 """The group of hosts that an earlier playbook could not reach."""
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
@@ -33,7 +34,7 @@ _UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "exter
 
 @dataclass(frozen=True, slots=True)
 class AnsibleInventory:
-    """Of one job on its hosts."""
+    """Describe the hosts of one job to Ansible."""
 
     job: FrozenJob
     hosts: Hosts
@@ -44,6 +45,8 @@ class AnsibleInventory:
         """Return it with the job's variables as they are.  JSON."""
         said, groups = self.job.host_vars, self.job.nodeset.groups
         hosts = {name: {**own, **said.get(name, {})} for name, own in self._told().items()}
+        for name in self._with_interpreter(everywhere) - {host for host, own in said.items() if INTERPRETER in own}:
+            hosts[name].pop(INTERPRETER, None)
         more = {group.name: {"vars": self.job.group_vars.get(group.name, {})} for group in groups}
         children = {name: {**group, **more.get(name, {})} for name, group in self._groups(unreachable).items()}
         return {"all": {"hosts": hosts, "children": children, "vars": dict(everywhere)}}
@@ -52,6 +55,13 @@ class AnsibleInventory:
         """Return it with `values` of each host; those of this machine hold for hosts that are none of them.  JSON."""
         hosts = {name: {**values[name], **own} for name, own in self._told().items()}
         return {"all": {"hosts": hosts, "children": self._groups(unreachable), "vars": values[LOCALHOST]}}
+
+    def _with_interpreter(self, everywhere: Mapping[str, Any]) -> set[str]:
+        """Return the hosts of which the job says where Python is, for all hosts or for one of their groups."""
+        if INTERPRETER in everywhere:
+            return set(self.hosts)
+        groups = (group for group in self.job.nodeset.groups if INTERPRETER in self.job.group_vars.get(group.name, {}))
+        return {name for group in groups for name in group.nodes if name in self.hosts}
 
     def _groups(self, unreachable: Iterable[str]) -> dict[str, Any]:
         named = {group.name: group.nodes for group in self.job.nodeset.groups}

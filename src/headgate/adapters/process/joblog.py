@@ -17,7 +17,7 @@ LINE_SIZE_MAX_BYTES = 65_536
 
 
 class JobLog:
-    """Lines `YYYY-MM-DD HH:MM:SS.mmm | text`, UTC.  Raises OSError when the disk is full."""
+    """Write lines `YYYY-MM-DD HH:MM:SS.mmm | text`, UTC. Raise OSError if the disk is full."""
 
     def __init__(self, path: Path, *, size_max_bytes: int) -> None:
         self.path = path

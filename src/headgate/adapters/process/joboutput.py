@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimetypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headgate.adapters.keys.censor import Censor
 from headgate.adapters.process.workspace import Stage
 from headgate.adapters.work.directory import Directory, Strange
 
-NAME, MANIFEST = "job-output.json", "zuul-manifest.json"
+NAME, MANIFEST, INVENTORY = "job-output.json", "zuul-manifest.json", "zuul-info/inventory.yaml"
 EVENTS_VARIABLE = "HEADGATE_EVENTS"
 """Names the file in which a playbook says what it does, a line of JSON for each thing: see the callback plugin."""
 EVENTS = "events"
@@ -28,10 +29,10 @@ _STATS = ("ok", "changed", "failures", "unreachable", "skipped", "rescued", "ign
 
 
 class JobOutput:
-    """Of one build: `path` is among its kept logs, `censor` takes out what nobody should read."""
+    """Write the output of one build: `path` is among its stored logs, `censor` removes secrets."""
 
     def __init__(self, path: Path, censor: Callable[[Any], Any]) -> None:
-        """Raises OSError."""
+        """Write the file, without any playbook yet.  Raise OSError."""
         self._path, self._censor = path, censor
         self._texts = list[bytes]()
         self._write()
@@ -78,7 +79,7 @@ def _events(text: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _take(found: dict[str, Any], events: Iterator[Mapping[str, Any]]) -> None:
-    """A task is of the last play, and a result of the last task that has its id."""
+    """Add events to what was found: a task is of the last play, and a result of the last task that has its id."""
     play: dict[str, Any] | None = None
     tasks = dict[str, dict[str, Any]]()
     for event in events:
@@ -88,7 +89,7 @@ def _take(found: dict[str, Any], events: Iterator[Mapping[str, Any]]) -> None:
                 play = {"play": _begun(id, name, at), "tasks": []}
                 found["plays"].append(play)
             case {"task": {"id": str(id), "name": str(name)}} if play is not None:
-                tasks[id] = {"task": _begun(id, name, at), "hosts": {}}
+                tasks[id] = {"task": _begun(id, name, at), "hosts": {}, **_role(event["task"])}
                 play["tasks"].append(tasks[id])
             case {"of": str(id), "host": str(host), "result": dict(result)} if play is not None and id in tasks:
                 tasks[id]["hosts"][host] = result
@@ -101,8 +102,27 @@ def _begun(id: str, name: str, at: str) -> dict[str, Any]:
     return {"id": id, "name": name, "duration": {"start": at, "end": at}}
 
 
+def _role(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the role that a task is of, if it is of one.  JSON."""
+    match task.get("role"):
+        case {"id": str(id), "name": str(name), "path": str(path)}:
+            return {"role": {"id": id, "name": name, "path": path}}
+    return {}
+
+
 def _counts(counts: Mapping[str, Any]) -> dict[str, int]:
     return {name: counts[name] for name in _STATS if isinstance(counts.get(name), int)}
+
+
+def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable[[Any], Any]) -> None:
+    """Write what playbooks were told of machines, in JSON, which is YAML, unless the job did; without secrets.  Nobody
+    writes in `logs` any more.  Raises OSError."""
+    place = logs / INVENTORY
+    told = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
+    with suppress(FileExistsError, NotADirectoryError):  # where the job made something else of its name
+        place.parent.mkdir(exist_ok=True)
+        with open(place, "xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(told), indent=1))
 
 
 def write_manifest(logs: Path) -> None:
@@ -115,7 +135,7 @@ def write_manifest(logs: Path) -> None:
 
 
 def _listed(place: Path, left: Iterator[int], depth: int) -> list[dict[str, Any]]:
-    """Directories first, then files, by name; no links.  JSON."""
+    """List directories first, then files, by name, in JSON; leave out links."""
     found = list[dict[str, Any]]()
     with os.scandir(place) as entries:
         names = sorted(islice(entries, LISTED_MAX), key=lambda one: (not one.is_dir(follow_symlinks=False), one.name))

@@ -1,4 +1,4 @@
-"""The playbooks of one build in their order: pre-run, run, post-run, and what came of them (gating-behaviour §14.2)."""
+"""The playbooks of one build in their order, pre-run, run and post-run, and their results."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.keys.clear import Clear, opened, sealed
+from headgate.adapters.keys.clear import Clear, opened, sealed, sought
 from headgate.adapters.process import ansible, joboutput, variables
 from headgate.adapters.process.bounds.budget import Exceeded
-from headgate.adapters.process.confinement.cell import Cell, Command
+from headgate.adapters.process.cell import Cell, Command
 from headgate.adapters.process.early import TOKEN_VARIABLE, Early, PatternsTooLarge
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import JobOutput
@@ -33,7 +34,7 @@ EVALUATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PhaseLimits:
-    """Seconds a job may take that sets no timeout itself."""
+    """Limit a job that sets no timeouts itself, in seconds."""
 
     timeout_s: int = 10_800
     post_timeout_s: int = 1_800
@@ -41,7 +42,7 @@ class PhaseLimits:
 
 @dataclass(frozen=True, slots=True)
 class PhaseEnd:
-    """How one playbook ended."""
+    """Describe how one playbook ended."""
 
     kind: str
     """good | failed | timeout | cancel | unreachable | unusable | exceeded | conflict |
@@ -54,7 +55,7 @@ CANCELLED = PhaseEnd("cancel", "cancelled")
 
 @dataclass(slots=True)
 class PlaybookVerdict:
-    """What the playbooks say of the build so far."""
+    """Describe what the playbooks so far mean for the build."""
 
     result: str | None = "SUCCESS"
     """None: to be tried again."""
@@ -89,11 +90,13 @@ class Phases:
     """Secret data of the jobs before."""
     output: JobOutput = field(init=False)
     _early: Early = field(init=False)
+    _wants_hidden: list[str] = field(init=False, default_factory=list)
+    """What it returned that is secret: a bounded amount, however often it returns something else instead."""
     _counts: bool = field(init=False, default=False)
     """Does a failure of the playbook under way count, and mean no further try?"""
 
     def __post_init__(self) -> None:
-        """Raises BadPlaybook, OSError."""
+        """Prepare the output of the build and the search for early signs.  Raise BadPlaybook, OSError."""
         try:
             self._early = Early(self.workspace.spec.job.failure_output, self.contact.fails)
         except PatternsTooLarge as large:
@@ -103,7 +106,7 @@ class Phases:
         self._hides(self.handed.sought)
 
     async def whole(self) -> PlaybookVerdict:
-        """Raises OSError."""
+        """Run all playbooks and return the verdict. Raise OSError."""
         verdict = await self._before_post()
         self._heed(verdict)
         if verdict.result == "SUCCESS":
@@ -171,7 +174,7 @@ class Phases:
     async def _playbook(
         self, phase: str, index: int, book: Playbook, limit_s: float, verdict: PlaybookVerdict
     ) -> PhaseEnd:
-        """Says what it does, and how it ended."""
+        """Run a playbook; say in the log what it does, and how it ended."""
         word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
         trust = "trusted" if book.trusted else "untrusted"
         self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
@@ -206,7 +209,7 @@ class Phases:
         return CANCELLED if cancel.is_set() else PhaseEnd("timeout", f"its time was up while it waited for {names}")
 
     async def _run(self, book: Playbook, said: dict[str, Any], limit_s: float, cancel: asyncio.Event) -> PhaseEnd:
-        """Raises CheckoutError, BadPlaybook, SecretError, OSError."""
+        """Stage a playbook and run it.  Raise CheckoutError, BadPlaybook, SecretError, OSError."""
         workspace, loop = self.workspace, asyncio.get_running_loop()
         end = loop.time() + limit_s
         stage = await workspace.stage(book)
@@ -263,11 +266,12 @@ class Phases:
 
     @property
     def _returned(self) -> list[str]:
-        """Return the texts of the secret data that the job has returned so far."""
-        try:
-            return Clear(read(self.workspace.result).secret).sought
-        except ReturnError:  # said when the build has ended
-            return []
+        """Return the texts of the secret data that the job has returned so far, and those that it wants hidden."""
+        with suppress(ReturnError):  # said when the build has ended
+            data, secret = read(self.workspace.result)
+            found = (*self._wants_hidden, *Clear(secret).sought, *(checked(data).redactions or ()))
+            self._wants_hidden = sought(dict.fromkeys(found), times=2)
+        return self._wants_hidden
 
     async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> PhaseEnd | None:
         """Find out the values of the job's variables.  Return how it ended if that was cancelled, else None.  Raise
@@ -324,7 +328,7 @@ def _limit_s(asked: int | None, default: float) -> float:
 
 
 def _executable(path: Path) -> list[str]:
-    """Raises BadPlaybook."""
+    """Return the command that runs an executable.  Raise BadPlaybook if there is none."""
     if os.access(path, os.X_OK):
         return [str(path)]
     with open(path, "rb") as file:

@@ -37,7 +37,7 @@ ERRAND_TIMEOUT_S = 90.0
 
 
 class Sink(Protocol):
-    """Takes what a command says, and what is said of it.  Raises OSError when it cannot be kept."""
+    """Take a command's output, and messages about it. Raise OSError if they cannot be stored."""
 
     def write(self, chunk: bytes) -> None: ...
 
@@ -46,7 +46,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What came of an errand: what a program said, a descriptor of what was made."""
+    """Hold the outcome of an errand: a program's output, or a descriptor of what was made."""
 
     output: str
     made: int | None
@@ -59,7 +59,8 @@ _PROGRAM = (
 
 
 class ProcessKeeper:
-    """The process that starts commands, see `supervisor`.  Begun when first needed, and anew when it was lost."""
+    """Start commands by a separate process, see `supervisor`. It is started when first needed, and again after it
+    was lost."""
 
     def __init__(self, limiter: Limiter | None = None) -> None:
         self._limiter = limiter or Limiter()
@@ -124,7 +125,7 @@ class ProcessKeeper:
             control.close()
 
     async def program(self, spaces: Spaces, command: Confined | Sequence[str], stdin: str = "") -> str:
-        """Return what a short program says that is no job's.  Raises OSError with its complaint, unless it succeeds."""
+        """Run a short program of ours and return its output.  Raise OSError with its complaint, unless it succeeds."""
         confined = command if isinstance(command, Confined) else Confined(list(command))
         inputs = _texts(confined.inputs)
         done = await self.errand(spaces, do="program", command=confined.command, stdin=stdin, inputs=inputs)
@@ -142,7 +143,7 @@ class ProcessKeeper:
                 return await _answered(control)
 
     def _hand(self, word: bytes, *fds: int) -> None:
-        """Gives the keeper descriptors; a keeper that is gone is begun anew, once."""
+        """Give the keeper descriptors; a keeper that is gone is begun anew, once."""
         for last in (False, True):
             if self._socket is None:
                 self._begin()
@@ -188,7 +189,7 @@ class ProcessKeeper:
 
 
 class _Command:
-    """One command, from the request to the supervisor's answer."""
+    """Run one command, from the request to the supervisor's answer."""
 
     def __init__(self, control: socket.socket, output: _Output, cancel: asyncio.Event, watch: CommandWatch) -> None:
         self._control, self._output, self._cancel, self._watch = control, output, cancel, watch
@@ -261,14 +262,14 @@ def _texts(inputs: Mapping[int, bytes]) -> dict[int, str]:
 
 
 async def _ask(control: socket.socket, request: Mapping[str, Any], spaces: Spaces) -> None:
-    """Raises OSError."""
+    """Send a request, with the namespaces to join.  Raise OSError."""
     body = json.dumps({**request, "join": list(spaces)}).encode()
     socket.send_fds(control, [struct.pack("!I", len(body))], list(spaces.values()))
     await asyncio.get_running_loop().sock_sendall(control, body)
 
 
 async def _answered(control: socket.socket) -> Errand:
-    """Raises OSError."""
+    """Read the answer to an errand.  Raise OSError."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     found, fds = b"", list[int]()
     loop.add_reader(control, readable.set)
@@ -293,7 +294,7 @@ async def _answered(control: socket.socket) -> Errand:
 
 
 class _Output:
-    """Copies a pipe into the log.  `ended` is done when every holder of the other end has closed it, or on failure."""
+    """Copy a pipe into the log.  `ended` is done when every holder of the other end has closed it, or on failure."""
 
     def __init__(self, source: int, log: Sink, size_max_bytes: int) -> None:
         self._source, self._log, self._size_max_bytes = source, log, size_max_bytes
@@ -308,7 +309,7 @@ class _Output:
         return self._error is not None
 
     def check(self) -> None:
-        """Raises the OSError that writing the log met; Exceeded when there was too much of it."""
+        """Raise the OSError that writing the log met; Exceeded when there was too much of it."""
         if self._error is not None:
             raise self._error
 
@@ -340,8 +341,8 @@ class _Output:
 
 
 def kill_left(directory: Path) -> None:
-    """Ends every process that names the build, and places in its work directory, in its environment: once, for what an
-    earlier life left.  Another executor on this machine may have begun the same build anew."""
+    """Kill every process that names the build, and places in its work directory, in its environment: once, for what
+    an earlier process left. Another executor on this machine may run the same build again."""
     for _ in range(5):  # one that forks while we look is found in the next round
         found = processes_of(directory.name, directory)
         for pid in found:

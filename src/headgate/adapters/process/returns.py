@@ -28,7 +28,7 @@ Headgate, everything else is given to the jobs that depend on this one; with --s
 
 
 def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """New over old, mappings through and through."""
+    """Merge new data over old, recursively in mappings."""
     merged = dict(old)
     for key, value in new.items():
         was = merged.get(key)
@@ -46,11 +46,11 @@ def _grows(path: tuple[str, ...], key: str) -> bool:
 
 
 class ReturnError(Exception):
-    """What a job returned cannot be used."""
+    """Report that what a job returned cannot be used."""
 
 
 class ReturnedResults(NamedTuple):
-    """What a job returned.  JSON."""
+    """Hold what a job returned, as JSON."""
 
     data: dict[str, Any]
     secret: dict[str, Any]
@@ -77,7 +77,7 @@ def read(path: Path) -> ReturnedResults:
 
 
 def _secret(found: object) -> dict[str, Any]:
-    """Raises Unfit, which says nothing of what is in it."""
+    """Return secret data if it fits.  Raise Unfit, which says nothing of what is in it, otherwise."""
     try:
         bounded(found)
         fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= secrets.SIZE_MAX_BYTES
@@ -85,7 +85,7 @@ def _secret(found: object) -> dict[str, Any]:
         fits = False
     if not fits or not isinstance(found, dict):
         size = f"{secrets.SIZE_MAX_BYTES // 1000} kB"
-        raise Unfit(f"the secret data is no object of JSON, of at most {size} and {DEPTH_MAX} levels")
+        raise Unfit(f"the secret data is not an object of JSON, of at most {size} and {DEPTH_MAX} levels")
     return found
 
 
@@ -106,7 +106,7 @@ def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) 
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
-    """Raises ValueError."""
+    """Parse the arguments. Raise ValueError."""
     if len(arguments) == 2 and arguments[0] == "--json":
         with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
             found = parsed(file.read(SIZE_MAX_BYTES + 1))
@@ -126,7 +126,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
 
 
 def _from_file(arguments: list[str]) -> dict[str, Any]:
-    """Raises ValueError: nothing secret is on a command line."""
+    """Read secret data from a file.  Raise ValueError for anything else: nothing secret is on a command line."""
     if len(arguments) != 2 or arguments[0] != "--json":
         raise ValueError("secret data is given as --secret --json FILE: other users may see what a command line says")
     return parse(arguments)

@@ -19,21 +19,21 @@ from headgate.adapters.ansible.supply import AnsibleSupply
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
 from headgate.adapters.metrics.room import MetricRoom
 from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode
+from headgate.adapters.process.agent import NoKey
 from headgate.adapters.process.ansible import Playbooks, program_of, shared_config
 from headgate.adapters.process.bounds.budget import ProcessBounds
 from headgate.adapters.process.bounds.watch import Limiter
+from headgate.adapters.process.cell import Cells, Reached
 from headgate.adapters.process.clusters import kubeconfig, servers, tokens
-from headgate.adapters.process.confinement.agent import NoKey
-from headgate.adapters.process.confinement.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
-from headgate.adapters.process.containers.imagebuild import NotBuilt
-from headgate.adapters.process.containers.images import BuildContainer, BuildContainers
 from headgate.adapters.process.containers.node import replaced
 from headgate.adapters.process.containers.store import ImageSupply as ImageSupply
 from headgate.adapters.process.containers.store import NoImage
+from headgate.adapters.process.imagebuild import NotBuilt
+from headgate.adapters.process.images import BuildContainer, BuildContainers
 from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.joboutput import write_manifest
+from headgate.adapters.process.joboutput import write_inventory, write_manifest
 from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice
 from headgate.adapters.process.phases import PhaseLimits, Phases, PlaybookVerdict
@@ -88,7 +88,7 @@ class RunnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One build, and how it is steered: see `ports.runner`."""
+    """Hold one build and its controls: see `ports.runner`."""
 
     spec: BuildSpec
     state: RepoState
@@ -131,7 +131,7 @@ class ProcessRunner:
         self.zygotes = Zygotes(self.limiter, shared_config(), wanted=settings.warm_ansible)
         self.cells = Cells(self._keeper, self.sandbox, settings.users, settings.network, fleet, self.zygotes)
         self._images = BuildContainers(settings.images, settings.bounds, self.sandbox)
-        self._machines = ListedMachines(settings.machines)
+        self.machines = ListedMachines(settings.machines)
         self._supply = AnsibleSupply(settings.ansible, manages=settings.manage_ansible)
         self.room = MetricRoom(lambda: (self.root, self.log_root))
         self._kept: frozenset[str] = frozenset()
@@ -158,7 +158,7 @@ class ProcessRunner:
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
         """See `ports.runner.Keeping`."""
         gone, self._kept = self._kept.difference(builds), frozenset(builds)
-        await self._machines.keep(machines)
+        await self.machines.keep(machines)
         for build in sorted(gone):
             await self._clear(self.root / build)
 
@@ -223,7 +223,7 @@ class ProcessRunner:
             root.chmod(0o700)
 
     async def _cancellable(self, work: Work, joblog: JobLog) -> BuildOutcome:
-        """Raises OSError when the log cannot be written; everything else is an outcome."""
+        """Run the build.  Raise OSError when the log cannot be written; everything else is an outcome."""
         spec = work.spec
         spec_line = f"Build {spec.build} of job {spec.job.name} for {spec.change.id} ({spec.pipeline})"
         joblog.say(f"{spec_line}, attempt {spec.attempt}")
@@ -255,7 +255,7 @@ class ProcessRunner:
             joblog.say(outcome.error)
             return outcome
         except Exception as error:
-            log.exception("build %s failed in a way nobody foresaw", spec.build)
+            log.exception("build %s failed with an unexpected error", spec.build)
             joblog.say(f"The executor failed: {type(error).__name__}: {error}")
             return BuildOutcome(build=spec.build, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
 
@@ -281,7 +281,8 @@ class ProcessRunner:
                 if spec.hosts:
                     return spec.hosts, ansible
                 choice = spec.job.nodeset, *spec.job.nodeset_alternatives
-                taken = await work.using.enter_async_context(self._machines.take(*choice))
+                lent = self.machines.take(*choice, build=spec.build, say=joblog.say)
+                taken = await work.using.enter_async_context(lent)
                 work.machines.extend(taken.machines)
                 if taken.nodeset is not spec.job.nodeset:
                     joblog.say(f"The nodes are those of the alternative {taken.nodeset.name or 'without a name'}")
@@ -322,7 +323,7 @@ class ProcessRunner:
                 verdict = await phases.whole()
             finally:
                 await whole(asyncio.to_thread(workspace.forget))
-        outcome = await self._outcome(workspace, work, verdict, joblog)
+        outcome = await self._outcome(workspace, work, verdict, joblog, playbooks.told())
         return replace(outcome, image=boxed.told if boxed is not None else "")
 
     @asynccontextmanager
@@ -338,7 +339,7 @@ class ProcessRunner:
             yield found
 
     async def _outcome(
-        self, workspace: Workspace, work: Work, verdict: PlaybookVerdict, joblog: JobLog
+        self, workspace: Workspace, work: Work, verdict: PlaybookVerdict, joblog: JobLog, inventory: dict[str, Any]
     ) -> BuildOutcome:
         spec = workspace.spec
         result, error = verdict.result, verdict.error
@@ -360,6 +361,7 @@ class ProcessRunner:
         kept = self.settings.files_size_max_bytes
         for line in await whole(asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, kept)):
             joblog.say(line)
+        await whole(asyncio.to_thread(write_inventory, workspace.logs, inventory, joblog.excerpt.censor.value))
         await whole(asyncio.to_thread(write_manifest, workspace.logs))
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data, secret=hidden)

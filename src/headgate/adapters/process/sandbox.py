@@ -34,7 +34,7 @@ WITHOUT = "They can read and write what this user can, and are not kept apart fr
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """What the settings add for jobs of one kind."""
+    """Hold what the settings add for jobs of one kind."""
 
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -44,7 +44,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """A command as it is started."""
+    """Hold a command as it is started."""
 
     command: list[str]
     inputs: Mapping[int, bytes] = field(default_factory=dict)
@@ -54,7 +54,8 @@ class Confined:
 
 
 class Sandbox:
-    """`mode`: auto, bwrap, container or none.  Tried once; when auto and not usable, that is said once."""
+    """Wrap commands. `mode` is auto, bwrap, container or none. Bubblewrap is tried once; with auto, its absence is
+    logged once."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Sandbox:
         self.usable = mode != "none" and self._probe(required=mode if mode in ("bwrap", "container") else "")
 
     def _probe(self, *, required: str) -> bool:
-        """Raises OSError when it is required and does not work."""
+        """Tell whether the sandbox works.  Raise OSError when it is required and does not work."""
         why = ""
         try:
             self._options = set(_try(Confined([self.program, "--help"])).stdout.split())
@@ -216,7 +217,7 @@ class Sandbox:
 
 
 class SandboxInputs:
-    """What bubblewrap reads from descriptors, numbered as it is added."""
+    """Number the inputs that bubblewrap reads from descriptors."""
 
     def __init__(self) -> None:
         self.texts: dict[int, bytes] = {}
@@ -244,7 +245,7 @@ def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
 
 
 def _try(confined: Confined) -> subprocess.CompletedProcess[str]:
-    """Raises OSError, TimeoutExpired."""
+    """Run a confined command to see what comes of it.  Raise OSError, TimeoutExpired."""
     return subprocess.run(
         confined.command,
         capture_output=True,

@@ -47,12 +47,12 @@ NICENESS = 10
 
 
 class Cold(Exception):
-    """This command cannot be a copy of a warm process; nothing of it was run."""
+    """Report that a command cannot run as a copy of a warm process; nothing of it has run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A command that was started."""
+    """Represent a command that was started."""
 
     pid: int
     begin: Callable[[], None] = lambda: None
@@ -147,7 +147,7 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
 
 
 def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
-    """Be where the command is to be.  Raises OSError."""
+    """Enter the place where the command is to be.  Raise OSError."""
     box, owner = request["box"], request["owner"]
     if box:
         os.fchown(sink, box["owner"], -1)  # while this process may
@@ -244,7 +244,7 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server:
 
 
 def _reap(child: int, server: CommandServer | None) -> int | None:
-    """Takes away what has ended; the status of `child` when it is among it."""
+    """Reap what has ended; return the status of `child` when it is among it."""
     status = None
     while True:
         pid, ended = os.waitpid(-1, os.WNOHANG)
@@ -257,7 +257,7 @@ def _reap(child: int, server: CommandServer | None) -> int | None:
 
 
 def _end_all(groups: Collection[str], wake: int) -> list[int]:
-    """Kills until there is no child left; those that did not die in time.  Costs nothing when there is none."""
+    """Kill until there is no child left; return those that did not die in time.  It costs nothing if there is none."""
     end = time.monotonic() + KILL_TIMEOUT_S
     left: list[int] = []
     while _has_children() and time.monotonic() < end:

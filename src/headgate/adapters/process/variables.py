@@ -1,4 +1,4 @@
-"""What jobs are told: the `zuul` variable and the environment (gating-behaviour §14.5)."""
+"""Build what jobs receive: the `zuul` variable and the environment."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def zuul(
 
 
 def checked_out(job: FrozenJob) -> bool:
-    """Are there files in the repositories of the work directory?  `auto`: if the job runs here, on no nodes."""
+    """Return whether the repositories of the work directory have files. `auto` means: if the job runs here, without
+    nodes."""
     return job.workspace_checkout is True or (job.workspace_checkout == "auto" and not job.nodeset.nodes)
 
 
@@ -111,14 +112,15 @@ def _ref(change: Change, scheme: str) -> dict[str, Any]:
 
 
 def _item(item: MergeItem, scheme: str) -> dict[str, Any]:
-    topic = item.ref.removeprefix(f"refs/for/{item.branch}/")
+    topic = item.topic or ("" if item.number else item.ref.removeprefix(f"refs/for/{item.branch}/"))
     return {
         "project": project(item.project, scheme),
         "branch": item.branch,
         "ref": item.ref,
-        "change": topic,
+        "change": item.number or topic,
         "topic": topic,
-        "patchset": item.commit,
+        "patchset": item.patchset or item.commit,
+        "change_url": item.url,
         "commit_id": item.commit,
         "change_message": item.message,
     }
@@ -147,7 +149,7 @@ def included(path: Path) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise ValueError("it is no mapping of names to values")
+        raise ValueError("it is not a mapping of names to values")
     if taken := sorted(RESERVED_VARS & found.keys()):
         raise ValueError(f"it sets {', '.join(taken)}, which nobody may")
     try:
@@ -205,7 +207,7 @@ _NO_PROGRAMS = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
 
 
 def _git(settings: Mapping[str, str]) -> dict[str, str]:
-    """Above those of every file."""
+    """Return the variables that set these settings of git, above those of every file."""
     numbered = enumerate(settings.items())
     named = {
         f"GIT_CONFIG_{word}_{n}": said

@@ -14,9 +14,11 @@ import msgspec
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
 from headgate.adapters.process.context.places import Contexts, PlaybookContext
+from headgate.adapters.process.context.roles import described, offer
 from headgate.adapters.process.context.values import JobVariables
 from headgate.adapters.work.collection import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
+from headgate.adapters.work.objects import unshare
 from headgate.base.tasks import whole
 from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.work import BuildSpec, RepoState
@@ -24,16 +26,15 @@ from headgate.ports.checkout import Checkout, CheckoutError
 
 CHECKOUTS_MAX = 4  # at a time, of one build
 DEFAULTS = (("master", "project default branch"), ("main", "project default branch"))
-_ROLE_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
 
 
 class BadPlaybook(Exception):
-    """A playbook that cannot be run at all."""
+    """Report a playbook that cannot run at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One playbook as it is run."""
+    """Hold one playbook as it is run."""
 
     book: Playbook
     path: Path
@@ -82,7 +83,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Workspace:
-    """`prepare` fills it.  Jobs may write below `root`/work; the rest of `root` they can read."""
+    """Fill a directory with `prepare`. Jobs may write below `root`/work and read the rest of `root`."""
 
     root: Path
     logs: Path
@@ -141,7 +142,7 @@ class Workspace:
         return self.work / "results.json"
 
     async def prepare(self) -> None:
-        """Raises BadPlaybook, CheckoutError, OSError."""
+        """Fill the directory. Raise BadPlaybook, CheckoutError or OSError."""
         for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         for name in OURS:
@@ -157,7 +158,10 @@ class Workspace:
                 branch, why = await self._branch(project, (override, "project override ref"))
                 files, place = variables.checked_out(job), self._place(project)
                 done = await self.checkout.checkout(self.state, project, branch, place, files=files)
-            self._shared[self._place(project)] = done.shares
+                if self.plays:
+                    await whole(asyncio.to_thread(unshare, place, done.shares))
+                else:
+                    self._shared[place] = done.shares
             self.projects[project] = {
                 **variables.project(project, job.workspace_scheme),
                 "checkout": branch,
@@ -171,9 +175,6 @@ class Workspace:
         self.projects = dict(sorted(self.projects.items()))
         for file in job.include_vars:
             self.included |= await self._included(file)
-        (self.logs / "zuul-info").mkdir(exist_ok=True)
-        told = {"all": {"vars": self.variables()}}
-        (self.logs / "zuul-info/inventory.yaml").write_bytes(_json(told))  # JSON is YAML
 
     def _touched(self) -> Iterator[str]:
         """Yield the projects of the changes, as far as the job wants them; it has those that it requires in any case.
@@ -195,7 +196,7 @@ class Workspace:
                 yield project
 
     def _apart(self, projects: Iterable[str]) -> None:
-        """Raises BadPlaybook."""
+        """Check that each project has a place of its own.  Raise BadPlaybook."""
         known: dict[Path, str] = {}
         for project in projects:
             other = known.setdefault(self._place(project), project)
@@ -224,7 +225,7 @@ class Workspace:
             raise BadPlaybook(f"{project} belongs in {place}, in the files of another project, but {why}")
 
     async def _branch(self, project: str, *first: tuple[str, str]) -> tuple[str, str]:
-        """Return the branch or ref to check out, and why (gating-behaviour §14.3).  Raise CheckoutError."""
+        """Return the branch or ref to check out, and why.  Raise CheckoutError."""
         override, change = self.spec.job.override_checkout, self.spec.change
         own = change.ref if change.project == project and not change.is_change and not change.branch else ""
         choices = ((override, "job override ref"), (own, "zuul ref"), (change.branch, "zuul branch"), *DEFAULTS)
@@ -241,7 +242,7 @@ class Workspace:
         return min(known), "first branch"
 
     async def _included(self, file: IncludeVars) -> dict[str, Any]:
-        """Raises BadPlaybook, CheckoutError, OSError."""
+        """Read the variables of a file that the job includes.  Raise BadPlaybook, CheckoutError, OSError."""
         change, override = self.spec.change, (self.spec.job.override_checkout, "")
         project = change.project if file.zuul_project else file.project
         landed = file.trusted or (file.zuul_project and not file.use_ref)
@@ -274,10 +275,10 @@ class Workspace:
             branch, why = await self._role(book, role)
             offered = await self._tree(role.project, branch, book.trusted)
             trees[offered] = None
-            place = _offer(role, offered, own / "roles")
+            place = offer(role, offered, own / "roles")
             if place is not None and place not in roles:
                 roles.append(place)
-                told.append(_told(role, place, offered, (branch, why)))
+                told.append(described(role, place, offered, (branch, why)))
         self._roles[book.project, book.branch, book.path, book.trusted] = told
         return Stage(book, path, tuple(roles), self.contexts.of(book), own, said, tuple(trees))
 
@@ -365,25 +366,6 @@ class Workspace:
         """Return the objects that repositories of the work directory share, and `trees`."""
         every = (*map(self._place, self.projects), *trees)
         return [place for tree in every for place in self._shared.get(tree, ())]
-
-
-def _offer(role: JobRole, tree: Path, links: Path) -> Path | None:
-    """Return where a repository has its roles: in `roles`, or in a link to itself as a role; None if it has none."""
-    if (tree / "roles").is_dir():
-        return tree / "roles"
-    name = quote(role.name, safe="")  # somebody chose it: one name, no path
-    if not any((tree / part).is_dir() for part in _ROLE_PARTS) or not name.strip("."):
-        return None
-    place = links / quote(role.project, safe="")
-    place.mkdir(parents=True)
-    (place / name).symlink_to(tree)
-    return place
-
-
-def _told(role: JobRole, place: Path, tree: Path, chosen: tuple[str, str]) -> dict[str, Any]:
-    """Return what playbooks are told of a role that they have.  JSON."""
-    links = {"link_name": str(place / role.name), "link_target": str(tree)} if not place.is_relative_to(tree) else {}
-    return {"checkout": chosen[0], "checkout_description": chosen[1], "role_path": str(place), **links}
 
 
 def _json(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""How much one build may use."""
+"""Limit how much one build may use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ NO_CORE_BYTES = 1
 
 
 class Exceeded(Exception):
-    """A build has reached a limit: its text says which."""
+    """Report that a build has reached a limit; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessBounds:
-    """Of all processes of a build together, unless said otherwise.  Enough for compilers and Java."""
+    """Limit all processes of a build together, unless stated otherwise. The defaults suffice for compilers and Java."""
 
     memory_max_bytes: int = 8_000_000_000
     processes_max: int = 2_000
@@ -38,7 +38,7 @@ class ProcessBounds:
         return f"limit of {self.processes_max} processes reached"
 
     def resources(self) -> dict[str, int]:
-        """Limits of each process, by their names in `resource`."""
+        """Return the limits of each process, by their names in `resource`."""
         return {
             "RLIMIT_NOFILE": self.open_files_max,
             "RLIMIT_FSIZE": min(self.file_size_max_bytes, self.disk_max_bytes),
@@ -47,7 +47,7 @@ class ProcessBounds:
 
 
 def of_bytes(number: float) -> str:
-    """For people."""
+    """Format a size for people."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""How much of a disk builds use, and which of them is ended before it is full.
+"""Measure how much of a disk builds use, and choose which of them is ended before it is full.
 
 There are no quotas that an ordinary user could set, so that it is looked at: cheaply as long as little is written, and
 never for more than a small part of the time.
@@ -38,7 +38,7 @@ SETTLE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a build holds."""
+    """Count what a build uses."""
 
     size_bytes: int = 0
     files: int = 0
@@ -66,7 +66,7 @@ class _Account:
 
 
 class DiskAccounts:
-    """What builds work on, with an account of each that runs.  `now_s`: of the monotonic clock."""
+    """Account for the disk that builds work on, one account per running build. `now_s` is of the monotonic clock."""
 
     def __init__(self, bounds: ProcessBounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now_s = bounds, now_s
@@ -96,7 +96,7 @@ class DiskAccounts:
         return ""
 
     def forget(self, root: Path) -> None:
-        """The build in the directory has ended."""
+        """Close the account of the build in this directory, which has ended."""
         self._accounts.pop(root, None)
 
     def _low(self, free: Free) -> bool:
@@ -112,7 +112,7 @@ class DiskAccounts:
         )
 
     def _guilty(self, account: _Account) -> str:
-        """Of those that run, the one that holds the most; or, when none holds much, that has written the most."""
+        """Return why, if it holds the most or, when none that runs holds much, has written the most; else empty."""
         now_s = self._now_s()
         if now_s < self._ended_s + SETTLE_S:
             return ""
@@ -159,7 +159,8 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
 
 
 def _du(root: Path, what: str) -> int:
-    """Deeper than any path may be, and whatever changes meanwhile."""
+    """Measure a tree with du, also one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
+    `what` is the option that says what it counts."""
     command = ["du", "--summarize", "--one-file-system", what, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)
@@ -169,7 +170,8 @@ def _du(root: Path, what: str) -> int:
 
 
 def _deleted(pid: int, device: int) -> dict[int, int]:
-    """Files that have no name any more: inode -> bytes.  In a container they are on the disk by way of its root."""
+    """Find the files of a process that have no name any more: inode -> bytes.  In a container they are on the disk by
+    way of its root."""
     found: dict[int, int] = {}
     devices = {device}
     with contextlib.suppress(OSError):
@@ -188,7 +190,7 @@ def _deleted(pid: int, device: int) -> dict[int, int]:
 
 
 def _written_bytes(pid: int) -> int:
-    """With those of its children that have ended."""
+    """Return how much a process has written, with those of its children that have ended."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         found = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}

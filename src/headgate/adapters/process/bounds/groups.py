@@ -39,7 +39,7 @@ KILL_LOOK_INTERVAL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The groups of one command; in version 2 it is one, in version 1 one a controller."""
+    """Represent the control groups of one command: one in version 2, one per controller in version 1."""
 
     places: Mapping[str, Path]
     """Controller -> directory."""
@@ -50,12 +50,12 @@ class Group:
         return list(dict.fromkeys(str(place) for place in self.places.values()))
 
     def pids(self) -> list[int]:
-        """Processes that are in it now."""
+        """Return the processes in the group."""
         text = _text(next(iter(self.places.values())) / "cgroup.procs")
         return [int(line) for line in text.split()]
 
     def crowded(self) -> bool:
-        """Tells whether there are as many processes as there may be."""
+        """Return whether the number of processes has reached its limit."""
         current = _text(self._of("pids") / "pids.current").strip()
         return bool(current) and int(current) >= self.bounds.processes_max
 
@@ -79,7 +79,7 @@ class Group:
         return self.places.get(controller, Path("/nonexistent"))
 
     def removed(self) -> bool:
-        """Removes it, and tells whether that was done: its processes must have ended."""
+        """Remove the group and return whether that succeeded; its processes must have ended."""
         for directory in self.directories:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
@@ -88,7 +88,7 @@ class Group:
 
 @dataclass(slots=True)
 class Groups:
-    """Those of this process; `parents` are made by `found`."""
+    """Manage the control groups of this process; `found` detects `parents`."""
 
     parents: Mapping[str, Path] = field(default_factory=dict)
     """Controller -> directory that the groups of builds are made in."""
@@ -112,7 +112,7 @@ class Groups:
 
     @property
     def complete(self) -> bool:
-        """Tells whether memory and processes are limited by the kernel."""
+        """Return whether the kernel limits both memory and processes."""
         return {"memory", "pids"} <= self.parents.keys()
 
     def make(self, name: str, bounds: ProcessBounds) -> Group | None:
@@ -147,7 +147,8 @@ def share(groups: Sequence[Group]) -> None:
 
 
 def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
-    """Files of both versions; those of the other one are not there."""
+    """Return the files of each controller and what is written to them, for both versions; those of the other one are
+    not there."""
     memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
     return {
         "memory": [
@@ -159,7 +160,7 @@ def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
 
 
 def _places(mounts: Sequence[str], mine: Sequence[str]) -> Iterator[tuple[frozenset[str], Path]]:
-    """(Controllers, the group that we are in); none for version 2."""
+    """Yield the controllers, none for version 2, and the group that we are in."""
     paths = {frozenset(filter(None, line.split(":")[1].split(","))): line.split(":", 2)[2] for line in mine}
     for line in mounts:
         head, _, tail = line.partition(" - ")
@@ -173,8 +174,8 @@ def _places(mounts: Sequence[str], mine: Sequence[str]) -> Iterator[tuple[frozen
 
 
 def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -> tuple[list[str], Path, int] | None:
-    """The directory for groups of builds, made at the nearest place where that can be done: the controllers it has, and
-    the lock that holds it."""
+    """Make the directory for groups of builds at the nearest place where that can be done.  Return the controllers it
+    has, its path, and the lock that holds it."""
     for at in (place, *place.parents) if version_2 else (place,):
         if not os.access(at, os.W_OK | os.X_OK) or not (at / "cgroup.procs").exists():
             continue
@@ -211,7 +212,7 @@ def _begun(made: Path) -> int:
 
 
 def _handed_down(at: Path, *, ours: bool) -> set[str]:
-    """Controllers that groups made there get.  A group of ours alone is made ready for it."""
+    """Return the controllers that groups made there get.  A group of ours alone is made ready for it."""
     names = set(_text(at / "cgroup.subtree_control").split())
     offered = set(_text(at / "cgroup.controllers").split()) & set(_CONTROLLERS)
     if offered <= names or not ours or not _alone(at):
@@ -225,7 +226,7 @@ def _handed_down(at: Path, *, ours: bool) -> set[str]:
 
 
 def _alone(at: Path) -> bool:
-    """Tells whether we and our children are all there is: then the group is that of our unit or container."""
+    """Tell whether we and our children are all there is: then the group is that of our unit or container."""
     for pid in _text(at / "cgroup.procs").split():
         parent = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1:2]
         if str(os.getpid()) not in (pid, *parent):
@@ -270,7 +271,7 @@ def _removed(left: Path) -> None:
 
 
 def _table(file: Path) -> dict[str, int]:
-    """Lines of `name number`."""
+    """Read lines of `name number`."""
     pairs = (line.split() for line in _text(file).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
@@ -283,6 +284,6 @@ def _text(file: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """What a kernel or a version does not have is not there to be written."""
+    """Write to a file, if it is there: a kernel or a version may not have it."""
     with contextlib.suppress(OSError), open(file, "r+") as opened:
         opened.write(text)

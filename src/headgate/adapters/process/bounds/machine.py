@@ -1,4 +1,4 @@
-"""What of the machine's files a job sees: programs and what they need to run, each named; no directory of settings.
+"""List which of the machine's files a job sees: programs and what they need, each named; no directory of settings.
 
 Credentials lie below /etc, /opt, /run, /home, /root and /var, so that of these only what is listed is there.  Not on
 the list, because people keep passwords in them: gitconfig, pip.conf, npmrc, ansible, apt/auth.conf, wgetrc, netrc and
@@ -52,7 +52,7 @@ _INSTALLED = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg"
 
 @dataclass(frozen=True, slots=True)
 class JobUser:
-    """Whom a job runs as."""
+    """Describe the user that a job runs as."""
 
     uid: int
     gid: int
@@ -79,7 +79,7 @@ class JobUser:
 
 
 def mounts() -> Iterator[str]:
-    """Arguments of bubblewrap for the files that are there as they are."""
+    """Yield bubblewrap arguments that mount files unchanged."""
     for path in PROGRAMS:
         if os.path.islink(path):  # on a merged system
             yield from ("--symlink", os.readlink(path), path)
@@ -98,8 +98,8 @@ def mounts() -> Iterator[str]:
 
 
 def kernel() -> Iterator[str]:
-    """Arguments that keep root's jobs from what root alone may do below /proc: a core_pattern of theirs would be run
-    as root, outside.  In a user namespace of its own a job cannot open these for writing."""
+    """Yield arguments that stop a root job from writing below /proc what only root may write: a core_pattern would
+    run as root, outside the sandbox. In a user namespace of its own, a job cannot open these files for writing."""
     if os.geteuid() == 0:
         for name in _KERNEL:
             yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
@@ -108,7 +108,7 @@ def kernel() -> Iterator[str]:
 
 
 def written(user: JobUser) -> Mapping[str, bytes]:
-    """Files that are made for a job: path -> content."""
+    """Map paths to the contents of files that are made for a job."""
     users = {
         0: "root:x:0:0:root:/nonexistent:/usr/sbin/nologin",
         65534: "nobody:x:65534:65534::/nonexistent:/bin/false",
@@ -125,7 +125,7 @@ def written(user: JobUser) -> Mapping[str, bytes]:
 
 
 def _resolvers() -> bytes:
-    """As they are now: a laptop changes them.  The file may be a link into /run, which jobs do not have."""
+    """Read them as they are now: a laptop changes them.  The file may be a link into /run, which jobs do not have."""
     try:
         return Path("/etc/resolv.conf").read_bytes()
     except OSError:
@@ -133,7 +133,8 @@ def _resolvers() -> bytes:
 
 
 def interpreter() -> list[Path]:
-    """This Python, its packages and Headgate, wherever they are installed, without what else may lie beside them."""
+    """Return the paths of this Python, its packages and Headgate, wherever they are installed, without their
+    neighbours."""
     links = Path(sys.executable).parent.parent, Path(sys.executable).resolve().parent.parent
     prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), *links))
     found = [prefix / name for prefix in prefixes if prefix != Path("/usr") for name in _INSTALLED]

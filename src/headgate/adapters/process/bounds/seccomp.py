@@ -78,7 +78,7 @@ SOCKETPAIR: Numbers = (53, 199, 360)
 
 
 def known() -> bool:
-    """Tells whether there is a filter for this machine."""
+    """Return whether there is a filter for this machine."""
     return platform.machine() in MACHINES
 
 
@@ -115,7 +115,7 @@ def _whole(architectures: tuple[Architecture, ...], nesting: bool) -> Iterator[b
 
 
 def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
-    """All calls of one architecture, to their end."""
+    """Yield the instructions for all calls of one architecture, to their end."""
     yield _load(_NUMBER)
     if architecture is X86_64:
         yield _instruction(_JUMP_LEAST, X32_BIT, yes=0, no=1)
@@ -143,7 +143,7 @@ def _if(code: int, value: int) -> tuple[bytes, bytes]:
 
 
 def _when(numbers: Numbers, architecture: Architecture, *then: bytes) -> Iterator[bytes]:
-    """What is done for one call; it does not come back."""
+    """Yield what is done for one call; it does not come back."""
     number = numbers[architecture.column]
     assert number is not None, "these are everywhere"
     yield _instruction(_JUMP_EQUAL, number, yes=0, no=len(then))

@@ -30,7 +30,7 @@ CROWDED_S = 10.0
 
 @dataclass(slots=True)
 class CommandWatch:
-    """Of one command.  `begun` finds its first process where there is no group; `say` writes into the build's log."""
+    """Watch one command. `begun` finds its first process if there is no group; `say` writes to the build's log."""
 
     bounds: ProcessBounds
     root: Path
@@ -43,7 +43,7 @@ class CommandWatch:
     """A further process was, or as far as can be seen would have been, refused."""
 
     async def exceeded(self) -> str:
-        """Answers once a limit is reached: which, for people."""
+        """Return once a limit is reached, and say which, for people."""
         interval_s = LOOK_INTERVAL_S if self.group else COSTLY_LOOK_INTERVAL_S
         while True:
             await asyncio.sleep(interval_s)
@@ -55,12 +55,12 @@ class CommandWatch:
 
     @property
     def groups(self) -> list[str]:
-        """Directories that the command is put into."""
+        """Return the directories of the groups that the command joins."""
         return self.group.directories if self.group else []
 
     def check(self, status: int | str) -> None:
-        """Raises Exceeded when the command failed, and the kernel had to enforce a limit.  A command that came through
-        although it could not start all it wanted has that in its log."""
+        """Raise Exceeded if the command failed and the kernel had enforced a limit. If the command succeeded
+        although it could not start all its processes, log that."""
         if self.group is None:
             return
         self._look_for_refusals(self.group)
@@ -72,14 +72,15 @@ class CommandWatch:
         return self.group.pids() if self.group else [process.pid for process in self._tree()]
 
     def _told(self, interval_s: float) -> str:
-        """By the kernel.  Version 1 ends single processes for want of memory: the rest of the build is ended here."""
+        """Return the limit that the kernel says is reached, or nothing.  Version 1 ends single processes for want of
+        memory: the rest of the build is ended here."""
         assert self.group is not None, "asked with a group only"
         self._crowded_s = self._crowded_s + interval_s if self.group.crowded() else 0.0
         self._look_for_refusals(self.group)
         return self.bounds.crowded if self._refused and self._crowded_s >= CROWDED_S else self.group.starved()
 
     def _look_for_refusals(self, group: Group) -> None:
-        """Says the first one at once: what comes of it, a helper that is missing, may show much later or never."""
+        """Say the first refusal at once: what comes of it, a helper that is missing, may show much later or never."""
         refused = group.refused()
         if not self._refused and (group.crowded() if refused is None else refused > 0):
             self._refused = True
@@ -94,7 +95,7 @@ class CommandWatch:
         return list(found.values())
 
     def _counted(self) -> str:
-        """For a machine without control groups."""
+        """Return the limit that the processes reach, for a machine without control groups; empty: none."""
         used_bytes, count = 0, 0
         for process in self._tree():
             with contextlib.suppress(psutil.Error):
@@ -109,7 +110,7 @@ class CommandWatch:
 
 
 class Limiter:
-    """Holds the builds of this process to their bounds."""
+    """Keep the builds of this process within their bounds."""
 
     def __init__(self, bounds: ProcessBounds | None = None) -> None:
         self.bounds = bounds or ProcessBounds()
@@ -130,9 +131,8 @@ class Limiter:
     async def around(
         self, build: str, whose: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
     ) -> AsyncIterator[CommandWatch]:
-        """For one command, which has ended with everything it began when the context does; see `CommandWatch`.
-        `whose` has
-        one part of the processors for all such commands together, as everybody else has."""
+        """Watch one command, which has ended with all its processes when the context ends; see `CommandWatch`. All
+        commands of the same `whose` together get one share of the processors."""
         self._count += 1
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         try:
@@ -162,5 +162,5 @@ class Limiter:
                 self._running.pop(whose, None)
 
     def close(self) -> None:
-        """Once no build runs any more."""
+        """Stop, once no build runs any more."""
         self.groups.close()

@@ -60,7 +60,7 @@ def enter(box: Mapping[str, Any]) -> None:
 
 
 def become_root() -> None:
-    """Be the root user of the user namespace that was entered.  Raises OSError."""
+    """Become the root user of the entered user namespace. Raise OSError."""
     os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
@@ -81,13 +81,13 @@ def _mount_root(box: Mapping[str, Any]) -> None:
 
 
 def _cover(root: int, path: str, owner: int) -> None:
-    """Raises OSError."""
+    """Mount an empty file system at a path in the box.  Raise OSError."""
     with _held(root, path, owner, directory=True) as there:
         _mount("tmpfs", f"/proc/self/fd/{there}", "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
 
 
 def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> None:
-    """Raises OSError."""
+    """Mount a source at a path in the box, read-only unless it is `writable`.  Raise OSError."""
     directory = stat.S_ISDIR(os.fstat(source).st_mode)
     if not directory and not _is_file(root, path, owner):
         _write(root, path, "", owner)
@@ -99,7 +99,7 @@ def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> N
 
 
 def _is_file(root: int, path: str, owner: int) -> bool:
-    """Raises OSError."""
+    """Tell whether a path in the box leads to a regular file.  Raise OSError."""
     with contextlib.suppress(FileNotFoundError), _held(root, path, owner, directory=False) as there:
         return stat.S_ISREG(os.fstat(there).st_mode)
     return False

@@ -9,7 +9,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int, what: str) -> None:
-    """Raises OSError with the reason, unless a call succeeded."""
+    """Raise OSError with the reason if a call failed."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

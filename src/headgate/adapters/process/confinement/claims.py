@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NumberClaim:
-    """A number that nobody else on this machine has; given back by `close`, and when the process ends."""
+    """Hold a number that no other process of this machine has, until `close` or the end of the process."""
 
     number: int
     _held: socket.socket
@@ -20,7 +20,8 @@ class NumberClaim:
 
 
 def claim(kind: str, number: int) -> NumberClaim | None:
-    """None when somebody has it.  The name of a socket is the claim: the kernel gives it back, whatever happens."""
+    """Claim a number, or return None if another process has it. The name of a socket is the claim, so the kernel
+    releases it in every case."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         held.bind(f"\0headgate/{kind}/{number}")

@@ -1,4 +1,4 @@
-"""How a process goes into a running container and becomes a command of it: standard library only, see `supervisor`.
+"""Enter a running container and become a command of it: standard library only, see `supervisor`.
 
 The container may be hostile from the first moment that this process is seen in it.  So nothing is imported or looked up
 there but `/etc/passwd` and `/etc/group`, nobody there may look at the process before its program runs, and it keeps no
@@ -36,12 +36,12 @@ _LEAST = 10
 
 
 class NoAccount(Exception):
-    """The container has no such user.  The text is for people."""
+    """Report that the container has no such user. The text is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What commands of a container have."""
+    """Hold the rights of commands in a container."""
 
     capabilities: int
     """A bit for each that its root user may have."""
@@ -52,7 +52,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class ContainerUser:
-    """A user of a container."""
+    """Describe a user of a container."""
 
     name: str
     uid: int

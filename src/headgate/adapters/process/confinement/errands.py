@@ -1,4 +1,4 @@
-"""What is done inside namespaces, by children of the keeper: standard library only, see `supervisor`.
+"""Perform errands inside namespaces, in children of the keeper: standard library only, see `supervisor`.
 
 A request is one JSON object, its size in 4 bytes before it; the descriptors that come with the size are namespaces to
 enter, named in `join` in their order (user, net).  `do` says what then: `user` (a user namespace with the maps `uids`
@@ -63,7 +63,7 @@ def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
-    """Enters the namespaces.  Raises OSError."""
+    """Enter the namespaces. Raise OSError."""
     for kind, fd in zip(kinds, fds, strict=True):
         checked(libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
         os.close(fd)
@@ -79,7 +79,7 @@ def enter(box: Mapping[str, Any] | None, kinds: Sequence[str], fds: Sequence[int
 
 
 def answer(control: socket.socket) -> None:
-    """Does one errand and says what came of it."""
+    """Perform one errand and answer with its outcome."""
     made: int | None = None
     mine: socket.socket | None = None
     program: subprocess.Popen[bytes] | None = None
@@ -113,7 +113,7 @@ def answer(control: socket.socket) -> None:
 
 
 def lay(inputs: Mapping[int, bytes]) -> None:
-    """Makes each text readable at its descriptor, whatever that was before; who is started has them, too."""
+    """Make each text readable at its descriptor, replacing what it was; child processes inherit them."""
     for number, text in inputs.items():
         made = os.memfd_create("input", os.MFD_CLOEXEC)
         os.write(made, text)
@@ -136,9 +136,9 @@ def _net_namespace() -> int:
 
 
 def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None) -> int:
-    """With more than one line in the maps by newuidmap and newgidmap, which look into /etc/subuid and /etc/subgid.
-    With an owner, whom only root can give it, the kernel counts for them what is had in it, and groups may be changed.
-    """
+    """Make a user namespace, and return a descriptor of it.  Maps of more than one line are set by newuidmap and
+    newgidmap, which look into /etc/subuid and /etc/subgid.  With an owner, whom only root can give it, the kernel
+    counts for them what is had in it, and groups may be changed."""
     ready, made = os.pipe()
     child = os.fork()
     if child == 0:
@@ -181,7 +181,7 @@ def _line(map_lines: Sequence[Sequence[int]]) -> str:
 
 
 def _listening(kind: str, address: str, port: int) -> int:
-    """An address that this network does not have is given to its loopback interface."""
+    """Open a socket at an address; one that this network does not have is given to its loopback interface."""
     version = ipaddress.ip_address(address).version
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     made = socket.socket(family, (socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) | socket.SOCK_NONBLOCK)
@@ -200,7 +200,7 @@ def _listening(kind: str, address: str, port: int) -> int:
 
 
 def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None:
-    """Until the other end is closed, or the program ends."""
+    """Wait until the other end is closed or the program ends; kill the program if it still runs."""
     ended = [os.pidfd_open(program.pid)] if program else []
     select.select([other.fileno(), *ended], [], [])
     if program is not None:
@@ -209,7 +209,7 @@ def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None
 
 
 def _started(command: Sequence[str], output: socket.socket) -> subprocess.Popen[bytes]:
-    """Raises OSError."""
+    """Start a program in a session of its own, with its output to a socket.  Raise OSError."""
     return subprocess.Popen(
         [_found(command[0]), *command[1:]],
         stdin=subprocess.DEVNULL,
@@ -221,7 +221,7 @@ def _started(command: Sequence[str], output: socket.socket) -> subprocess.Popen[
 
 
 def _found(name: str) -> str:
-    """Raises OSError."""
+    """Find the path of a program.  Raise OSError if it is not installed."""
     found = shutil.which(name, path=SEARCHED)
     if found is None:
         raise OSError(f"the program {name} is not installed")
@@ -238,7 +238,7 @@ def _program(
     inputs: Mapping[int, bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Raises OSError with what it said."""
+    """Run a program, and return its output.  Raise OSError with what it said if it fails."""
     lay(inputs or {})
     done = subprocess.run(
         [_found(command[0]), *command[1:]],
@@ -256,5 +256,5 @@ def _program(
 
 
 def found_program(name: str) -> bool:
-    """Tells whether a program is there for errands."""
+    """Return whether a program for errands is installed."""
     return shutil.which(name, path=SEARCHED) is not None

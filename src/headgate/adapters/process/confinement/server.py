@@ -41,7 +41,7 @@ ASK_TIMEOUT_S = 30.0
 
 
 class CommandServer:
-    """Of one container.  `request` has `directory` (where the socket is made), `owner` (who may connect),
+    """Serve the commands of one container. `request` has `directory` (of the socket), `owner` (who may connect),
     `capabilities`, `filter` (base64) and `environment`."""
 
     def __init__(self, request: dict[str, Any], doors: Collection[int]) -> None:
@@ -152,7 +152,7 @@ def _asked(kind: bytes, text: bytes) -> tuple[str, str]:
 
 
 class _Command:
-    """One command, from its start to its exit status."""
+    """Run one command, from its start to its exit status."""
 
     def __init__(
         self, connection: socket.socket, command: str, user: str, rights: entry.Rights, spaces: dict[str, int]

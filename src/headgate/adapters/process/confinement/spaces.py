@@ -12,7 +12,7 @@ NOWHERE_ELSE: Spaces = {}
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Of a command."""
+    """Represent the network of a command."""
 
     spaces: Spaces = field(default_factory=dict)
     """Where it is started."""

@@ -1,4 +1,4 @@
-"""Who the programs of builds are: a user for each build, whom nobody else on the machine is."""
+"""Give the programs of each build a user whom nobody else on the machine is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDED = ("SETUID", "SETGID", "SETPCAP")
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Of users; and of as many groups, from the same number on unless it is said."""
+    """Describe ranges of users, and of as many groups, which start at the same number unless stated otherwise."""
 
     first: int
     count: int
@@ -27,7 +27,7 @@ class Numbers:
 
     @staticmethod
     def read(text: str) -> Numbers:
-        """`FIRST-LAST`.  Raises ValueError."""
+        """Parse `FIRST-LAST`. Raise ValueError."""
         first, dash, last = text.partition("-")
         found = Numbers(int(first), int(last) - int(first) + 1)
         if not dash or found.first < 1 or found.count < 1 or int(last) >= 0xFFFF_FFFF:
@@ -43,7 +43,8 @@ DEFAULT_IN_CONTAINER = Numbers(50_000, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class BuildUser:
-    """`outside` is the number that this machine knows, `inside` what it is called where its programs are started."""
+    """Represent a user of a build. `outside` is its number on this machine, `inside` its number where its programs
+    start."""
 
     outside: int
     inside: int
@@ -62,7 +63,7 @@ class BuildUser:
 
 
 class NoUser(Exception):
-    """All numbers are in use."""
+    """Report that all numbers are in use."""
 
 
 class Users:
@@ -70,7 +71,7 @@ class Users:
         self._outside, self._first_inside = outside, first_inside
 
     def take(self) -> BuildUser:
-        """Raises NoUser."""
+        """Take a free user. Raise NoUser."""
         found = claim_any(KIND, self._outside.first, self._outside.count, _idle)
         if found is None:
             last = self._outside.first + self._outside.count - 1
@@ -79,7 +80,7 @@ class Users:
 
 
 def _idle(uid: int) -> bool:
-    """No process is this user's: what a killed executor began may take a moment to end."""
+    """Tell whether no process is this user's: what a killed executor began may take a moment to end."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -92,9 +93,10 @@ def _idle(uid: int) -> bool:
 
 
 def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
-    """As wanted, else the first default that this process may use: in a container there are few users.
+    """Return the wanted numbers, or else the first default that this process may use; a container has few users.
 
-    `uid_map` is /proc/self/uid_map.  None: there are none."""
+    `uid_map` is /proc/self/uid_map.  None: there are none.
+    """
     spans = [(int(line.split()[0]), int(line.split()[2])) for line in uid_map.splitlines() if line.strip()]
 
     def mapped(numbers: Numbers) -> bool:
@@ -114,7 +116,8 @@ def subordinate(lines: Iterable[str], names: Iterable[str]) -> Numbers | None:
 
 
 def subordinates_of_this_user() -> Numbers | None:
-    """Users that this one may have its programs be: those in /etc/subuid, as far as /etc/subgid has as many."""
+    """Return the users that this user may give its programs: those in /etc/subuid for which /etc/subgid has as many
+    groups."""
     uid = os.geteuid()
     names = {str(uid)}
     with contextlib.suppress(KeyError):

@@ -1,4 +1,4 @@
-"""What a command in a container is started with: the same bubblewrap, on the file system of an image.
+"""Wrap a command for a container: in the same bubblewrap, on the file system of an image.
 
 Bubblewrap runs in a user namespace in which the root user of the container is one of nobody else's numbers.  Processes,
 network, control group, filter of system calls and limits are those of every job.
@@ -34,7 +34,7 @@ DIRECTORIES = ("/proc", "/dev", "/sys", "/etc")
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """A command as it is started, and the box it is started in."""
+    """Hold a command as it is started, and its box."""
 
     confined: Confined
     box: dict[str, Any]  # JSON, see boxes
@@ -42,7 +42,7 @@ class Boxed:
 
 @dataclass(slots=True)
 class Container:
-    """Of a build."""
+    """Represent the container of a build."""
 
     image: Image
     place: Path
@@ -54,7 +54,7 @@ class Container:
         return NUMBERS.first
 
     def prepare(self) -> None:
-        """Raises OSError."""
+        """Prepare the container. Raise OSError."""
         for name in ("upper", "scratch"):
             (self.place / name).mkdir(parents=True, exist_ok=True)
         os.chown(self.place / "upper", self.owner, self.owner)

@@ -22,12 +22,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BadFile(ValueError):
-    """What is wrong, with the line, for people."""
+    """Report an error in the file, with its line, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """RUN or COPY."""
+    """Represent one RUN or COPY."""
 
     line: int
     said: str
@@ -56,7 +56,7 @@ class Recipe:
         return any(step.sources for step in self.steps)
 
     def add(self, line: int, word: str, rest: str) -> None:
-        """Raises BadFile."""
+        """Add one instruction. Raise BadFile."""
         if word == "FROM":
             self._from(line, rest)
         elif word == "ARG":
@@ -110,7 +110,7 @@ class Recipe:
         return {_named(line, name): self._said(line, value) for name, _, value in pairs}
 
     def _said(self, line: int, text: str) -> str:
-        """With the variables so far."""
+        """Replace the variables in a text with their values so far.  Raise BadFile if it becomes too long."""
         known = {**self._arguments, **self.environment}
         found = _VARIABLE.sub(
             lambda m: "$" if m[0] == "\\$" else known.get(m["plain"] or m["name"]) or m["default"] or "", text.strip()
@@ -121,7 +121,7 @@ class Recipe:
 
 
 def read(content: bytes) -> Recipe:
-    """Raises BadFile."""
+    """Parse a Containerfile. Raise BadFile."""
     if len(content) > SIZE_MAX_BYTES:
         raise BadFile(f"it has more than {SIZE_MAX_BYTES} bytes")
     found = Recipe()
@@ -139,11 +139,12 @@ def read(content: bytes) -> Recipe:
 
 
 def _instructions(content: bytes) -> Iterator[tuple[int, str]]:
-    """Each with its first line; comments and empty lines are left out, also within one."""
+    """Yield each instruction with the number of its first line; comments and empty lines are left out, also within
+    one."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise BadFile("it is no text in UTF-8") from error
+        raise BadFile("it is not a text in UTF-8") from error
     begun, parts = 0, list[str]()
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -159,7 +160,7 @@ def _instructions(content: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """The words of a list in JSON; none: it is none."""
+    """Return the words of a list in JSON; none if the text is no such list."""
     if not text.startswith("["):
         return ()
     try:
@@ -174,15 +175,15 @@ def _size(variables: Mapping[str, str]) -> int:
 
 
 def _named(line: int, name: str) -> str:
-    """Raises BadFile."""
+    """Return the name if a variable can have it.  Raise BadFile otherwise."""
     if not _NAME.fullmatch(name):
         raise BadFile(f"line {line}: {name[:40]!r} cannot be the name of a variable")
     return name
 
 
 def _inner(line: int, path: str) -> str:
-    """Raises BadFile."""
+    """Return the path of a file beside the Containerfile.  Raise BadFile if it leads elsewhere or is a pattern."""
     found = posixpath.normpath(path)
     if found.startswith(("/", "..")) or set("*?[") & set(path):
-        raise BadFile(f"line {line}: {path[:80]!r} is no file beside the Containerfile, by its name")
+        raise BadFile(f"line {line}: {path[:80]!r} is not a file beside the Containerfile, by its name")
     return found

@@ -41,7 +41,7 @@ def replaced(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BuildNode:
-    """Of a build."""
+    """Make the container of a build available as a host of its playbooks."""
 
     sandbox: Sandbox
     container: Container

@@ -40,7 +40,7 @@ def take_out(root: Path, where: Path) -> None:
 
 
 def _reached(images: Iterable[Mapping[str, Any]], parents: Mapping[str, str]) -> set[str]:
-    """Layers of these images."""
+    """Collect the layers of these images."""
     found = set[str]()
     for image in images:
         for layer in (image.get("layer", ""), *image.get("mapped-layers", ())):
@@ -56,7 +56,7 @@ def _move(place: Path, where: Path, *, unless: bool = False) -> None:
 
 
 def _write(file: Path, content: object) -> None:
-    """As whose it was."""
+    """Replace the content of a file, and keep its owner."""
     new, before = file.with_suffix(".new"), file.stat()
     new.unlink(missing_ok=True)
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as text:
@@ -66,7 +66,7 @@ def _write(file: Path, content: object) -> None:
 
 
 def _listed(file: Path) -> list[dict[str, Any]]:
-    """JSON; of a store that has nothing yet, nothing."""
+    """Read a list in JSON; return an empty one for a store that has nothing yet."""
     if not file.exists():
         return []
     found: list[dict[str, Any]] = json.loads(file.read_text())
@@ -76,7 +76,7 @@ def _listed(file: Path) -> list[dict[str, Any]]:
 
 
 def _fitting(pattern: re.Pattern[str], name: str) -> str:
-    """Raises OSError."""
+    """Return the name if it fits the pattern.  Raise OSError otherwise."""
     if not pattern.fullmatch(name):
-        raise OSError(f"{name!r} is no name in a store of images")
+        raise OSError(f"{name!r} is not a name in a store of images")
     return name

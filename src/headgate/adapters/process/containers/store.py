@@ -69,12 +69,12 @@ volume_path = "{0}/volumes"
 
 
 class NoImage(Exception):
-    """A job cannot have its image.  The text is for people."""
+    """Report that a job cannot have its image. The text is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One that is here."""
+    """Describe an image that is present."""
 
     name: str
     id: str
@@ -88,7 +88,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ImageSupply:
-    """What the settings say of images."""
+    """Hold the settings for images."""
 
     place: Path
     patterns: tuple[str, ...]
@@ -100,10 +100,10 @@ class ImageSupply:
 
 
 class ContainerStore:
-    """Those of one executor; `begin` before the first."""
+    """Keep the images of one executor; call `begin` before the first."""
 
     def __init__(self, keeper: ProcessKeeper, supply: ImageSupply) -> None:
-        """`keeper` holds what it starts to the limits of `supply`."""
+        """Have `keeper` hold what it starts to the limits of `supply`."""
         self._keeper, self.supply = keeper, supply
         self._place = supply.place / "store"
         self._spaces: Spaces = {}
@@ -121,7 +121,7 @@ class ContainerStore:
         """Which images go: meanwhile nobody finds any."""
 
     async def begin(self) -> None:
-        """Raises OSError with what is missing on this machine."""
+        """Prepare the store. Raise OSError that says what is missing on this machine."""
         if os.geteuid() != 0:
             raise OSError("containers need an executor that runs as root")
         if shutil.which(PROGRAM) is None:
@@ -147,7 +147,7 @@ class ContainerStore:
         await self._podman("info")
 
     async def close(self) -> None:
-        """Once no build runs any more."""
+        """Stop, once no build runs any more."""
         for fd in self._spaces.values():
             os.close(fd)
         self._spaces = {}
@@ -169,7 +169,7 @@ class ContainerStore:
             yield image
 
     async def _found(self, name: ImageName, said: Sink, cancel: asyncio.Event) -> Image:
-        """Raises NoImage."""
+        """Find the image of a name, and fetch it if necessary.  Raise NoImage."""
         async with self._fetching.setdefault(str(name), asyncio.Lock()):
             known = self._known.get(str(name))
             if known is not None and time.monotonic() < known[1]:
@@ -184,7 +184,8 @@ class ContainerStore:
                 self._fetches -= 1
 
     async def _fetched(self, name: ImageName, said: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
-        """It stays as long as `stack`.  Raises NoImage, OSError."""
+        """Fetch an image, unless it is here and named by its digest.  It stays as long as `stack`.  Raise NoImage,
+        OSError."""
         here = await self._looked(str(name), stack)
         if here is None or not name.digest:
             said.say(f"FETCHING the image {name}")
@@ -223,7 +224,7 @@ class ContainerStore:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[None]:
-        """For a command that changes the store; what one left that was ended is removed after the last of several."""
+        """Wrap a command that changes the store; what one left that was ended is removed after the last of several."""
         self._writers += 1
         try:
             yield
@@ -311,7 +312,7 @@ class ContainerStore:
         return found
 
     def _read(self, name: str, found: Mapping[str, Any]) -> Image:
-        """Raises NoImage, OSError."""
+        """Read what podman says of an image.  Raise NoImage, OSError."""
         theirs, ours = found["Architecture"], _ARCHITECTURES.get(platform.machine(), platform.machine())
         if found["Os"] != "linux" or theirs not in (ours, ""):
             raise NoImage(f"the image {name} is for {found['Os']} on {theirs}; this machine is linux on {ours}")
@@ -333,7 +334,8 @@ class ContainerStore:
             await self._choose(newest)
 
     async def _choose(self, newest: Image) -> None:
-        """Raises NoImage, OSError."""
+        """Remove images nobody uses, the least recently used first, until the rest takes half of the space at most.
+        Raise OSError, or NoImage if the newest is too large."""
         most = self.supply.size_max_bytes
         used = self.supply.place / "used"
         used.mkdir(exist_ok=True)
@@ -351,7 +353,7 @@ class ContainerStore:
             raise NoImage(f"the image {newest.name} is too large: all images together may have {of_bytes(most)}")
 
     async def _remove(self, image: str) -> None:
-        """Raises OSError."""
+        """Remove an image from the store.  Raise OSError."""
         self._known = {name: known for name, known in self._known.items() if known[0].id != image}
         async with self._writing():
             await self._podman("rmi", "--force", image)
@@ -377,14 +379,14 @@ def _touched_s(file: Path) -> float:
 def _layers(overlay: Path, uppermost: str) -> list[str]:
     """Return an image's layers, each by its short name.  Raises OSError."""
     if not _LAYER.fullmatch(uppermost):
-        raise OSError(f"{uppermost!r} is no layer")
+        raise OSError(f"{uppermost!r} is not a layer")
     lower = overlay / uppermost / "lower"
     below = lower.read_text().split(":") if lower.exists() else []
     found = [f"l/{(overlay / uppermost / 'link').read_text()}", *below]
     for layer in found:
         there = (overlay / layer).resolve()
         if not _LINK.fullmatch(layer) or there.parent.parent != overlay.resolve() or there.name != "diff":
-            raise OSError(f"{layer!r} is no layer")
+            raise OSError(f"{layer!r} is not a layer")
     return found
 
 

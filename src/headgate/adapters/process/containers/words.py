@@ -1,4 +1,4 @@
-"""What podman says."""
+"""Pass on what podman says, and keep why it failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WHY_SIZE_MAX_BYTES = 4_096
 
 
 class Last:
-    """Hands on what is said, and keeps the last line that says why something failed."""
+    """Pass output on, and keep the last line that says why something failed."""
 
     def __init__(self, said: Sink) -> None:
         self._said, self._rest, self.why = said, b"", "podman said nothing"

@@ -47,7 +47,7 @@ _OF_ANSIBLE = ("ansible_", "_", "discovered_interpreter_", "module_setup", "gath
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """One that a playbook left otherwise than it found it."""
+    """Represent a fact that a playbook left otherwise than it found it."""
 
     by: PlaybookContext
     host: str
@@ -63,7 +63,7 @@ class _Fact:
 
 @dataclass(slots=True)
 class FactCache:
-    """Those of one build, in the order in which they were left."""
+    """Keep the facts of one build in the order in which they were set."""
 
     here: Collection[str] = ()
     """Hosts that are this machine."""
@@ -135,7 +135,7 @@ class FactCache:
             prefix = begins[0] if begins else ""
             host = name.removeprefix(prefix)
             if host in ("", ".", "..") or len(os.fsencode(host)) > NAME_SIZE_MAX_BYTES:
-                problems.append(f"The facts of {shown(name)} are not kept: that is no name of a host")
+                problems.append(f"The facts of {shown(name)} are not kept: that is not a name of a host")
                 continue
             self._forms[by] = prefix, payload
             found[host] = facts
@@ -143,7 +143,7 @@ class FactCache:
 
 
 def _folded(facts: Iterable[_Fact]) -> dict[str, dict[str, Any]]:
-    """The newest of each."""
+    """Return the newest value of each fact, by host."""
     found: dict[str, dict[str, Any]] = {}
     for fact in facts:
         if fact.value is _GONE:
@@ -154,7 +154,7 @@ def _folded(facts: Iterable[_Fact]) -> dict[str, dict[str, Any]]:
 
 
 def _plain_variable(name: str) -> bool:
-    """Is it neither Ansible's, nor one that only Headgate says?"""
+    """Tell whether a variable is neither Ansible's, nor one that only Headgate says."""
     return not name.startswith(_OF_ANSIBLE) and may_be_told(name, "")
 
 

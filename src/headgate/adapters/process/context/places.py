@@ -1,4 +1,4 @@
-"""Where a playbook may write, beside the work directory that all playbooks of a build share.
+"""Provide places where a playbook may write, beside the work directory that all playbooks of a build share.
 
 Nothing that one context holds is on a search path of another one, or can be seen there: a playbook that has rights
 which others lack (it is trusted, or it has secrets) runs nothing that those others left.
@@ -18,7 +18,7 @@ from headgate.config.model import Playbook
 
 @dataclass(frozen=True, slots=True)
 class PlaybookContext:
-    """The home and the temporary files of the playbooks that are trusted alike and have the same secrets."""
+    """Hold the home and temporary files of playbooks with equal trust and equal secrets."""
 
     root: Path
     trusted: bool
@@ -60,7 +60,7 @@ class PlaybookContext:
 
 @dataclass(slots=True)
 class Contexts:
-    """Those of one build, below `root`; each is made when the first of its playbooks is."""
+    """Make the contexts of one build below `root`, each before its first playbook."""
 
     root: Path
     known_hosts: str = ""
@@ -70,7 +70,7 @@ class Contexts:
     _known: dict[tuple[bool, frozenset[bytes]], PlaybookContext] = field(default_factory=dict)
 
     def of(self, book: Playbook) -> PlaybookContext:
-        """Raises OSError."""
+        """Return the context of a playbook. Raise OSError."""
         secrets = frozenset(msgspec.json.encode(secret) for secret in book.secrets)
         key = book.trusted, secrets
         if key not in self._known:

@@ -40,11 +40,11 @@ Values = Mapping[str, Mapping[str, Any]]
 
 
 class LiteralText(str):
-    """Taken as it is: what looks like a template in it is none."""
+    """Represent text that is taken literally, even if it looks like a template."""
 
 
 def literal(value: Any) -> Any:  # JSON
-    """With every text as it is, names in it too."""
+    """Return the value with every text, also in names, taken literally."""
     if isinstance(value, dict):
         return {LiteralText(key): literal(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -57,8 +57,8 @@ _TEXT = "tag:yaml.org,2002:str"
 
 class _Dumper(yaml.CSafeDumper):
     def text(self, value: LiteralText) -> yaml.ScalarNode:
-        """Ansible 2.19 takes what is `!unsafe` for a number, a date or a truth where it looks like one: such texts,
-        which are no templates, are quoted alone."""
+        """Represent a text as `!unsafe`.  Ansible 2.19 takes what is `!unsafe` for a number, a date or a truth where it
+        looks like one: such texts, which are no templates, are only quoted."""
         kinds = self.yaml_implicit_resolvers.get(value[:1], ())
         plain = any(pattern.match(value) for _, pattern in kinds)
         return self.represent_scalar(_TEXT if plain else "!unsafe", str(value), style='"')
@@ -71,14 +71,14 @@ _Dumper.add_representer(LiteralText, _Dumper.text)
 
 
 def for_ansible(value: Mapping[str, Any]) -> bytes:
-    """Return a file of variables, or an inventory; a `LiteralText` is no template."""
+    """Return a file of variables, or an inventory; a `LiteralText` is not a template."""
     found: bytes = yaml.dump(dict(value), Dumper=_Dumper, allow_unicode=True, encoding="utf-8")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class JobVariables:
-    """What one job, its files of variables and the jobs before it say."""
+    """Hold the variables of one job, of its variable files and of the jobs before it."""
 
     spec: BuildSpec
     included: Mapping[str, Any]
@@ -111,7 +111,7 @@ def may_be_told(name: str, value: Any) -> bool:
 
 
 def plain(values: Values) -> Values:
-    """Without those that Ansible itself reads."""
+    """Return the variables without those that Ansible itself reads."""
     return {
         host: {name: value for name, value in said.items() if not name.startswith(_OF_ANSIBLE)}
         for host, said in values.items()
@@ -119,7 +119,7 @@ def plain(values: Values) -> Values:
 
 
 def templates(value: Any) -> bool:  # JSON
-    """Is there anything in it that Ansible would evaluate?"""
+    """Return whether Ansible would evaluate anything in the value."""
     if isinstance(value, Mapping):
         return any(templates(key) or templates(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
@@ -127,12 +127,24 @@ def templates(value: Any) -> bool:  # JSON
     return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
 
 
-def asked(wanted: Values, place: str) -> dict[str, Any]:
-    """Return what the action `headgate_values` is told: it writes one file a host.  JSON."""
+def asked(wanted: Values, place: str, elsewhere: Iterable[str] = ()) -> dict[str, Any]:
+    """Return what the action `headgate_values` is told: it writes one file a host, and looks up the facts of those
+    `elsewhere` whose variables name one.  JSON."""
+    said = plain(wanted)
     return {
-        "names": {host: sorted(names) for host, names in plain(wanted).items()},
+        "names": {host: sorted(names) for host, names in said.items()},
         "files": {host: f"{place}/values-{n}" for n, host in enumerate(wanted)},
+        "facts": [host for host in elsewhere if _names_facts(said.get(host))],
     }
+
+
+def _names_facts(value: Any) -> bool:  # JSON
+    """Return whether there is a template in it that names what Ansible finds out about a host."""
+    if isinstance(value, Mapping):
+        return any(_names_facts(key) or _names_facts(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return any(map(_names_facts, value))
+    return templates(value) and _OF_ANSIBLE in value
 
 
 def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ ReadLog = Callable[[str, str], AsyncGenerator[bytes, None]]
 
 
 def given(zuul: Mapping[str, Any]) -> set[str]:
-    """Builds that the gate, in the `zuul` variable, says a build is given artifacts of."""
+    """Return the builds whose artifacts the `zuul` variable passes to a build."""
     artifacts = zuul.get("artifacts")
     found = (one.get("build") for one in artifacts or () if isinstance(one, Mapping))
     return {build for build in found if isinstance(build, str) and build.isalnum()}
@@ -44,7 +44,7 @@ def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
 
 
 def serving(read: ReadLog, builds: Collection[str]) -> Serve:
-    """Answers one request a connection, for a file of one of `builds`."""
+    """Serve one request per connection, for a file of one of `builds`."""
 
     async def serve(connection: socket.socket) -> None:
         speaking = _Speaking(connection)
@@ -55,7 +55,7 @@ def serving(read: ReadLog, builds: Collection[str]) -> Serve:
                 return await speaking.refuse(405, "files are only read here")
             build, path = _named(request.target)
             if build not in builds or not path:
-                return await speaking.refuse(404, "this is no file of a build that this one is given artifacts of")
+                return await speaking.refuse(404, "this is not a file of a build that this one is given artifacts of")
             await speaking.answer(read(build, path), body=request.method == b"GET")
         except h11.RemoteProtocolError as error:
             await speaking.refuse(error.error_status_hint, str(error))
@@ -73,25 +73,25 @@ def _named(target: bytes) -> tuple[str, str]:
 
 
 class _Speaking:
-    """HTTP over one connection."""
+    """Speak HTTP over one connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_SIZE_MAX_BYTES)
 
     async def request(self) -> h11.Request:
-        """Raises RemoteProtocolError, OSError."""
+        """Read a request.  Raise RemoteProtocolError, OSError."""
         loop = asyncio.get_running_loop()
         while True:
             event = self._http.next_event()
             if isinstance(event, h11.Request):
                 return event
             if event is not h11.NEED_DATA:
-                raise h11.RemoteProtocolError("this is no request")
+                raise h11.RemoteProtocolError("this is not a request")
             self._http.receive_data(await loop.sock_recv(self._connection, CHUNK_SIZE_BYTES))
 
     async def answer(self, content: AsyncGenerator[bytes, None], *, body: bool) -> None:
-        """Raises OSError."""
+        """Answer with the content, if a `body` is wanted, or refuse if it is not there.  Raise OSError."""
         async with aclosing(content):
             try:
                 first = await anext(content, b"")
@@ -105,7 +105,7 @@ class _Speaking:
         await self._send(h11.EndOfMessage())
 
     async def refuse(self, status: int, why: str) -> None:
-        """Raises OSError."""
+        """Refuse a request with a status and why, unless the answer has begun.  Raise OSError."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             await self._head(status)
             await self._send(h11.Data(data=f"{why}\n".encode()))

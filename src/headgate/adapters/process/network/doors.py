@@ -29,7 +29,7 @@ class NetworkTarget(NamedTuple):
 
     @staticmethod
     def read(text: str) -> NetworkTarget:
-        """`HOST:PORT`, an IPv6 address in brackets.  Raises ValueError with the text."""
+        """Parse `HOST:PORT`, with an IPv6 address in brackets. Raise ValueError with the text."""
         host, _, port = text.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise ValueError(text)
@@ -41,7 +41,7 @@ Serve = Callable[[socket.socket], Awaitable[None]]
 
 
 async def doorway(listening: socket.socket, serve: Serve) -> None:
-    """Serves what comes, until cancelled."""
+    """Serve connections until cancelled."""
     loop = asyncio.get_running_loop()
     free, under_way = asyncio.Semaphore(CONNECTIONS_MAX), set[asyncio.Future[None]]()
 
@@ -65,7 +65,7 @@ async def doorway(listening: socket.socket, serve: Serve) -> None:
 
 
 def passing(target: NetworkTarget) -> Serve:
-    """Passes bytes on to the target, both ways."""
+    """Return a server that passes bytes to the target and back."""
 
     async def serve(connection: socket.socket) -> None:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -82,7 +82,7 @@ def passing(target: NetworkTarget) -> Serve:
 
 
 async def _connected(target: NetworkTarget) -> socket.socket:
-    """Raises OSError."""
+    """Connect to the first address of the target that can be reached.  Raise OSError if there is none."""
     loop = asyncio.get_running_loop()
     failure = OSError(f"{target.host} has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(*target, type=socket.SOCK_STREAM):
@@ -100,7 +100,7 @@ async def _connected(target: NetworkTarget) -> socket.socket:
 
 
 async def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Until the source ends; the sink is told.  Raises OSError."""
+    """Copy until the source ends; the sink is told.  Raise OSError."""
     loop = asyncio.get_running_loop()
     while piece := await loop.sock_recv(source, CHUNK_SIZE_BYTES):
         await loop.sock_sendall(sink, piece)

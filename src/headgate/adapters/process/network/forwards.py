@@ -1,4 +1,4 @@
-"""Whether this machine forwards packets: turned on for networks of builds, and off again by the last who wanted it."""
+"""Switch whether this machine forwards packets: on for networks of builds, off again by the last who wanted it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = "hg"
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """Of one version of IP."""
+    """Switch the forwarding of one IP version."""
 
     name: str
     """As people know the switch."""

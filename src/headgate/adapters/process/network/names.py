@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from headgate.adapters.process.network.blocklist import DeniedNetworks, Ip
+from headgate.adapters.blocklist import DeniedNetworks, Ip
 from headgate.base.tasks import end
 
 PORT = 53
@@ -23,7 +23,7 @@ RESOLVERS = Path("/etc/resolv.conf")
 
 
 def resolvers(text: str) -> list[Ip]:
-    """In a resolv.conf."""
+    """Return the resolvers that a resolv.conf names."""
     found = list[Ip]()
     for line in text.splitlines():
         words = line.split()
@@ -45,7 +45,7 @@ def reachable(found: Iterable[Ip], denied: DeniedNetworks) -> bool:
 
 
 async def relay(listening: socket.socket, servers: list[Ip]) -> None:
-    """Answers what is asked over UDP, until cancelled, with what the first of `servers` that answers says."""
+    """Relay UDP questions until cancelled, with the answer of the first of `servers` that responds."""
     loop, under_way = asyncio.get_running_loop(), set[asyncio.Future[None]]()
 
     async def one(query: bytes, asker: tuple[str, int]) -> None:
@@ -72,7 +72,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
 
 
 async def _asked(server: Ip, query: bytes) -> bytes:
-    """Raises OSError."""
+    """Ask a server, and return its answer.  Raise OSError."""
     loop = asyncio.get_running_loop()
     family = socket.AF_INET if server.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as asking:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import psutil
 
+from headgate.adapters.blocklist import DeniedNetworks, Ip, Net, single
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.network import artifacts, names
-from headgate.adapters.process.network.blocklist import DeniedNetworks, Ip, Net, single
 from headgate.adapters.process.network.doors import NetworkTarget, Serve, doorway, passing
 from headgate.adapters.process.network.tap import Tap
 from headgate.adapters.process.network.veth import Veth
@@ -37,7 +37,7 @@ Fleet = Callable[[], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class NetworkChoice:
-    """What the settings say."""
+    """Hold the settings for networks."""
 
     trusted: str = OUTSIDE
     """none | outside | host"""
@@ -48,7 +48,7 @@ class NetworkChoice:
 
 
 class Networks:
-    """`begin` before the first is opened.  What cannot be had here is said once."""
+    """Open networks; call `begin` first. What this machine does not support is logged once."""
 
     def __init__(self, keeper: ProcessKeeper, choice: NetworkChoice, fleet: Fleet) -> None:
         self._keeper, self._choice, self._fleet = keeper, choice, fleet
@@ -61,7 +61,8 @@ class Networks:
         self.lacks: list[str] = []
 
     async def begin(self, user: Spaces) -> None:
-        """`user`: the user namespace in which this process is root; none if it is root anyway."""
+        """Prepare the networks. `user` is the user namespace in which this process is root, if it is not root
+        anyway."""
         self.user, self.usable = user, bool(user) or os.geteuid() == 0
         if OUTSIDE not in (self._choice.trusted, self._choice.untrusted):
             return
@@ -76,7 +77,7 @@ class Networks:
         log.warning(self.lacks[-1])
 
     async def _begin_veth(self) -> None:
-        """Raises OSError."""
+        """Begin networks with pairs of interfaces where this process is root, else by tap.  Raise OSError."""
         if os.geteuid() != 0:
             return await self._begin_tap()
         veth = Veth(self._keeper)
@@ -87,7 +88,7 @@ class Networks:
             log.warning(text)
 
     async def _begin_tap(self) -> None:
-        """Tries it.  Raises OSError."""
+        """Try a network by tap, and use that from now on if it works.  Raise OSError."""
         tap = Tap(self._keeper)
         tap.begin()
         async with self._made() as spaces, tap.way_out(spaces, await self._denied()):
@@ -109,7 +110,7 @@ class Networks:
     async def opened(
         self, kind: str, nodes: Iterable[NetworkTarget], earlier: Serve | None = None
     ) -> AsyncIterator[Network]:
-        """`earlier`: gives files of builds before it.  Raises OSError."""
+        """Open a network for the context. `earlier` serves files of earlier builds. Raise OSError."""
         if kind == HOST or not self.usable:
             yield Network(self.user, cut=kind != HOST)
             return
@@ -139,12 +140,12 @@ class Networks:
             os.close(net)
 
     async def _denied(self) -> DeniedNetworks:
-        """As it is now."""
+        """Return what is denied now."""
         fleet = [address for name in self._fleet() for address in await self._addresses(name)]
         return DeniedNetworks.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
 
     async def _addresses(self, name: str) -> list[Ip]:
-        """Of a machine; none when nobody knows it."""
+        """Return the addresses of a machine; none when nobody knows it."""
         at_s, found = self._known.get(name, (-ADDRESSES_KNOWN_S, []))
         if time.monotonic() - at_s < ADDRESSES_KNOWN_S:
             return found
@@ -159,7 +160,7 @@ class Networks:
     async def _open_doors(
         self, doors: _Doors, targets: Iterable[NetworkTarget], denied: DeniedNetworks | None
     ) -> bytes:
-        """Where a build cannot go by itself; None denied: nowhere.  What its /etc/hosts says.  Raises OSError."""
+        """Open doors where a build cannot go by itself (None denied: anywhere); return /etc/hosts.  Raise OSError."""
         lines = []
         for target in dict.fromkeys(targets):
             addresses = await self._addresses(target.host)
@@ -171,7 +172,7 @@ class Networks:
         return (HOSTS + "".join(f"{line}\n" for line in dict.fromkeys(lines))).encode()
 
     async def _resolv(self, doors: _Doors, denied: DeniedNetworks) -> bytes:
-        """The build's /etc/resolv.conf.  Raises OSError."""
+        """Return the build's /etc/resolv.conf.  Raise OSError."""
         try:
             text = names.RESOLVERS.read_text()
         except OSError:
@@ -184,7 +185,7 @@ class Networks:
 
 
 class _Doors:
-    """Those of one network, served until `close`."""
+    """Serve the doors of one network until `close`."""
 
     def __init__(self, keeper: ProcessKeeper, spaces: Spaces) -> None:
         self._keeper, self._spaces = keeper, spaces
@@ -202,7 +203,7 @@ class _Doors:
         return found
 
     async def answer_names(self, servers: Sequence[Ip]) -> None:
-        """Raises OSError."""
+        """Relay questions about names to these servers.  Raise OSError."""
         listening = await self._listening("udp", names.RELAY, names.PORT)
         self._served.append(asyncio.ensure_future(names.relay(listening, list(servers))))
         await self.add(names.RELAY, names.PORT, passing(NetworkTarget(str(servers[0]), names.PORT)))
@@ -218,7 +219,7 @@ class _Doors:
 
 
 def own_addresses() -> list[Ip]:
-    """Of this machine, on every interface."""
+    """Return the addresses of this machine on every interface."""
     found = list[Ip]()
     for addresses in psutil.net_if_addrs().values():
         for one in addresses:

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from headgate.adapters.blocklist import DeniedNetworks
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
-from headgate.adapters.process.network.blocklist import DeniedNetworks
 from headgate.adapters.process.processes import ProcessKeeper
 
 DEVICE = Path("/dev/net/tun")
@@ -38,7 +38,7 @@ class Tap:
         self._program = ""
 
     def begin(self) -> None:
-        """Raises OSError when this machine has no means for it."""
+        """Prepare this. Raise OSError if the machine does not support it."""
         if not os.access(DEVICE, os.R_OK | os.W_OK):
             raise OSError(f"{DEVICE} cannot be opened by user {os.geteuid()}")
         self._program = next((name for name in PROGRAMS if found_program(name)), "")
@@ -49,7 +49,7 @@ class Tap:
 
     @asynccontextmanager
     async def way_out(self, spaces: Spaces, denied: DeniedNetworks) -> AsyncIterator[None]:
-        """Raises OSError."""
+        """Give the network a way out for the context. Raise OSError."""
         await self._keeper.program(spaces, ["nft", "-f", "-"], "\n".join(_rules(denied)))
         async with self._held(spaces, []) as (pid, _):
             words = [word.format(pid=pid) for word in PROGRAMS[self._program]]
@@ -59,7 +59,7 @@ class Tap:
 
     @asynccontextmanager
     async def _held(self, spaces: Spaces, command: list[str]) -> AsyncIterator[tuple[str, socket.socket]]:
-        """A process that lasts as long as the context: its number, and a socket that closes when it ends."""
+        """Hold a process for as long as the context lasts; yield its number, and a socket that closes when it ends."""
         done = await self._keeper.errand(spaces, do="hold", command=command)
         assert done.made is not None, "the errand makes one"
         with socket.socket(fileno=done.made) as other:
@@ -67,7 +67,7 @@ class Tap:
             yield done.output, other
 
     async def _ready(self, spaces: Spaces, carrier: socket.socket) -> None:
-        """Once there is a route.  Raises OSError."""
+        """Wait until there is a route.  Raise OSError."""
         loop, said = asyncio.get_running_loop(), b""
         until_s = loop.time() + READY_TIMEOUT_S
         while loop.time() < until_s:

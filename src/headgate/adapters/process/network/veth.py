@@ -16,9 +16,9 @@ import re
 import socket
 from collections.abc import Collection, Iterator, Sequence
 
+from headgate.adapters.blocklist import DeniedNetworks
 from headgate.adapters.process.confinement.claims import NumberClaim, claim, claim_any
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE
-from headgate.adapters.process.network.blocklist import DeniedNetworks
 from headgate.adapters.process.network.forwards import (
     ADDRESSES6,
     FOUR,
@@ -50,7 +50,7 @@ FIREWALL = (
 
 
 class Veth:
-    """`begin` before the first build, `close` after the last."""
+    """Manage pairs of interfaces: call `begin` before the first build, `close` after the last."""
 
     def __init__(self, keeper: ProcessKeeper) -> None:
         self._keeper = keeper
@@ -71,7 +71,7 @@ class Veth:
         return f"headgate{self._number}"
 
     async def begin(self, denied: DeniedNetworks) -> None:
-        """Raises OSError when this machine does not let us."""
+        """Prepare the rules. Raise OSError if this machine does not permit that."""
         await self._sweep()
         self._claim = claim_any(KIND, 0, EXECUTORS_MAX)
         if self._claim is None:
@@ -91,7 +91,7 @@ class Veth:
             log.warning(FIREWALL, chain)
 
     async def deny(self, denied: DeniedNetworks) -> None:
-        """From now on, for builds that run, too.  Raises OSError."""
+        """Change the denied networks from now on, also for running builds. Raise OSError."""
         if denied != self._denied:
             sets = "\n".join(denied.sets())
             flush = "".join(f"flush set inet {self._table} denied{version}\n" for version in (4, 6))
@@ -99,7 +99,7 @@ class Veth:
             self._denied = denied
 
     async def add(self, net: int) -> int:
-        """Gives the network namespace a way out; the number by which that is ended.  Raises OSError."""
+        """Give the network namespace a way out and return the number that ends it. Raise OSError."""
         number = next((n for n in range(BUILDS_MAX) if n not in self._used), None)
         if number is None:
             raise OSError(f"an executor has networks for {BUILDS_MAX} builds at a time, not for more")
@@ -124,7 +124,7 @@ class Veth:
         return number
 
     async def remove(self, number: int) -> None:
-        """The interfaces go with the namespace, too, once nothing holds it."""
+        """Remove the interfaces; they also go with the namespace, once nothing holds it."""
         await self._gone(f"hg{self._number}-{number}")
         self._used.discard(number)
 
@@ -135,7 +135,7 @@ class Veth:
             self._claim = None
 
     async def _sweep(self) -> None:
-        """Ends what executors left that are gone: their number is free."""
+        """End what executors left that are gone: their number is free."""
         numbers = {int(name.removeprefix("headgate")) for name in await self._tables()}
         numbers |= {int(found[1]) for name in await self._interfaces() if (found := INTERFACE.fullmatch(name))}
         for number in sorted(numbers):
@@ -145,7 +145,7 @@ class Veth:
                 held.close()
 
     async def _end(self, number: int) -> None:
-        """Everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
+        """Remove everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
         table, accepting = f"headgate{number}", await self._accepting()
         guarded = [one for one in (FOUR, SIX) if table in await self._guarded(one)]
         await self._nft(f"table inet {table} {{}}\ndelete table inet {table}")
@@ -158,7 +158,7 @@ class Veth:
                 await self._gone(name)
 
     async def _interfaces(self) -> list[str]:
-        """Ends of pairs, of whomever."""
+        """List the ends of pairs, whoever made them."""
         lines = (await self._ip("", "-o", "link", "show", "type", "veth")).splitlines()
         return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 
@@ -235,13 +235,13 @@ class Veth:
         return [one["chain"] for one in said.get("nftables", []) if "chain" in one]
 
     async def _tables(self) -> list[str]:
-        """Of executors."""
+        """Return the names of the tables of executors."""
         said = json.loads(await self._nft("", "-j", "list", "tables"))
         names = [one["table"]["name"] for one in said.get("nftables", []) if "table" in one]
         return [name for name in names if name.startswith("headgate") and name.removeprefix("headgate").isdigit()]
 
     async def _guarded(self, kind: Forwarding) -> set[str]:
-        """Tables of executors that found forwarding turned off."""
+        """Return the tables of executors that found forwarding turned off."""
         return {one["table"] for one in await self._chains() if one["name"] == kind.guard}
 
     async def _accepting(self) -> set[str]:
@@ -250,7 +250,7 @@ class Veth:
         return {name for one in sets if one["name"] == ACCEPTING for name in one.get("elem", [])}
 
     async def _dropping(self) -> list[str]:
-        """Chains of others that drop what is forwarded unless a rule says otherwise."""
+        """List chains of others that drop what is forwarded unless a rule says otherwise."""
         chains = await self._chains()
         return [
             f"{one['family']} {one['table']} {one['name']}"
@@ -259,17 +259,17 @@ class Veth:
         ]
 
     async def _nft(self, rules: str, *words: str) -> str:
-        """Raises OSError."""
+        """Call nft with these words, or else these rules, and return its output.  Raise OSError."""
         return await self._keeper.program(NOWHERE_ELSE, ["nft", *(words or ("-f", "-"))], rules)
 
     async def _ip(self, batch: str, *words: str, net: int | None = None) -> str:
-        """Raises OSError."""
+        """Call ip with these words, or else this batch, and return its output.  Raise OSError."""
         spaces = NOWHERE_ELSE if net is None else {"net": net}
         return await self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch)
 
 
 def _names(name: str, interfaces: Collection[str]) -> Iterator[str]:
-    """A set of nft; there is none of nothing."""
+    """Yield a set of nft; without interfaces there is none."""
     if interfaces:
         elements = ", ".join(f'"{one}"' for one in sorted(interfaces))
         yield f"set {name} {{ type ifname; elements = {{ {elements} }}; }}"

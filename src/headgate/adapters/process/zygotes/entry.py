@@ -54,7 +54,7 @@ ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What the kernel tells of a process: who it is, what it may do, and where."""
+    """Describe a process as the kernel sees it: its identity, its rights, its place."""
 
     status: Mapping[str, str]
     spaces: Mapping[str, str]
@@ -93,7 +93,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a copy needs in order to be where the holder is, opened while it can be reached."""
+    """Hold what a copy needs in order to be where the holder is, opened while it can be reached."""
 
     standing: ProcessState
     groups: str
@@ -224,7 +224,7 @@ def _enter(entry: _Entry, doors: Collection[int]) -> None:
 
 
 def _become(entry: _Entry) -> None:
-    """Be who the holder is.  Raise OSError, Cold."""
+    """Become who the holder is.  Raise OSError, Cold."""
     status, first = entry.standing.status, "the rights of the sandbox cannot be had"
     os.setsid()
     os.fchdir(entry.directory)

@@ -43,7 +43,7 @@ _PROGRAM = (
 
 
 class Zygote(ProcessKeeper):
-    """One of them.  It is never begun anew by itself: what has gone is noticed, and what it was asked is Cold."""
+    """Represent one zygote. It is not restarted by itself: when it is gone, requests to it raise Cold."""
 
     def __init__(self, limiter: Limiter) -> None:
         super().__init__(limiter)
@@ -130,7 +130,7 @@ def interpreter(program: str) -> str:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of one Ansible."""
+    """Hold what is known of one Ansible."""
 
     zygote: Zygote | None = None
     failures: int = 0
@@ -141,7 +141,7 @@ class _Kept:
 
 
 class Zygotes:
-    """Begins, replaces and ends them.  What keeps a playbook from being warm is logged, each reason once."""
+    """Start, replace and end zygotes. What keeps a playbook from running warm is logged, each reason once."""
 
     def __init__(self, limiter: Limiter, config: str, *, wanted: bool = True) -> None:
         """Begin with no zygote.  `config`: the settings that Ansible is imported with, see `playbook`."""

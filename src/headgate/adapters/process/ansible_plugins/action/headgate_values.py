@@ -1,10 +1,15 @@
 """Evaluates the variables of a job, where nobody has any rights, for playbooks that have some."""
 
+import contextlib
 import json
 
 from ansible.plugins.action import ActionBase
+from ansible.vars.clean import namespace_facts
 
 OWN_VARIABLE = "headgate_values"
+GATHERED = {"gather_subset": ["!all", "min"]}
+ONCE = {"timeout": 10, "reconnection_retries": 0}
+"""How a host is tried that may be out of reach."""
 
 
 class ActionModule(ActionBase):
@@ -15,6 +20,8 @@ class ActionModule(ActionBase):
         host = task_vars["inventory_hostname"]
         asked = task_vars[OWN_VARIABLE]
         found, left = {}, []
+        if host in asked["facts"]:
+            self._gather(task_vars, left)
         for name in asked["names"][host]:
             try:
                 found[name] = json.loads(json.dumps(self._templar.template(task_vars[name])))
@@ -23,3 +30,18 @@ class ActionModule(ActionBase):
         with open(asked["files"][host], "w") as file:
             json.dump(found, file)
         return {**result, "changed": False, "warnings": left}
+
+    def _gather(self, task_vars, left):
+        """Add the facts of the host to the variables, which may name its home or its user."""
+        for option, value in ONCE.items():
+            with contextlib.suppress(Exception):  # other connections have others
+                self._connection.set_option(option, value)
+        try:
+            gathered = self._execute_module("ansible.legacy.setup", module_args=GATHERED, task_vars=task_vars)
+        except Exception as error:  # the first playbook that needs the host will tell
+            gathered = {"msg": str(error)}
+        facts = gathered.get("ansible_facts")
+        if facts:
+            self._templar.available_variables = {**facts, **task_vars, **namespace_facts(facts)}
+        else:
+            left.append(f"there are no facts of the host: {' '.join(str(gathered.get('msg')).split())}")

@@ -5,12 +5,19 @@ import os
 import sys
 from pathlib import Path
 
+from ansible.module_utils.common.validation import check_type_dict
 from ansible.plugins.action import ActionBase
 
 sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))  # where Ansible is another's
 
 from headgate.adapters.process.returns import RESULT_VARIABLE, ReturnError, add
+from headgate.base.texts import visible
 
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+SEEN = ("warnings", "file_comments")
+"""Below `zuul`: people read it."""
+NUMBERS = ("line", "start_line", "start_character", "end_line", "end_character")
+DIGITS_MAX = 10
 KNOWN = {"data", "file", "path", "secret_data", "secret_file"}
 
 
@@ -34,9 +41,28 @@ class ActionModule(ActionBase):
 
 def _said(arguments, data, file):
     """Plain JSON: Ansible's own kinds of text and lists are none.  Raises ValueError, TypeError, OSError."""
-    found = arguments.get(data) or {}
-    if not isinstance(found, dict):
-        raise ValueError(f"{data} must be a mapping")
+    try:
+        found = check_type_dict(arguments.get(data) or {})
+    except TypeError as error:
+        raise ValueError(f"{data} must be a mapping, or a text of one") from error
     if arguments.get(file):
         found = {**json.loads(Path(arguments[file]).read_text()), **found}
-    return json.loads(json.dumps(found))
+    plain = json.loads(json.dumps(found))
+    zuul = plain.get("zuul")
+    for name in zuul if isinstance(zuul, dict) else ():
+        if name in ("pause", "retry") and isinstance(zuul[name], str):
+            zuul[name] = TRUTHS.get(zuul[name].lower(), zuul[name])
+        elif name in SEEN:
+            zuul[name] = _readable(zuul[name])
+    return plain
+
+
+def _readable(value, name=""):
+    """Repair what programs print and templates make of it: remove colours, and make numbers of those that are texts."""
+    if isinstance(value, dict):
+        return {key: _readable(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_readable(inner) for inner in value]
+    if isinstance(value, str) and name in NUMBERS and value.isdecimal() and len(value) <= DIGITS_MAX:
+        return int(value)
+    return visible(value) if isinstance(value, str) else value

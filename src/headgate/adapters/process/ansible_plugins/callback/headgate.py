@@ -1,5 +1,6 @@
-"""What a playbook does, as lines of a log: plays, tasks, and `host | text`."""
+"""Write what a playbook does as lines of a log: plays, tasks, and `host | text`."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -23,6 +24,10 @@ HERE_VARIABLE = "HEADGATE_HERE"
 """Names the hosts that are the executor itself, with commas between."""
 CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
 """Names the hosts that are the container of the job."""
+KEPT_VARIABLE, LOGS_VARIABLE, PHASE_VARIABLE = "HEADGATE_LOGS", "ZUUL_LOG_DIR", "ZUUL_EXECUTION_PHASE"
+"""Name the directory in which the logs are kept, that of the job, and how far the build is."""
+LOGS = ("job-output.txt", "job-output.json")
+PIECE_SIZE_BYTES = 1_000_000
 NOT_RUN = (126, 127)
 NO_BECOME = (
     "become does not work here: on the executor itself jobs run in a sandbox, where nobody gets other rights;"
@@ -45,6 +50,7 @@ NO_PYTHON = (
     " take an image that has one, or install it with raw first"
 )
 OF_ANY_RESULT = ("changed", "failed", "warnings", "deprecations")
+OF_AN_ITEM = ("ansible_loop_var", "ansible_index_var", "ansible_loop")
 DEBUG = ("debug", "ansible.builtin.debug")
 SAYS_NOTHING = ("(traceback unavailable)", "non-zero return code")
 HIDDEN = "the output is hidden because the task says no_log"
@@ -59,6 +65,7 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._left = EVENTS_SIZE_MAX
+        self._copies = [LogCopy(name) for name in LOGS if os.environ.get(PHASE_VARIABLE) == "post"]
 
     def _say(self, text=""):
         self._display.display(text)
@@ -82,17 +89,30 @@ class CallbackModule(CallbackBase):
             told = {name: found[name] for name in ("changed", "failed", "rc") if name in found} | {"censored": HIDDEN}
         self._happens(of=task._uuid, host=host, result={**told, **more, "action": task.action})
 
+    def _copy_on(self):
+        for copy in self._copies:
+            copy.go_on()
+
+    def v2_playbook_on_start(self, playbook):
+        for copy in self._copies:
+            copy.begin()
+
     def v2_playbook_on_play_start(self, play):
         self._happens(play={"id": play._uuid, "name": play.get_name().strip()})
         self._say(f"PLAY [{play.get_name().strip()}]")
 
     def v2_playbook_on_task_start(self, task, is_conditional):
+        self._copy_on()
         self._begins(task)
         task.action = OURS.get(task.action, task.action)
         self._say(f"TASK [{task.get_name().strip()}]")
 
     def _begins(self, task):
-        self._happens(task={"id": task._uuid, "name": task.get_name().strip()})
+        """Write that a task begins, and which role it is of, as an event."""
+        role, told = task._role, {"id": task._uuid, "name": (task.name or task.action).strip()}
+        if role is not None:
+            told["role"] = {"id": role._uuid, "name": role.get_name(), "path": role._role_path}
+        self._happens(task=told)
 
     def v2_playbook_on_cleanup_task_start(self, task):
         self._begins(task)
@@ -156,6 +176,7 @@ class CallbackModule(CallbackBase):
                 file.write(f"{host}\n")
 
     def v2_runner_retry(self, result):
+        self._copy_on()
         host, _, found = _parts(result)
         left = found.get("retries", 0) - found.get("attempts", 0)
         self._say(f"{host} | not yet; tries left: {left}")
@@ -182,6 +203,64 @@ class CallbackModule(CallbackBase):
         for warning in found.get("warnings") or ():
             self._say(f"{host} | warning: {warning}")
         self._say(f"{host} | {word}{_end(found)}")
+
+
+class LogCopy:
+    """A file with what is kept of the log so far, where the job has a link to it: whoever carries its logs away while
+    the build runs has the log among them.  What the job makes of it, or of its name, is the job's own affair."""
+
+    def __init__(self, name):
+        self._name, self._read, self._made = name, 0, None
+
+    def begin(self):
+        """Put it in the place of the link, or of the copy of an earlier playbook."""
+        try:
+            with self._directory() as there:
+                os.stat(self._name, dir_fd=there, follow_symlinks=False)  # it is still wanted
+                self._lay(f".{os.urandom(8).hex()}", there)
+        except (OSError, KeyError):
+            self._made = None
+
+    def _lay(self, fresh, there):
+        """Write it under a name that means nothing first; leave nothing where that fails."""
+        try:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=there), "wb") as file:
+                self._take(file)
+                self._made = os.fstat(file.fileno()).st_ino
+            os.replace(fresh, self._name, src_dir_fd=there, dst_dir_fd=there)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh, dir_fd=there)
+            raise
+
+    def go_on(self):
+        """Add what has come since."""
+        if self._made is None or self._name.endswith(".json"):  # which is written when a playbook has ended
+            return
+        try:
+            with self._directory() as there:
+                found = os.open(self._name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=there)
+                with open(found, "wb") as file:
+                    if os.fstat(file.fileno()).st_ino == self._made:
+                        self._take(file)
+        except (OSError, KeyError):
+            self._made = None
+
+    def _take(self, file):
+        with open(os.path.join(os.environ[KEPT_VARIABLE], self._name), "rb") as kept:
+            kept.seek(self._read)
+            while chunk := kept.read(PIECE_SIZE_BYTES):
+                file.write(chunk)
+                self._read += len(chunk)
+
+    @contextlib.contextmanager
+    def _directory(self):
+        """Open the directory of the job's logs unless it is a link: other playbooks of the build may write there."""
+        there = os.open(os.environ[LOGS_VARIABLE], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            yield there
+        finally:
+            os.close(there)
 
 
 def _parts(result):
@@ -247,7 +326,7 @@ def _why(found):
 def _texts(task, found, *, failed):
     """Yield what a reader wants to see of a result, before the line that says how it ended."""
     if task.action in DEBUG and not failed:
-        shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in OF_ANY_RESULT}
+        shown = _asked_for(found)
         if list(shown) == ["msg"]:
             yield shown["msg"] if isinstance(shown["msg"], str) else json.dumps(shown["msg"], indent=2, default=str)
         else:
@@ -265,10 +344,19 @@ def _texts(task, found, *, failed):
                 yield str(found[key])
 
 
+def _asked_for(found):
+    """Return what a task shows: the item of a loop only where that is all."""
+    ours = (*OF_ANY_RESULT, *OF_AN_ITEM, found.get("ansible_index_var"))
+    shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in ours}
+    if len(shown) > 1:
+        shown.pop(found.get("ansible_loop_var", "item"), None)
+    return shown
+
+
 def _end(found):
     """Return the end of a command's last line: its exit status unless that is 0, and the time it took."""
     status = f", exit status {found['rc']}" if found.get("rc") else ""
-    took = found.get("delta") or ""
+    took = str(found.get("delta") or "")
     if took.count(":") != 2:
         return status
     hours, minutes, seconds = took.split(":")

@@ -56,8 +56,8 @@ class Tee:
 
 
 def streaming(path, read, mode):
-    """For `run_command`: called once the process has started.  All that it prints is added to `read`, and to a new file
-    with this mode."""
+    """Return what `run_command` calls once the process has started.  All that it prints is added to `read`, and, where
+    there is a `path`, to a new file with this mode."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     stream = os.open(path, flags, mode) if path else None
 
@@ -68,7 +68,7 @@ def streaming(path, read, mode):
 
 
 def needless(params, mode):
-    """Why the command need not be run; empty when it must."""
+    """Return why the command need not be run; empty when it must."""
     if params["creates"] and glob.glob(params["creates"]):
         return f"{mode} not run command since '{params['creates']}' exists"
     if params["removes"] and not glob.glob(params["removes"]):
@@ -91,7 +91,7 @@ def run(module, command, result):
 
 
 def _text(out):
-    """What is no UTF-8, by its bytes, as logs show it: newer versions of Ansible fail a task that answers with such."""
+    """Escape bytes that are not UTF-8 as logs show them: newer versions of Ansible fail tasks with such bytes."""
     return out.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

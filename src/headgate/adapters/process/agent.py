@@ -40,11 +40,11 @@ _KINDS = ("ssh-", "ecdsa-", "sk-")
 
 
 class NoKey(Exception):
-    """A key that opens a machine of the build cannot be used.  The text is for people."""
+    """Report that a key for a machine of the build cannot be used. The text is for people."""
 
 
 class Agent:
-    """`place` is its directory, with the socket."""
+    """Run an agent; `place` is its directory, with the socket."""
 
     def __init__(self, keeper: ProcessKeeper, spaces: Spaces, user: BuildUser | None, place: Path) -> None:
         self._keeper, self._spaces, self._user, self.place = keeper, spaces, user, place
@@ -54,7 +54,7 @@ class Agent:
     async def opened(
         cls, keeper: ProcessKeeper, spaces: Spaces, user: BuildUser | None, place: Path
     ) -> AsyncIterator[Agent]:
-        """Raises OSError."""
+        """Start an agent for the context. Raise OSError."""
         agent = cls(keeper, spaces, user, place)
         place.mkdir(mode=0o700)
         await agent._owned(user.inside if user else None)
@@ -98,26 +98,26 @@ class Agent:
             await self._said("ssh-add -q -D")
 
     async def _begun(self) -> int:
-        """Raises OSError."""
+        """Start the agent, and return the descriptor of a socket: the agent ends when it is closed.  Raise OSError."""
         words = self._there(f"{PROGRAM} -P '' -D -a {AGENT_SOCKET}")  # it loads no library that a job names
         made = (await self._keeper.errand(self._spaces, do="hold", command=words)).made
         assert made is not None, "the errand makes one"
         return made
 
     async def _said(self, command: str, text: bytes = b"") -> str:
-        """What a command says that is given `text` to read.  Raises OSError."""
+        """Return what a command says when it is given `text` to read.  Raise OSError."""
         inputs = {_INPUT: base64.b64encode(text).decode()} if text else {}
         words, stdin = self._there(f"sh -c {shlex.quote(command)}"), text.decode(errors="replace")
         done = await self._keeper.errand(self._spaces, do="program", command=words, stdin=stdin, inputs=inputs)
         return done.output
 
     def _there(self, command: str) -> list[str]:
-        """As the build's user, who may not look at what lies above the directory."""
+        """Return words that enter the directory, then run a command as the build's user, who may not look above it."""
         said = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
         return ["sh", "-c", said, str(self.place), *(self._user.becoming() if self._user else ("env",))]
 
     async def _owned(self, owner: int | None) -> None:
-        """Raises OSError."""
+        """Give the agent's directory to an owner, if there is one.  Raise OSError."""
         if owner is not None:
             words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", str(self.place)]
             await self._keeper.program(self._spaces, words)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds
 from headgate.adapters.process.bounds.watch import Limiter
-from headgate.adapters.process.confinement.cell import Cell
+from headgate.adapters.process.cell import Cell
 from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.box import Container, boxed
-from headgate.adapters.process.containers.imagebuild import ImageRecipe, Layers, build
 from headgate.adapters.process.containers.store import ContainerStore, Image, ImageSupply, NoImage
+from headgate.adapters.process.imagebuild import ImageRecipe, Layers, build
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Sandbox
@@ -33,7 +33,7 @@ PLACE = "container"
 
 @dataclass(slots=True)
 class BuildContainer:
-    """The container of a build, and what its image has yet to be built of."""
+    """Represent the container of a build, and what remains to be built of its image."""
 
     container: Container
     wanted: ImageRecipe | None
@@ -50,7 +50,7 @@ class BuildContainer:
 
 
 class BuildContainers:
-    """Gives builds their containers.  What this machine has no means for is found out for the first one."""
+    """Give builds their containers. What this machine does not support is detected at the first one."""
 
     def __init__(self, supply: ImageSupply | None, bounds: ProcessBounds, sandbox: Sandbox) -> None:
         self._supply, self._bounds, self._sandbox = supply, bounds, sandbox
@@ -125,7 +125,7 @@ class BuildContainers:
         return True
 
     async def _begun(self, supply: ImageSupply) -> ContainerStore:
-        """Raises NoImage."""
+        """Begin the store of images unless it has begun, and return it.  Raise NoImage."""
         async with self._beginning:
             if self._store is None:
                 keeper = ProcessKeeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headgate.adapters.process.bounds.budget import Exceeded
 from headgate.adapters.process.bounds.disk import measured
-from headgate.adapters.process.confinement.cell import Cell, Command
+from headgate.adapters.process.cell import Cell, Command
 from headgate.adapters.process.containers.box import Container
 from headgate.adapters.process.containers.containerfile import SIZE_MAX_BYTES, BadFile, Recipe, Step, read
 from headgate.adapters.process.containers.store import Image
@@ -49,7 +49,7 @@ done
 
 
 class NotBuilt(Exception):
-    """A step failed; `result` is that of the build."""
+    """Report that a step failed; `result` is that of the build."""
 
     def __init__(self, result: str, why: str) -> None:
         super().__init__(why)
@@ -58,7 +58,7 @@ class NotBuilt(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe:
-    """What an image is built of."""
+    """Describe what an image is built from."""
 
     name: str
     recipe: Recipe
@@ -96,17 +96,17 @@ class ImageRecipe:
         return found.hexdigest()
 
     def _check(self) -> None:
-        """What git keeps there is different in each build: nothing that is kept is made of it.  Raises BadPlaybook."""
+        """Refuse what git keeps: it differs in each build, nothing that is kept is made of it.  Raise BadPlaybook."""
         there = self.beside.resolve()
         for source in (source for step in self.recipe.steps for source in step.sources if source != "."):
             found = (there / source).resolve()
             if found == there or found.is_relative_to(there / ".git"):
                 raise BadPlaybook(
-                    f"{self.name} copies {source}, which has what git keeps, and is no file of the project"
+                    f"{self.name} copies {source}, which has what git keeps, and is not a file of the project"
                 )
 
     def _files(self) -> Iterator[tuple[str, str, bytes]]:
-        """Path, kind and content of each, in an order that does not change."""
+        """Yield the path, kind and content of each file, in an order that does not change."""
         count = 0
         for at, directories, files in os.walk(self.beside):
             directories[:] = sorted(one for one in directories if one != ".git" or at != str(self.beside))
@@ -132,7 +132,7 @@ def _told(found: hashlib._Hash, name: str, content: bytes) -> None:
 
 @dataclass(slots=True)
 class Layers:
-    """Those that were built here, below `place`."""
+    """Keep the layers that were built here, below `place`."""
 
     place: Path
     size_max_bytes: int
@@ -148,7 +148,7 @@ class Layers:
 
     @contextmanager
     def held(self, key: str) -> Iterator[None]:
-        """Whatever it is, it stays."""
+        """Protect the layer from removal while the context lasts."""
         with self._lock:
             self._used[key] = self._used.get(key, 0) + 1
         try:
@@ -187,7 +187,7 @@ class Layers:
 
 
 def _changed_s(place: Path) -> float:
-    """Somebody else may have removed it."""
+    """Return when a place was changed; 0 if somebody else has removed it."""
     return place.stat().st_mtime if place.exists() else 0.0
 
 

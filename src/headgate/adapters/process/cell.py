@@ -1,4 +1,4 @@
-"""Where the commands of one build run: as whom, and in which namespaces."""
+"""Decide where the commands of one build run: as whom, and in which namespaces."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from headgate.adapters.process.agent import PROGRAM, SOCKET_VARIABLE, Agent
 from headgate.adapters.process.bounds import machine
-from headgate.adapters.process.confinement import agent, users
-from headgate.adapters.process.confinement.agent import SOCKET_VARIABLE, Agent
+from headgate.adapters.process.confinement import users
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
@@ -37,7 +37,7 @@ WITHOUT_USERS = "Jobs run as the user of this executor, kept from it by bubblewr
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of a build."""
+    """Describe one command of a build."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
@@ -68,7 +68,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a build reaches for itself: its machines, and files of builds before it."""
+    """Name what a build itself reaches: its machines, and files of earlier builds."""
 
     nodes: tuple[NetworkTarget, ...] = ()
     keys: tuple[Path, ...] = ()
@@ -78,7 +78,7 @@ class Reached:
 
 
 class Cells:
-    """Opens a cell for each build.  What this machine has no means for is found out once, and said."""
+    """Open a cell for each build. What this machine does not support is detected and logged once."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Cells:
         self._lacks: list[str] = []
 
     async def begin(self) -> None:
-        """Finds out what can be had here, once."""
+        """Detect once what this machine supports."""
         async with self._beginning:
             if self._begun or not self._sandbox.usable:
                 return
@@ -200,7 +200,7 @@ class Cells:
         return self._networks.apart(trusted=trusted)
 
     async def regain(self, *places: Path) -> None:
-        """Makes what an earlier life left to users of builds this process's own.  Raises OSError."""
+        """Take ownership of what an earlier process left to users of builds. Raise OSError."""
         await self.begin()
         if self.spaces:
             await _chown(self._keeper, self.spaces, 0, places)
@@ -208,8 +208,8 @@ class Cells:
 
 @dataclass(slots=True)
 class Cell:
-    """Of one build.  Whatever its user may write belongs to that user; between commands, only if this process is root,
-    who can read it all the same."""
+    """Confine the commands of one build. Whatever the build's user may write belongs to that user; between commands
+    only if this process is root, which can read it anyway."""
 
     build: str
     _keeper: ProcessKeeper
@@ -242,7 +242,7 @@ class Cell:
     async def arm(self, place: Path) -> bool:
         """Begin the agent of the build, whose directory `place` becomes, with the keys of its machines; return whether
         there is one.  Raises NoKey, OSError."""
-        if self._sandbox.agent_socket(place) is None or not found_program(agent.PROGRAM):
+        if self._sandbox.agent_socket(place) is None or not found_program(PROGRAM):
             return False
         opened = Agent.opened(self._keeper, self._networks.user, self._user, place)
         self._agent = await self._stack.enter_async_context(opened)
