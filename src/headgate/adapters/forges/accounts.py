@@ -12,7 +12,7 @@ TRUE = frozenset({"true", "yes", "on", "1"})
 
 
 class OnTheWeb:
-    """Names the projects of a forge."""
+    """Name the projects of a forge."""
 
     __slots__ = ()
     name: str
@@ -65,9 +65,9 @@ def address(option: str, said: str) -> str:
         parts = urlsplit(said)
         host = parts.hostname
     except ValueError:
-        raise UserError(f"{option}: {said!r} is no address; write it as https://git.example.com") from None
+        raise UserError(f"{option}: {said!r} is not an address; write it as https://git.example.com") from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
-        raise UserError(f"{option}: {said!r} is no address; write it as https://git.example.com")
+        raise UserError(f"{option}: {said!r} is not an address; write it as https://git.example.com")
     if parts.scheme == "http" and host not in LOOPBACK:
         raise UserError(f"{option}: http:// is only taken for this machine, as the token goes over it; write https://")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -16,7 +16,7 @@ MERGES_MAX = 200
 
 
 class BranchReader:
-    """Reads branches of one connection."""
+    """Read branches of one connection."""
 
     def __init__(self, engine: Callable[[], GitEngine], connection: str) -> None:
         self._engine, self._connection = engine, connection

@@ -21,8 +21,8 @@ _SECONDARY = ("secondary rate limit", "abuse detection")
 
 @dataclass(slots=True)
 class CallBudget:
-    """Counts the calls of one account and kind.  The forge counts those of all processes, and tells each with its
-    answers; what a process learns that the others have to know before they ask is `quiet`."""
+    """Count the calls of one account and kind. The forge counts those of all processes and reports the sum with its
+    answers; `quiet` is what other processes must learn before they call."""
 
     limit: int = 0
     """0: nothing is known yet."""

@@ -1,4 +1,4 @@
-"""What is known of a change, made of a pull request: with its files, who may do what, and the rules in force."""
+"""Build the state of a change from a pull request: its files, who may do what, and the rules in force."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from headgate.adapters.forges.pulls import AnyPull, cut
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.objects.series import few, files
 from headgate.adapters.git.poll.names import HEADS
+from headgate.adapters.git.series import few, files
 from headgate.base.texts import line
 from headgate.config.forges.facts import Details, ForgeEvent
 from headgate.gate.change import Change, ChangeState, TriggerEvent
@@ -37,7 +37,7 @@ Pull = TypeVar("Pull", bound=AnyPull)
 
 
 class ChangeStateReader(ABC, Generic[Pull]):
-    """Makes standings of one forge."""
+    """Read the states of changes at one forge."""
 
     spoken: Spoken = USUAL
     """How triggers name what happens there."""

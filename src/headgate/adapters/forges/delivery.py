@@ -1,4 +1,4 @@
-"""What a delivery of a webhook says, whichever of the two content types its forge was told to send it as."""
+"""Read what a delivery of a webhook says, whichever of the two content types its forge was told to send it as."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unfolded(headers: Mapping[str, str], body: bytes) -> bytes:
     try:
         fields = dict(parse_qsl(body.decode(), max_num_fields=8, errors="strict"))
     except ValueError as error:
-        raise Misdelivered(f"the delivery is no form: {error}; {advice}", 400) from error
+        raise Misdelivered(f"the delivery is not a form: {error}; {advice}", 400) from error
     if "payload" not in fields:
         raise Misdelivered(f"the delivery is a form without the field payload; {advice}", 400)
     return fields["payload"].encode("utf-8", "replace")

@@ -19,19 +19,19 @@ from headgate.ports.reporter import ReportPutOff
 
 
 class Tells(Protocol):
-    """Tells of changes."""
+    """Report on changes."""
 
     async def tell(self, posting: OutboxMessage) -> None: ...
 
 
 class Lands(Protocol):
-    """Merges changes."""
+    """Merge changes."""
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded: ...
 
 
 class RestDriver(ABC):
-    """Looks, tells and lands at one forge; what a delivery says is its own."""
+    """Watch one forge, report to it and merge there; verifying deliveries is up to the driver."""
 
     can: Abilities
     page: re.Pattern[str]

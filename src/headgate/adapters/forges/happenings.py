@@ -1,4 +1,4 @@
-"""What happened to a pull request since it was last told of, by comparing.  Pure: the same however often it is asked.
+"""Find by comparing what happened to a pull request since it was last told of.  Pure: the same however often asked.
 
 A missed delivery is nothing: what it would have told is in the difference.  What is not in any state is remembered in
 the mark: the last comment and review that were told, the moment of the last change that the forge counts.
@@ -25,7 +25,7 @@ _NOTHING = Details()
 
 
 class Spoken(NamedTuple):
-    """How triggers name what happens; empty: they have no name for it."""
+    """Name what happens in the words of triggers; empty means that the forge has no name for it."""
 
     pull: str = "pull_request"
     review: str = "pull_request_review"
@@ -46,7 +46,7 @@ USUAL = Spoken()
 
 @dataclass(frozen=True, slots=True)
 class ReportMark:
-    """How far it was told."""
+    """Mark how far events were derived."""
 
     updated: str = ""
     """With a number behind a tilde, see `told_apart`."""

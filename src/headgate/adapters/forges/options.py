@@ -6,7 +6,7 @@ as of no effect.
 
 from __future__ import annotations
 
-from headgate.adapters.forges.registry import ConnectionOption
+from headgate.adapters.option import ConnectionOption
 
 _HOST = ConnectionOption("text", "", "Host part of canonical project names. Default: the server.")
 _KEY = ConnectionOption(
@@ -15,7 +15,7 @@ _KEY = ConnectionOption(
 _VERIFY = ConnectionOption("flag", "true", "Whether the server's certificate is checked.")
 _HOOK = ConnectionOption("text", "", "The secret that deliveries of its webhooks are signed with.")
 _CLONE = ConnectionOption("text", "", "Where repositories are cloned from. Default: baseurl.")
-_KEEPALIVE = ConnectionOption("seconds", "60", "How often a connection is kept alive; 0: never.")
+_KEEPALIVE = ConnectionOption("seconds", "60", "Interval of keep-alives of a connection; 0: none.")
 _TOKEN = ConnectionOption("text", "", "The token of the account that reads and reports.")
 
 _KAFKA = {
@@ -92,7 +92,7 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
         "canonical_hostname": _HOST,
         "cloneurl": _CLONE,
         "api_token": _TOKEN,
-        "api_token_name": ConnectionOption("text", "", "The name that git logs in with, beside the token."),
+        "api_token_name": ConnectionOption("text", "", "The name with which git logs in, besides the token."),
         "webhook_token": _HOOK,
         "sshkey": _KEY,
         "keepalive": _KEEPALIVE,

@@ -1,4 +1,4 @@
-"""How long something may be under way at a forge before that is no answer."""
+"""Limit how long something may be under way at a forge before that is not an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KEPT_MAX = 1_000
 
 
 class ForgePatience:
-    """Remembers since when something is waited for."""
+    """Remember since when something is awaited."""
 
     def __init__(self, seconds: float, now_s: Callable[[], float]) -> None:
         self._seconds, self._now_s = seconds, now_s

@@ -37,7 +37,7 @@ BATCH_MAX = 10
 
 @dataclass(slots=True)
 class KnownChanges:
-    """What is known of a connection; it is kept up to date while it is looked at."""
+    """Hold what is known about a connection, updated during a look."""
 
     standings: Mapping[str, ChangeState]
     heads: Mapping[str, Mapping[str, str]]
@@ -45,7 +45,7 @@ class KnownChanges:
 
 
 class Words(NamedTuple):
-    """How a forge calls what all have."""
+    """Name common things as one forge does."""
 
     noun: str
     """Of a change, for people."""
@@ -62,7 +62,7 @@ Found = tuple[ChangeState, list[TriggerEvent]]
 
 
 class ProjectPoll(Protocol):
-    """What a driver asks about one project, in one look."""
+    """Declare what a driver reads of one project in one look."""
 
     @property
     def words(self) -> Words: ...
@@ -86,7 +86,7 @@ class ProjectPoll(Protocol):
 
 @dataclass(slots=True)
 class ProjectLook:
-    """Used once.  `more`: there is more than in one look."""
+    """Look once at a project. `more` says that there is more than one look covers."""
 
     asking: ProjectPoll
     connection: str

@@ -16,7 +16,7 @@ MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 
 
 class PullRemark(msgspec.Struct, frozen=True):
-    """A comment on the whole of it."""
+    """Represent a comment on the whole pull request."""
 
     id: int
     who: ForgeAccount
@@ -25,7 +25,7 @@ class PullRemark(msgspec.Struct, frozen=True):
 
 
 class Reviewed(msgspec.Struct, frozen=True):
-    """A review."""
+    """Represent a review."""
 
     id: int
     who: ForgeAccount
@@ -37,7 +37,7 @@ class Reviewed(msgspec.Struct, frozen=True):
 
 
 class ProgramReport(msgspec.Struct, frozen=True):
-    """What a program says of the head."""
+    """Represent what a program reports on the head."""
 
     status: ProgramStatus
     at_ms: int
@@ -46,7 +46,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
 
 
 class PullAction(msgspec.Struct, frozen=True):
-    """What somebody did to it, of which only the outcome stands in its state."""
+    """Record an action of which the state shows only the outcome."""
 
     action: str
     """As triggers of GitHub name it: labeled, closed, converted_to_draft."""
@@ -57,7 +57,7 @@ class PullAction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AnyPull(ABC):
-    """What is told of a pull request by any forge that has them."""
+    """Describe a pull request as every forge that has them can."""
 
     project: str
     """owner/name, as it is called now."""

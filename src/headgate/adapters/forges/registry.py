@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from headgate.adapters.option import ConnectionOption
 from headgate.ports.limits import Alone, ForgeLimits
 
 if TYPE_CHECKING:  # commands that only name drivers load none of it
@@ -15,21 +16,12 @@ if TYPE_CHECKING:  # commands that only name drivers load none of it
     from headgate.ports.forge import Forge
 
 
-NO_EFFECT = "taken, and of no effect: "
+NO_EFFECT = "accepted without effect: "
 """How the `doc` of a setting begins that the reference has and that does nothing here."""
 
 
-class ConnectionOption(NamedTuple):
-    """An option of the section of a connection."""
-
-    kind: str
-    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
-    default: str
-    doc: str
-
-
 class DriverOptions(NamedTuple):
-    """What a driver is given of one connection."""
+    """Hold what a driver is given for one connection."""
 
     name: str
     said: Mapping[str, str]
@@ -48,7 +40,7 @@ async def _nothing() -> None:
 
 
 class Connected(NamedTuple):
-    """What a driver makes of it.  Making it talks with nobody."""
+    """Hold what a driver makes of a connection. Making it sends nothing."""
 
     git: GitConnection
     """How mergers and executors reach its repositories."""
@@ -57,7 +49,7 @@ class Connected(NamedTuple):
 
 
 class ForgeDriver(NamedTuple):
-    """One driver."""
+    """Describe one driver."""
 
     module: str
     """That has `connect(given: Given) -> Connected`, which raises UserError; loaded once a connection names it."""
@@ -83,18 +75,20 @@ _GERRIT = {
     "password": ConnectionOption("text", "", "its HTTP password."),
     "auth_type": ConnectionOption("text", "basic", "how it is sent: `basic` or `digest`."),
     "verify_ssl": ConnectionOption("flag", "true", "whether certificates are checked."),
-    "ssh_server": ConnectionOption("text", "", "the host of ssh, where it is another one than `server`."),
+    "ssh_server": ConnectionOption("text", "", "the host of ssh, if it differs from `server`."),
     "port": ConnectionOption("integer:1,65535", "", "the port of ssh. Default: 29418."),
-    "sshkey": ConnectionOption("path", "", "the private key of the account. Default: those of who runs Headgate."),
+    "sshkey": ConnectionOption(
+        "path", "", "the private key of the account. Default: the keys of the user that runs Headgate."
+    ),
     "known_hosts": ConnectionOption(
-        "path", "", "the host keys it trusts; none is learned. Default: `~/.ssh/known_hosts`."
+        "path", "", "the host keys it trusts; it learns none. Default: `~/.ssh/known_hosts`."
     ),
-    "keepalive": ConnectionOption("seconds", "60", "between signs of life on ssh, three of which may fail to come."),
+    "keepalive": ConnectionOption(
+        "seconds", "60", "the time between signs of life on ssh, three of which may be missed."
+    ),
     "git_over_ssh": ConnectionOption("flag", "false", "whether git goes over ssh, too."),
-    "stream_events": ConnectionOption(
-        "flag", "true", "whether the stream of events is listened to, or it is polled alone."
-    ),
-    "replication_delay": ConnectionOption("seconds", "0", "how long what the stream tells is held back."),
+    "stream_events": ConnectionOption("flag", "true", "whether to listen to the stream of events, or only to poll."),
+    "replication_delay": ConnectionOption("seconds", "0", "how long events of the stream are delayed."),
 }
 _GITHUB = {
     "server": ConnectionOption("text", "github.com", "its host; an Enterprise Server by its name."),
@@ -106,17 +100,17 @@ _GITHUB = {
     "webhook_token": ConnectionOption(
         "text",
         "",
-        "the secret of the webhook. Without it no delivery is taken, and changes are seen every five minutes.",
+        "the secret of the webhook. Without it, deliveries are rejected, and changes are seen every five minutes.",
     ),
     "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate of an Enterprise Server is checked."),
     "rate_limit_logging": ConnectionOption(
-        "flag", "true", "taken, and of no effect: limits are logged when they bite."
+        "flag", "true", "accepted without effect: limits are logged when they bite."
     ),
-    "max_threads_per_installation": ConnectionOption("integer", "1", "taken, and of no effect: there are no threads."),
-    "repo_cache": ConnectionOption("text", "", "taken, and of no effect: repositories are cloned from the server."),
+    "max_threads_per_installation": ConnectionOption("integer", "1", "accepted without effect: there are no threads."),
+    "repo_cache": ConnectionOption("text", "", "accepted without effect: repositories are cloned from the server."),
     "repo_retry_timeout": ConnectionOption(
-        "integer", "600", "taken, and of no effect: what is missing is fetched again."
+        "integer", "600", "accepted without effect: what is missing is fetched again."
     ),
     "land": _LAND,
 }
@@ -128,7 +122,7 @@ _GITLAB = {
     ),
     "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there, with the scope api."),
     "api_token_name": ConnectionOption(
-        "text", "headgate", "what git logs in as, beside the token; GitLab takes any name."
+        "text", "headgate", "the name with which git logs in, besides the token; GitLab accepts any name."
     ),
     "webhook_token": ConnectionOption(
         "text",
@@ -152,11 +146,11 @@ _GITEA = {
         "text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."
     ),
     "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there."),
-    "user": ConnectionOption("text", "", "the name of that account. Default: it is asked for."),
+    "user": ConnectionOption("text", "", "the name of that account. Default: the server reports it."),
     "webhook_token": ConnectionOption(
         "text",
         "",
-        "the secret of the webhook. Without it no delivery is taken, and changes are seen every five minutes.",
+        "the secret of the webhook. Without it, deliveries are rejected, and changes are seen every five minutes.",
     ),
     "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
@@ -169,7 +163,7 @@ _PAGURE = {
         "text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."
     ),
     "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there, of all projects."),
-    "app_name": ConnectionOption("text", "Zuul", "what stands before its flags."),
+    "app_name": ConnectionOption("text", "Zuul", "the prefix of its flags."),
     "webhook_token": ConnectionOption(
         "text",
         "",

@@ -28,7 +28,7 @@ _MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 
 
 class ForgeIdentity(Protocol):
-    """Who Headgate is at a project."""
+    """Say which account Headgate uses at a project."""
 
     async def of(self, project: str) -> ForgeKey:
         """Return who asks about a project (owner/name).  Raise NotLetIn, ReporterAway."""
@@ -40,7 +40,7 @@ class ForgeIdentity(Protocol):
 
 
 class ChangeReporter(ABC):
-    """Tells of changes at one forge."""
+    """Report on changes at one forge."""
 
     noun = "the forge"
     """Its name, for people."""

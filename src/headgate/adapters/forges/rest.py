@@ -45,23 +45,23 @@ NO_QUERY: Query = MappingProxyType({})
 
 
 class ListTooLong(Exception):
-    """A list has more pages than are asked for, or the next one is elsewhere."""
+    """Report that a list has more pages than are read, or continues on another host."""
 
 
 class NotThere(Exception):
-    """There is no such thing, or it is hidden from us."""
+    """Report that something does not exist or is hidden from us."""
 
 
 class ForgeDenied(Exception):
-    """We may not."""
+    """Report that we lack permission."""
 
 
 class NotLetIn(Exception):
-    """Nobody lets Headgate in at a project."""
+    """Report that Headgate has no credentials for a project."""
 
 
 class Rejected(Exception):
-    """The forge will not do it."""
+    """Report that the forge rejects a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -69,11 +69,11 @@ class Rejected(Exception):
 
 
 class ResponseTooLarge(Rejected):
-    """It answers more than is read."""
+    """Report that the forge's answer is larger than is read."""
 
 
 class ForgeServerError(ReporterAway):
-    """It failed inside at one request; others may be answered."""
+    """Report an internal error of the forge at one request; others may succeed."""
 
 
 class ForgeResponse(NamedTuple):
@@ -85,7 +85,7 @@ class ForgeResponse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForgeKey:
-    """Who asks: whose budget it is, and the token that says so."""
+    """Identify the caller: whose budget is used, and its token."""
 
     who: str
     token: str = field(repr=False)
@@ -99,7 +99,7 @@ class _Known:
 
 
 class Rest(ABC):
-    """Talks with one forge.  `calls` counts: `rest` (conditional ones as well), `unchanged`."""
+    """Call one forge. `calls` counts `rest` (including conditional requests) and `unchanged`."""
 
     page_size: Query = MappingProxyType({"per_page": 100})
     """How the length of a page is asked for."""
@@ -107,7 +107,8 @@ class Rest(ABC):
     def __init__(
         self, host: str, api: str, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
-        """`host`: for people; `api`: where REST is; `http`: as `forge_http` makes it; made when it is needed first."""
+        """Make a client. `host` is for people; `api` is the address of REST; `http` makes the HTTP client on first
+        use, like `forge_http`."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
         self.limits: ForgeLimits = Alone()
         """What other processes have learned, and hear of."""
@@ -267,7 +268,7 @@ class Rest(ABC):
         except (msgspec.DecodeError, UnicodeDecodeError):
             said = None
             if answer.status < 300:
-                raise ReporterAway(f"{self._host} answers something that is no JSON", AGAIN_S) from None
+                raise ReporterAway(f"{self._host} answers something that is not JSON", AGAIN_S) from None
         if answer.status < 300:
             budget.answered()
             return said
@@ -295,7 +296,7 @@ class Rest(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An answer, as it came."""
+    """Represent an answer as it came."""
 
     status: int
     headers: Mapping[str, str]

@@ -52,7 +52,7 @@ _Came = tuple[Hint, float]
 
 @dataclass(slots=True)
 class _Odd:
-    """A change that could not be looked at."""
+    """Hold a change that could not be looked at."""
 
     why: str
     times: int
@@ -63,7 +63,7 @@ class _Odd:
 
 @dataclass(slots=True)
 class _Followed:
-    """One project, and how looking at it goes."""
+    """Track one project, and how looking at it goes."""
 
     project: str
     """Canonical name."""
@@ -123,7 +123,7 @@ class _Seen:
 
 
 class PollSource(Protocol):
-    """How a driver looks at its forge."""
+    """Declare how a driver looks at its forge."""
 
     async def look(
         self,
@@ -152,7 +152,7 @@ class Watching:
         every_s: float = EVERY_S,
         beside: Callable[[Watching], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`beside`: what else is done for as long as it is looked."""
+        """Make a watch; `beside` is a further task that runs as long as it does."""
         self._source, self._every_s, self._beside = source, every_s, beside
         self._projects: dict[str, TenantProject] | None = None
         self._followed: dict[str, _Followed] = {}

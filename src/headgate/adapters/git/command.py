@@ -85,7 +85,7 @@ _OPTIONS = {False: _options(*_PINS, *_PINS_ALONE), True: _options(*_PINS, *_PINS
 
 
 class GitError(Exception):
-    """A git command failed; the text is what git said, `printed` its standard output."""
+    """Report a failed git command; the text is git's error, `printed` its standard output."""
 
     def __init__(self, args: Sequence[str], code: int, said: str, printed: str = "") -> None:
         super().__init__(said.strip() or f"git {args[0]} ended with {code}")
@@ -97,11 +97,11 @@ class GitImpossible(GitError):
 
 
 class RemoteError(GitError):
-    """A remote repository could not be talked to; later it may answer."""
+    """Report that a remote repository could not be reached; a later attempt may succeed."""
 
 
 class OverTime(RemoteError):
-    """It did not answer in time."""
+    """Report that the remote did not answer in time."""
 
 
 class GitTimeout(GitError):
@@ -156,7 +156,7 @@ def with_config(known: Mapping[str, str], config: Mapping[str, str]) -> dict[str
 
 
 def check_git() -> None:
-    """Raises UserError when the git on the path cannot do what is asked of it."""
+    """Raise UserError if the git on the path cannot do what is needed."""
     needed = ".".join(map(str, NEEDED))
     mend = f"install git {needed} or newer, and see that it comes first on PATH"
     try:

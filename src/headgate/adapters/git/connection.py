@@ -19,7 +19,8 @@ Access = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
 class GitConnection:
-    """`baseurl` is a directory, a URL (file, ssh, https, …) or `user@host:path`; a project's path comes after it."""
+    """Locate the repositories of a connection. `baseurl` is a directory, a URL (file, ssh, https, …) or
+    `user@host:path`, followed by the project's path."""
 
     def __init__(
         self,
@@ -32,14 +33,13 @@ class GitConnection:
         forget: Callable[[str], None] | None = None,
         suffix: str = "",
     ) -> None:
-        """`access`: how one may talk with the server of a project; else as the user of this machine may.
-        `forget`: that is refused, so that it is to be found out anew.
-        `suffix`: what comes after the name of a project."""
+        """Make a connection. `access` says how to talk to a project's server; by default, as this machine's user
+        does. `forget` discards rejected credentials. `suffix` follows the name of a project."""
         self.name, self.access, self.forget, self._suffix = name, access, forget, suffix
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
-        """How often remote repositories are looked at; local ones are watched."""
+        """How often remote repositories are polled; local ones are watched."""
         self.canonical_hostname = canonical_hostname or self._host() or name
         self.talks = asyncio.Semaphore(TALKS_MAX)
         """Those who talk with its servers at a time: what hangs there holds up nothing else."""

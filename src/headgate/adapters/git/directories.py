@@ -16,11 +16,11 @@ MESSAGE = "The files as they are, committed or not"
 
 
 class Directories:
-    """`ports.checkout.Checkout`: the projects of `trees` from there, on their one branch, also where what has landed is
-    wanted; the others as `rest` has them."""
+    """Implement `ports.checkout.Checkout`: projects of `trees` come from there, with one branch each, even where the
+    landed state is requested; `rest` supplies the others."""
 
     def __init__(self, trees: Mapping[str, tuple[Path, str]], rest: Checkout) -> None:
-        """`trees`: project -> work tree and its branch."""
+        """Make checkouts. `trees` maps each project to its work tree and branch."""
         self._trees, self._rest = trees, rest
 
     async def branches(self, state: RepoState, project: str) -> Collection[str]:
@@ -44,9 +44,10 @@ class Directories:
 
 
 async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
-    """Its history, and one commit more for what differs from its head.  Writes nothing into `tree`.
+    """Copy the history of the tree, with one more commit for what differs from its head. Write nothing into `tree`.
 
-    Raises GitError, OSError."""
+    Raises GitError, OSError.
+    """
     await git("clone", "-q", "--shared", "--no-checkout", str(tree), str(dest))
     await git("symbolic-ref", "HEAD", f"refs/heads/{branch}", at=dest)
     await git("update-ref", f"refs/heads/{branch}", await head(tree), at=dest)
@@ -72,7 +73,7 @@ def _without_files(dest: Path) -> None:
 
 
 async def _objects(tree: Path) -> tuple[Path, ...]:
-    """Where those of a work tree of the user are, and those that it shares itself.  Raises GitError."""
+    """Return the object directories of a user's work tree, including those that it shares itself. Raise GitError."""
     _, own = await git("rev-parse", "--path-format=absolute", "--git-path", "objects", at=tree)
     _, counted = await git("count-objects", "-v", at=tree)
     others = [line.partition(": ")[2] for line in counted.splitlines() if line.startswith("alternate: ")]

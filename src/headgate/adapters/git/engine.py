@@ -67,7 +67,7 @@ _FAILURES = (GitError, OSError, pygit2.GitError)
 
 
 class GitEngine:
-    """Does git work in bare copies under `root`; safe to use for many pieces of work at once."""
+    """Do git work in bare copies under `root`. Several requests may run at once."""
 
     def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
         """Set up the engine; `who` makes the commits; it must be the same in every process, as part of their ids."""
@@ -82,7 +82,7 @@ class GitEngine:
         """By state (which is kept, so that its identity is its own) and project: the heads it does not name."""
 
     def mirror(self, project: str, connection: str) -> MirrorRepository:
-        """Raises GitError for a connection that is not configured."""
+        """Return the bare copy of a project. Raise GitError if the connection is not configured."""
         if connection not in self._connections:
             raise GitError(("fetch",), 1, f"the connection {connection!r} is not configured")
         known = self._mirrors.get(project)
@@ -367,7 +367,7 @@ def _of(project: str, error: Exception, work: LandRequest) -> str:
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
-    """Raises RemoteError when what is to be merged may be had later."""
+    """Raise RemoteError if what is to be merged may become available later."""
     absent = await mirror.missing([head, item.commit])
     refusals = mirror.refusals
     if head in absent:

@@ -15,7 +15,7 @@ LOOK_AGAIN_MAX_S = 0.2
 
 
 class Exclusive:
-    """The lock goes with its process, however that ends."""
+    """Hold a lock that ends with its process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,7 +23,7 @@ class Exclusive:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Raises OSError when others held it for WAIT_MAX_S."""
+        """Hold the lock. Raise OSError if others hold it for WAIT_MAX_S."""
         async with self._ours:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -115,7 +115,7 @@ async def _merged(seen: asyncio.Queue[_Seen], tasks: list[asyncio.Task[None]]) -
 
 @dataclass(slots=True)
 class _Followed:
-    """One project, and how reading it goes."""
+    """Track one project, and how reading it goes."""
 
     project: str
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
@@ -161,7 +161,7 @@ class _Followed:
 
 
 class _Looking:
-    """Looks at the projects of a connection."""
+    """Look at the projects of a connection."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _Looking:
             await self.seen.put(_Seen(Sighting(answered=(await self._idle.get(),))))
 
     async def follow(self, one: _Followed) -> None:
-        """Looks at the project again and again: when it stirs, and if it is not watched, now and then."""
+        """Look at the project again and again: when it changes and, if it is not watched, at intervals."""
         while True:
             one.stirred.clear()
             hints = one.hinted.taken()

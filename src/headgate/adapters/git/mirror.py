@@ -42,7 +42,8 @@ NEAR_MAX = 50
 
 
 class MirrorRepository:
-    """`exclusive` is held by whoever pushes; merging needs no lock, as objects only grow and nothing collects them."""
+    """Keep a bare copy. Whoever pushes holds `exclusive`; merging needs no lock, because objects are only added and
+    never collected."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class MirrorRepository:
         who: bytes = IDENTITY,
         merging: asyncio.Semaphore | None = None,
     ) -> None:
-        """`who` makes the commits; `merging`: those who merge at a time, in whatever repository."""
+        """Make a mirror. `who` is the author of its commits; `merging` limits merges in all repositories together."""
         self.path, self.remote, self._who = path, remote, who
         self._merging = merging or asyncio.Semaphore(1)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
@@ -68,7 +69,7 @@ class MirrorRepository:
         self.refusals = Refusals()
 
     async def ready(self) -> None:
-        """Raises GitError, OSError."""
+        """Prepare the copy for use. Raise GitError or OSError."""
         async with self._making:
             there = (self.path / "HEAD").exists()
             if not there:
@@ -92,8 +93,8 @@ class MirrorRepository:
             shutil.rmtree(new)  # another process was quicker
 
     async def bring(self, wanted: Mapping[str, str]) -> set[str]:
-        """Ref of the remote -> commit, which is fetched unless it is here.  Commits that could not be had: their refs
-        have moved, or `refusals` says why.  Raises GitError, OSError."""
+        """Fetch the commits of `wanted` (remote ref to commit) that are missing. Return those that could not be
+        fetched: their refs have moved, or `refusals` says why. Raise GitError or OSError."""
         if not await self.missing(wanted.values()):
             return set()
         async with self._fetching.hold():
@@ -115,11 +116,12 @@ class MirrorRepository:
 
     @property
     def repository(self) -> pygit2.Repository:
-        """After ready().  What is had of it is of no use to another one, and keeps it open."""
+        """Return the repository, after `ready`. Objects read from it are of no use with another one, and keep it
+        open."""
         return self._opened.repository
 
     def rest(self) -> None:
-        """Holds nothing open until it is used again."""
+        """Close what is open until the next use."""
         self._opened.close()
 
     def has(self, commit: str) -> bool:
@@ -139,7 +141,7 @@ class MirrorRepository:
         return await asyncio.to_thread(lambda: {c for c in unsure if not self.has(c)}) if unsure else set()
 
     def parts(self, commit: str) -> Parts:
-        """Raises GitImpossible."""
+        """Return the parts of a commit. Raise GitImpossible."""
 
         def impossible(why: str) -> GitImpossible:
             return GitImpossible(("cat-file",), 1, f"commit {commit} {why}")
@@ -158,14 +160,14 @@ class MirrorRepository:
         raise GitImpossible(("cat-file",), 1, f"{commit} is a {kind.name.lower()}, not a commit; push a commit")
 
     def parents(self, commit: str) -> tuple[str, ...]:
-        """Of one that cannot be read, none."""
+        """Return the parents of a commit, or none if it cannot be read."""
         try:
             return self.parts(commit).parents
         except GitImpossible:
             return ()
 
     def tree(self, commit: str) -> pygit2.Tree:
-        """Raises GitImpossible."""
+        """Return the tree of a commit. Raise GitImpossible."""
         tree = self.parts(commit).tree
         try:
             found = self.repository[tree]
@@ -176,7 +178,8 @@ class MirrorRepository:
         return found
 
     async def contains(self, head: str, commit: str) -> bool:
-        """Is `commit` in the history of `head`?  Both must be here; of what cannot be read: no."""
+        """Return whether `commit` is in the history of `head`. Both must have been fetched; False if one cannot be
+        read."""
         near = await self.near(head, commit)
         if near is not None:
             return near
@@ -189,7 +192,8 @@ class MirrorRepository:
         return code == 0
 
     async def near(self, head: str, commit: str) -> bool | None:
-        """Is `commit` in the history of `head`, as few steps tell?  False: it is the other way round."""
+        """Return True if a few steps show that `commit` is in the history of `head`, False if they show the reverse,
+        and None otherwise."""
 
         def walk() -> bool | None:
             if self._reaches(head, commit):
@@ -212,7 +216,8 @@ class MirrorRepository:
         return False
 
     async def texts(self, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
-        """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text."""
+        """Map paths to texts: the named files, and the `*.yaml` files (and `.zuul.ignore`) below the named
+        directories."""
         return await asyncio.to_thread(lambda: texts(self.repository, self.tree(commit), paths))
 
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str:
@@ -245,9 +250,9 @@ class MirrorRepository:
         return made
 
     async def _tidy(self) -> None:
-        """What is merged becomes files, one each, and what is fetched a pack; when they are many they are packed into
-        few.  Nothing goes, as what has not landed has no ref.  For whoever has the mirror for himself: whoever merges
-        or reads meanwhile finds each object here or there."""
+        """Pack the loose objects of merges and the packs of fetches once there are many of them. Nothing goes, as
+        what has not landed has no ref. For whoever has the mirror for himself: whoever merges or reads meanwhile
+        finds each object here or there."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))

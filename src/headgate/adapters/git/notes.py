@@ -1,4 +1,4 @@
-"""What people are told of a change: a note on its commit, with a section for each pipeline."""
+"""Keep what people are told of a change in a note on its commit, with a section for each pipeline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = re.compile(r"^(?=Headgate \(|Landed on )", re.MULTILINE)
 
 
 class NotesMoved(GitError):
-    """The notes that were seen cannot be had any more."""
+    """Report that the notes that were listed can no longer be fetched."""
 
 
 def landed_line(branch: str, commit: str) -> str:

@@ -35,12 +35,12 @@ _DECODER = msgspec.json.Decoder(_Poke)
 
 
 class Poked:
-    """One connection of plain git; see `ports.forge.Hears`."""
+    """Accept pokes for one connection of plain git; see `ports.forge.Hears`."""
 
     def __init__(
         self, name: str, secret: str, projects: Callable[[], Iterable[TenantProject]], now_ms: Callable[[], int]
     ) -> None:
-        """`projects`: of all tenants, now."""
+        """Accept pokes; `projects` returns the current projects of all tenants."""
         self._name, self._secret, self._projects, self._now_ms = name, secret.encode(), projects, now_ms
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:

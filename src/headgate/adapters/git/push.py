@@ -50,15 +50,15 @@ _FORBIDDEN = re.compile(r"returned error: 403|permission to \S+ denied|not allow
 
 
 class _Late(Exception):
-    """A ref was not where it was seen; the text is the remote's reason."""
+    """Report that a ref was not where it was seen; the text is the remote's reason."""
 
 
 class Shut(Exception):
-    """The queue is closed, and the push was not made before."""
+    """Report that the queue is closed and that the push did not happen before."""
 
 
 class PushRefused(GitImpossible):
-    """The remote does not want these refs to change."""
+    """Report that the remote rejects the change of these refs."""
 
     def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
         told = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
@@ -69,7 +69,7 @@ class PushRefused(GitImpossible):
 
 
 class _Step(NamedTuple):
-    """One ref to push."""
+    """Describe one ref to push."""
 
     ref: str
     seen: str
@@ -167,7 +167,7 @@ def _said(part: Landing) -> dict[str, str]:
 
 
 def _may_land(left: Sequence[Landing], held: Sequence[_Step], refs: Mapping[str, str]) -> None:
-    """Raises GitImpossible."""
+    """Check that the changes may land. Raise GitImpossible."""
     _still_there(held, refs)
     for part in left:
         _nobody_objects(part.change, refs, part.vetoed)
@@ -237,7 +237,7 @@ async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
 
 
 def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
-    """Raises GitImpossible for what is not where it must be."""
+    """Raise GitImpossible for a ref that is not where it must be."""
     for step in held:
         if refs.get(step.ref) == step.seen:
             continue
@@ -247,7 +247,7 @@ def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
 
 
 def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> None:
-    """Raises GitImpossible for a veto, where one counts."""
+    """Raise GitImpossible if somebody vetoes the change and vetoes count."""
     name = change.ref.removeprefix(FOR)
     found = [who for ref in refs if (said := said_of(ref, VETOES)) and said[1] == name for who in [said[0]]]
     if vetoed and found:

@@ -1,4 +1,4 @@
-"""What the jobs of a ref run on: the branches of its repository as they are, and the ref as it was told."""
+"""Determine what the jobs of a ref run on: the branches of its repository as they are, and the ref as it was told."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _bring(mirror: MirrorRepository, at: RefAt) -> None:
 
 
 async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -> None:
-    """Raises GitImpossible for what the ref neither names nor, as a branch, has."""
+    """Raise GitImpossible for a commit that the ref neither names nor, as a branch, contains."""
     if at.ref.startswith(HEADS):
         head = heads.get(at.ref, "")
         if head and not await mirror.missing([at.commit]) and await mirror.contains(head, at.commit):
@@ -98,7 +98,7 @@ def _tagged(tag: bytes) -> str:
     first, _, _ = tag.partition(b"\n")
     word, _, name = first.partition(b" ")
     if word != b"object" or len(name) not in (40, 64):
-        raise ValueError("it is no tag that git would write")
+        raise ValueError("it is not a tag that git would write")
     return name.decode("ascii")
 
 

@@ -10,7 +10,7 @@ from headgate.gate.work import MergeItem, RepoState
 
 
 class LostCommit(Exception):
-    """A commit of the chain is not in the repository any more, and nothing says what became of it."""
+    """Report that a commit of the chain is no longer in the repository and nothing says what replaced it."""
 
 
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:

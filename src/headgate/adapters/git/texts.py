@@ -14,7 +14,7 @@ ENTRIES_MAX = 100_000
 
 
 def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
-    """Files named, and the `*.yaml` files (and `.zuul.ignore`) below the directories named; path -> text.
+    """Map paths to texts: the named files, and the `*.yaml` files (and `.zuul.ignore`) below the named directories.
 
     In place of what is too large stands why it was not read (`config.files.source.unread`).
     """
@@ -33,7 +33,7 @@ def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]
 
 
 class _Reading:
-    """Reads one branch; once it is `over`, nothing more."""
+    """Read one branch; once it is `over`, read nothing more."""
 
     def __init__(self, odb: pygit2.Odb) -> None:
         self._odb = odb

@@ -32,12 +32,13 @@ _CONFIG = """\
 async def work_tree(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path, *, files: bool = True
 ) -> Path:
-    """`commit` checked out at `dest` as `branch`, or as one of `refs`, all of which are there; without its `files` if
-    so wanted.  The directory of objects that it shares.
+    """Check out `commit` at `dest` as `branch`, or as one of `refs`, all of which exist there; without working files if
+    `files` is False. Return the directory of objects that the work tree shares.
 
     Raises GitError, OSError.
 
-    Cancelled, nothing writes to `dest` any more."""
+    Cancelled, nothing writes to `dest` any more.
+    """
     heads = dict(refs) if branch in refs else {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
@@ -53,7 +54,7 @@ def objects_of(mirror: MirrorRepository) -> Path:
 def _begin(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, files: bool, dest: Path
 ) -> bool:
-    """The repository; and its `files`, when they are few and need no filter of git's.  Is that all?"""
+    """Create the repository, and its `files` if they are few and need no git filter. Return whether that is all."""
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,8 @@ def _peeled(mirror: MirrorRepository, ref: str, object: str) -> str:
 
 
 def _small(tree: pygit2.Tree, most: int) -> bool:
-    """Has it at most `most` files, and no .gitattributes, whose filters only git itself knows?"""
+    """Return whether the tree has at most `most` files and no .gitattributes, whose filters only git itself can
+    apply."""
     left, waiting = most, [tree]
     while waiting:
         here = waiting.pop()

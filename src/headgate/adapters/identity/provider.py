@@ -40,16 +40,16 @@ Json = dict[str, Any]
 
 
 class ProviderAway(Exception):
-    """The provider cannot be asked, or answers what is no answer; the text says why."""
+    """Report that the provider does not answer, or not sensibly; the text says why."""
 
 
 class NotBelieved(Exception):
-    """The provider does not vouch for whoever comes from it; the text says why."""
+    """Report that the provider does not vouch for a person; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """What a provider says of itself."""
+    """Hold what a provider publishes about itself."""
 
     authorization: str
     """Where people are sent to log in."""
@@ -62,7 +62,7 @@ class ProviderMetadata:
 
 @dataclass(slots=True)
 class IdentityProvider:
-    """One issuer.  What it publishes is asked for in a thread of its own: nobody waits who does not want to."""
+    """Represent one issuer. Its metadata is fetched in a thread, so that only those who want to wait do."""
 
     issuer: str
     client_id: str
@@ -133,7 +133,7 @@ class IdentityProvider:
         keys_url = self.keys_url or self._place(said, "jwks_uri")
         found = (await self._fetched(keys_url)).get("keys")
         if not isinstance(found, list):
-            raise ValueError(f"{keys_url} is no set of keys")
+            raise ValueError(f"{keys_url} is not a set of keys")
         ways = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         return ProviderMetadata(
             self._place(said, "authorization_endpoint"),
@@ -144,10 +144,10 @@ class IdentityProvider:
         )
 
     def _place(self, said: Json, name: str) -> str:
-        """Raise ValueError for what is no address that may be used."""
+        """Raise ValueError for what is not an address that may be used."""
         url = said.get(name)
         if not isinstance(url, str) or not safe(url):
-            raise ValueError(f"its {name} is {str(url)[:100]!r}, which is no https address")
+            raise ValueError(f"its {name} is {str(url)[:100]!r}, which is not an https address")
         return url
 
     def login(self, published: ProviderMetadata, asked: Mapping[str, str]) -> str:
@@ -247,5 +247,5 @@ def _mapping(url: str, status: int, body: bytes) -> Json:
 
 
 def _quoted(text: str) -> str:
-    """As RFC 6749 has names and secrets in a header."""
+    """Encode a name or a secret as RFC 6749 has it in a header."""
     return urlencode({"": text})[1:]

@@ -20,7 +20,7 @@ OPENID = "OpenIDConnect"
 
 
 class BadToken(Exception):
-    """A token nobody here answers for; the text says why, and `error` so in the reference's word."""
+    """Report a token that no authenticator accepts; the text says why, and `error` is the reference's code for it."""
 
     def __init__(self, why: str, error: str = "AuthTokenUnauthorizedException") -> None:
         super().__init__(why)
@@ -38,7 +38,7 @@ _OF_CLOCKS = (jwt.ImmatureSignatureError, jwt.ExpiredSignatureError)
 
 
 class KeySet(Protocol):
-    """Keys by id; the one with an empty id is for tokens that name none."""
+    """Hold keys by id; the one with an empty id is for tokens that name none."""
 
     def get(self, key: str, /) -> Any:  # of PyJWT
         """Return the key of this id; None: it is not known."""
@@ -46,7 +46,7 @@ class KeySet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Reads the tokens of one issuer."""
+    """Verify the tokens of one issuer."""
 
     name: str
     issuer: str
@@ -93,7 +93,9 @@ class Authenticator:
             raise BadToken(f"authenticator {self.name}: {error}{clocks}", self._word(error)) from error
         for name in ("exp", "iat"):
             if not isinstance(claims.get(name, 0), int | float):
-                raise BadToken(f"authenticator {self.name}: claim {name} is no number", "AuthTokenUndecodedException")
+                raise BadToken(
+                    f"authenticator {self.name}: claim {name} is not a number", "AuthTokenUndecodedException"
+                )
         return claims
 
     def read(self, token: str) -> dict[str, Any]:  # JSON
@@ -103,7 +105,7 @@ class Authenticator:
             why = f"authenticator {self.name}: tokens may be valid for {self.age_max_s:g} s only"
             raise BadToken(why, "TokenExpiredError")
         if not isinstance(claims[self.uid_claim], str):
-            raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is no text", "MissingUIDClaimError")
+            raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is not a text", "MissingUIDClaimError")
         return claims
 
     def _word(self, error: Exception) -> str:
@@ -117,7 +119,7 @@ def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dic
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, RecursionError) as error:
-        raise BadToken(f"this is no token: {error}", "AuthTokenUndecodedException") from error
+        raise BadToken(f"this is not a token: {error}", "AuthTokenUndecodedException") from error
     found = [one for one in among if one.issuer == claims.get("iss")]
     if not found:
         raise BadToken(f"tokens of issuer {claims.get('iss')!r} are not accepted here", "IssuerUnknownError")

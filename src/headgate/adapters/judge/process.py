@@ -40,14 +40,15 @@ OUT_OF_MEMORY = 3
 
 
 class Begin(NamedTuple):
-    """A tenant anew, with nothing in it."""
+    """Start a tenant afresh, with nothing in it."""
 
     tenant: Tenant
     budgets: Budgets
 
 
 class Follow(NamedTuple):
-    """Projects whose configuration is another now: project -> branch -> path -> text, the default branch first."""
+    """Send the projects whose configuration has changed, as project to branch to path to text, the default branch
+    first."""
 
     tenant: str
     projects: dict[str, dict[str, dict[str, str]]]
@@ -62,7 +63,7 @@ class Ask(NamedTuple):
 
 
 class JudgePreface(msgspec.Struct, frozen=True):
-    """Before the judgement itself, which follows as JSON."""
+    """Precede a judgement, which follows as JSON."""
 
     number: int
     how: str
@@ -84,7 +85,7 @@ class _Fork:
 
 
 class _Tenancy:
-    """A tenant's layouts, as they are followed."""
+    """Follow a tenant's layouts."""
 
     def __init__(self, begun: Begin) -> None:
         self._tenant, self._cache = begun.tenant, ParseCache(budgets=begun.budgets)
@@ -108,7 +109,7 @@ class _Tenancy:
 
 
 class Court:
-    """The process."""
+    """Run the judging process."""
 
     def __init__(self, source: int, out: int) -> None:
         self._in, self._out = source, out
@@ -122,7 +123,7 @@ class Court:
         self._selector.register(source, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Until the input ends."""
+        """Serve until the input ends."""
         try:
             while True:
                 wait_s = min((fork.until_s - time.monotonic() for fork in self._forks.values()), default=None)
@@ -140,7 +141,7 @@ class Court:
                 os.kill(fork.pid, signal.SIGKILL)
 
     def _read(self) -> bool:
-        """False at the end."""
+        """Read what has come, and take each whole frame.  Return False at the end of the input."""
         found = os.read(self._in, READ_BYTES)
         self._buffer += found
         while len(self._buffer) >= HEAD.size:
@@ -188,7 +189,7 @@ class Court:
             self._end(fork, MEMORY)
 
     def _end(self, fork: _Fork, how: str) -> None:
-        """`how`: why it is killed; empty: it has ended."""
+        """Write the answer of a fork.  `how` says why it is killed; if empty, it has ended."""
         if how:
             os.kill(fork.pid, signal.SIGKILL)
         _, status = os.waitpid(fork.pid, 0)
@@ -209,7 +210,7 @@ def _ended(status: int) -> str:
 
 
 def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) -> None:
-    """In the fork; never returns."""
+    """Judge in the fork; never return."""
     code = 1
     try:
         gc.disable()
@@ -232,7 +233,7 @@ def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) ->
 
 
 def _space_bytes() -> int | None:
-    """Of addresses, as it is now; None where the system does not say, as outside of Linux."""
+    """Return the size of the address space now; None where the system does not say, as outside of Linux."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:

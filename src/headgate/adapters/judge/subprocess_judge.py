@@ -36,7 +36,7 @@ _MAIN = f"from {court.__name__} import main; main()"
 
 
 class JudgeLimits(NamedTuple):
-    """Of one question."""
+    """Limit one question."""
 
     time_max_s: int = 20
     """Of a processor."""
@@ -45,12 +45,12 @@ class JudgeLimits(NamedTuple):
 
 
 class _Ended(Exception):
-    """The process is no more."""
+    """Report that the process is no more."""
 
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """The process, and what it knows."""
+    """Hold the process, and what it knows."""
 
     process: asyncio.subprocess.Process
     listening: asyncio.Future[None] | None = None
@@ -60,7 +60,7 @@ class _Running:
 
 
 class ApartJudge:
-    """A `ports.judge.Judge`; `close` it."""
+    """Implement `ports.judge.Judge`. Call `close` at the end."""
 
     def __init__(self, limits: JudgeLimits | None = None) -> None:
         self._limits = limits or JudgeLimits()
@@ -95,7 +95,7 @@ class ApartJudge:
                 try:
                     return self._judgement(asked, *await self._ask(layouts, asked))
                 except _Ended:
-                    log.warning("the process that judges proposals has ended; it is begun anew")
+                    log.warning("the process that judges proposals has ended; starting it again")
             return refusal(asked, f"the process that reads this configuration has ended {TRIES_MAX} times over it")
         finally:
             self._leave(asked.project)
@@ -142,7 +142,7 @@ class ApartJudge:
     # --- the process
 
     async def _ask(self, layouts: TenantLayouts, asked: LayoutRequest) -> tuple[str, bytes]:
-        """Raises _Ended."""
+        """Ask the process about a layout, and return how that went and the answer.  Raise _Ended."""
         running = await self._started()
         number, limits = next(self._numbers), self._limits
         tenant = layouts.tenant
@@ -199,7 +199,7 @@ async def _frame(stream: asyncio.StreamReader) -> bytes:
 
 
 def _news(known: TenantLayouts | None, layouts: TenantLayouts) -> list[court.Begin | court.Follow | court.Ask]:
-    """What is to be told so that the process knows the layouts."""
+    """Return what is to be told so that the process knows the layouts."""
     said: list[court.Begin | court.Follow | court.Ask] = []
     if known is layouts:
         return said

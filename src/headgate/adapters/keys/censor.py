@@ -44,7 +44,7 @@ def _any_of(texts: Iterable[str]) -> str:
 
 
 class Censor:
-    """Finds secrets in what is to be kept and takes them out."""
+    """Find secrets in text that is to be stored, and remove them."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()
@@ -59,10 +59,11 @@ class Censor:
         return max((len(text.encode()) for text in self._texts), default=0)
 
     def learn(self, texts: Iterable[str]) -> None:
+        known = len(self._texts)
         for text in texts:
             wholes = (text, text.strip(), *(line.strip() for line in text.splitlines()))
             self._texts.update(form for one in dict.fromkeys(wholes) if len(one) >= SHORT for form in _forms(one))
-        if self._texts:
+        if len(self._texts) > known:
             pattern = _any_of(self._texts)
             self._known, self._bytes = re.compile(pattern), re.compile(pattern.encode())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Clear(dict[str, Any]):
-    """Variable -> value, in clear: for the playbook it belongs to.  JSON."""
+    """Map variables to values in clear, for the playbook that they belong to. Values are JSON."""
 
     def __repr__(self) -> str:
         return f"Clear({', '.join(self)})"
@@ -36,12 +36,17 @@ class Clear(dict[str, Any]):
     @property
     def sought(self) -> list[str]:
         """Return as many of the texts as any job may have looked for."""
-        lines, size, found = SOUGHT_LINES_MAX, SOUGHT_SIZE_MAX, list[str]()
-        for text in self.texts:
-            lines, size = lines - max(1, len(text.splitlines())), size - len(text)
-            if min(lines, size) >= 0:
-                found.append(text)
-        return found
+        return sought(self.texts)
+
+
+def sought(texts: Iterable[str], times: int = 1) -> list[str]:
+    """Return as many of the texts as there are in so many times what any job may have looked for."""
+    lines, size, found = times * SOUGHT_LINES_MAX, times * SOUGHT_SIZE_MAX, list[str]()
+    for text in texts:
+        lines, size = lines - max(1, len(text.splitlines())), size - len(text)
+        if min(lines, size) >= 0:
+            found.append(text)
+    return found
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -56,7 +61,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 async def opened(keys: Secrets | None, book: Playbook) -> Clear:
-    """Raises SecretError."""
+    """Open the secrets of a playbook. Raise SecretError."""
     found = Clear()
     for secret in book.secrets:
         if secret.oidc is not None:
@@ -101,7 +106,7 @@ async def sealed(keys: Secrets | None, spec: BuildSpec, secret: Clear) -> Sealed
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """For this user alone, from the first byte."""
+    """Write a file that only this user can read, from its first byte."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

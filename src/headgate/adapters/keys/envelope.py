@@ -18,14 +18,14 @@ NONCE_SIZE_BYTES = 12
 
 
 def seal(pem: str, connection: str, project: str, plain: bytes) -> Sealed:
-    """Raises BadKey."""
+    """Seal bytes. Raise BadKey."""
     key, nonce = AESGCM.generate_key(256), os.urandom(NONCE_SIZE_BYTES)
     box = nonce + AESGCM(key).encrypt(nonce, plain, _about(connection, project))
     return Sealed(connection, project, tuple(rsa.encrypt(pem, key)), base64.b64encode(box).decode())
 
 
 def unseal(keys: Sequence[RSAPrivateKey], sealed: Sealed) -> bytes:
-    """Raises Unopenable."""
+    """Open sealed bytes. Raise Unopenable."""
     key = rsa.decrypt(keys, sealed.key)
     try:
         box = base64.b64decode(sealed.box, validate=True)

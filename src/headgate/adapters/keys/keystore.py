@@ -26,14 +26,14 @@ NO_PASSWORD = (
 
 
 class KeyStore:
-    """Projects are named as in their connection: `org/app`."""
+    """Store the keys of projects, which are named as in their connection: `org/app`."""
 
     def __init__(self, store: Store, password: str, now_ms: Callable[[], int]) -> None:
         self._store, self._password, self._now_ms = store, password, now_ms
         self._places = KeyStorage()
 
     async def every(self) -> dict[tuple[str, str], tuple[KeyPair, ...]]:
-        """(connection, project) -> its pairs, newest first."""
+        """Map (connection, project) to its pairs, newest first."""
         found: dict[tuple[str, str], tuple[KeyPair, ...]] = {}
         for entry in await self._store.list(self._places.path):
             names = entry.path.removeprefix(self._places.path).strip("/").split("/")
@@ -47,7 +47,7 @@ class KeyStore:
         return self._place(connection, project).decode(entry.value).pairs if entry else ()
 
     async def public(self, connection: str, project: str) -> str:
-        """PEM; the pair is made when there is none.  Raises SecretError without a password."""
+        """Return the public key as PEM; create the pair if there is none. Raise SecretError without a password."""
         known = await self.pairs(connection, project)
         return (known or await self._add(connection, project, only_first=True))[0].public
 
@@ -75,7 +75,7 @@ class KeyStore:
         return await self._store.transact(body)
 
     async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
-        """Versions of the pairs that open what is encrypted in `data` (JSON).  Raises SecretError."""
+        """Return the versions of the pairs that open what is encrypted in `data` (JSON). Raise SecretError."""
         if not _encrypted(data):
             return frozenset()
         pairs = await self.pairs(connection, project)
@@ -84,9 +84,10 @@ class KeyStore:
         return frozenset(pairs[index].version for index in fit if index is not None)
 
     async def repassword(self, old: str, new: str) -> int:
-        """Encrypts every private key with `new`; those that it opens already stay.  How many were changed.
+        """Encrypt every private key with `new`, except those that it already opens. Return how many were changed.
 
-        Raises SecretError."""
+        Raises SecretError.
+        """
         changed = 0
         for (connection, project), pairs in (await self.every()).items():
             fresh = [await asyncio.to_thread(_repassworded, project, pair, old, new) for pair in pairs]
@@ -96,7 +97,7 @@ class KeyStore:
         return changed
 
     async def put(self, connection: str, project: str, pairs: tuple[KeyPair, ...]) -> None:
-        """In place of what is there."""
+        """Store pairs in place of the existing ones."""
         await self._store.commit([], [self._place(connection, project).put(ProjectKeyPairs(pairs))])
 
     async def delete(self, connection: str, project: str) -> None:
@@ -126,12 +127,12 @@ class KeyStore:
         if not pairs:
             raise SecretError(
                 f"{project} ({connection}) has no key here, so its secrets cannot be opened; import the key they were "
-                "encrypted with (`headgate keys import`) or encrypt them anew (`headgate encrypt`)"
+                "encrypted with (`headgate keys import`) or encrypt them again (`headgate encrypt`)"
             )
         return [await asyncio.to_thread(self.unlocked, connection, project, pair) for pair in pairs]
 
     def unlocked(self, connection: str, project: str, pair: KeyPair) -> RSAPrivateKey:
-        """Raises SecretError."""
+        """Return the private key. Raise SecretError."""
         if not self._password:
             raise SecretError(NO_PASSWORD)
         try:
@@ -175,7 +176,7 @@ def _encrypted(data: Any) -> bool:  # JSON
 
 
 def _pieces(data: Any) -> Iterator[list[str]]:  # JSON
-    """Of everything that is encrypted in it."""
+    """Yield the pieces of everything that is encrypted in it."""
     if isinstance(data, dict) and list(data) == [ENCRYPTED]:
         yield data[ENCRYPTED]
     elif isinstance(data, dict | list):
@@ -191,7 +192,8 @@ def _fitting(keys: Sequence[RSAPrivateKey], pieces: list[str]) -> int | None:
 
 
 def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
-    """Raises SecretError."""
+    """Encrypt the private key with the new password, unless that opens it already.  Raise SecretError if neither
+    does."""
     for password in (new, old):
         try:
             key = rsa.load_private(pair.private, password, checked=True)
@@ -202,7 +204,7 @@ def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
 
 
 def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON
-    """Raises SecretError."""
+    """Return the data with its secrets opened.  Raise SecretError."""
     if isinstance(data, dict) and list(data) == [ENCRYPTED]:
         try:
             return rsa.decrypt(keys, data[ENCRYPTED]).decode()
@@ -211,7 +213,7 @@ def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON
                 f"a secret {whose} is not UTF-8; encrypt it as base64 and decode it in the job"
             ) from error
         except Unopenable as error:
-            why = f"a secret {whose} cannot be opened: {error}; encrypt it anew with `headgate encrypt`"
+            why = f"a secret {whose} cannot be opened: {error}; encrypt it again with `headgate encrypt`"
             raise SecretError(why) from error
     if isinstance(data, dict):
         return {key: _opened(value, keys, whose) for key, value in data.items()}

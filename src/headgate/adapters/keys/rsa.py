@@ -18,11 +18,11 @@ _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
 
 
 class BadKey(ValueError):
-    """Not a key, or not to be opened with this password."""
+    """Report that something is not a key, or that the password does not open it."""
 
 
 class Unopenable(ValueError):
-    """What was to be decrypted is not what these keys encrypt."""
+    """Report that these keys did not encrypt this."""
 
 
 def _padding() -> padding.OAEP:
@@ -56,30 +56,30 @@ def load_private(pem: str, password: str, *, checked: bool = False) -> RSAPrivat
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise BadKey("it was written with another password, or is damaged") from error
     if not isinstance(key, RSAPrivateKey):
-        raise BadKey("it is no RSA key")
+        raise BadKey("it is not an RSA key")
     return key
 
 
 def load_public(pem: str) -> RSAPublicKey:
-    """Raises BadKey."""
+    """Load a public key. Raise BadKey."""
     try:
         key = serialization.load_pem_public_key(pem.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadKey("this is no public key in PEM form") from error
+        raise BadKey("this is not a public key in PEM form") from error
     if not isinstance(key, RSAPublicKey):
-        raise BadKey("this is no RSA key")
+        raise BadKey("this is not an RSA key")
     return key
 
 
 def fingerprint(pem: str) -> str:
-    """Of a public key, short enough to compare by eye.  Raises BadKey."""
+    """Return the fingerprint of a public key, short enough to compare by eye. Raise BadKey."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     der = load_public(pem).public_bytes(serialization.Encoding.DER, form)
     return f"SHA256:{base64.b64encode(hashlib.sha256(der).digest()).decode().rstrip('=')}"
 
 
 def encrypt(pem: str, plain: bytes) -> list[str]:
-    """Base64 pieces, which decrypt to the pieces of `plain` in order.  Raises BadKey."""
+    """Encrypt, and return Base64 pieces that decrypt to the pieces of `plain` in order. Raise BadKey."""
     key = load_public(pem)
     size_bytes = key.key_size // 8 - _OVERHEAD_BYTES
     parts = [plain[start : start + size_bytes] for start in range(0, max(1, len(plain)), size_bytes)]
@@ -87,7 +87,7 @@ def encrypt(pem: str, plain: bytes) -> list[str]:
 
 
 def decrypt(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
-    """With the first key that fits.  Raises Unopenable."""
+    """Decrypt with the first key that fits. Raise Unopenable."""
     return fitting(keys, pieces)[1]
 
 

@@ -27,7 +27,8 @@ WORDS_MAX_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class BucketAddress:
-    """`prefix` has no slash at its ends.  Without a key the environment is asked, then the machine."""
+    """Locate a bucket. `prefix` has no slash at either end. Without a key, the environment and then the machine
+    supply credentials."""
 
     bucket: str
     prefix: str = ""
@@ -130,7 +131,7 @@ async def _chained(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGene
 
 @contextmanager
 def _said(key: str, absent: type[Exception] = NotStored) -> Iterator[None]:
-    """`absent`: what it means that something is not there."""
+    """Convert errors of the bucket to LogStoreError; raise `absent` if something is not there."""
     try:
         yield
     except FileNotFoundError as error:
@@ -140,5 +141,5 @@ def _said(key: str, absent: type[Exception] = NotStored) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """Without what its authors debug with."""
+    """Return what an error says, without what its authors debug with."""
     return str(error).partition("\n")[0][:WORDS_MAX_CHARS]

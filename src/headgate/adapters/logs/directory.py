@@ -166,7 +166,7 @@ def _stored(key: str, found: os.stat_result) -> StoredLog:
 
 
 def _settle(file: int) -> None:
-    """What a crash of the machine must not take away."""
+    """Force a file to the disk, so that a crash of the machine does not take it away."""
     os.fsync(file)
 
 

@@ -1,4 +1,4 @@
-"""What a file of a build is, told by its name and how it begins: the same on every machine."""
+"""Tell by its name and how it begins what a file of a build is: the same on every machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kind_of(name: str, head: bytes) -> str:
 
 
 def shrinks(kind: str) -> bool:
-    """Is a file of this kind smaller when it is compressed?"""
+    """Return whether compression makes a file of this kind smaller."""
     return kind.startswith(_LARGE_TEXT)
 
 

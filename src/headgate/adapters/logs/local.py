@@ -1,4 +1,4 @@
-"""What builds of an executor left on its own disk, on the way to the log store."""
+"""Hold what builds of an executor left on its own disk, on the way to the log store."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LOST_MAX = 100
 
 
 class UnreadableFile(Exception):
-    """A file of the build.  The text is for people."""
+    """Report a file of a build that cannot be stored. The text is for people."""
 
 
 class LocalLogs:
-    """Of one executor, or of several on one machine: a build is held by one of them until it is gone."""
+    """Hold the logs of one executor, or of several on one machine: one of them holds a build until it is gone."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -156,5 +156,5 @@ def _refused(build: str, path: str, count: int) -> str:
     try:
         checked_key(f"{build}/{path}")
     except (ValueError, UnicodeEncodeError) as error:
-        return str(error) if type(error) is ValueError else "its name is no text"
+        return str(error) if type(error) is ValueError else "its name is not a text"
     return "" if count < FILES_MAX else f"there are more than {FILES_MAX} files"

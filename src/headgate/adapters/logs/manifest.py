@@ -1,4 +1,4 @@
-"""What of a build is in the log store: one record, written last, without which nothing of it is whole.
+"""State what of a build is in the log store: one record, written last, without which nothing of it is whole.
 
 `BUILD/PATH` are its files, `_parts/BUILD/NUMBER` its output as far as it was put there while it ran, and
 `_builds/BUILD.json` this record.  The id of a build has no underscore.
@@ -21,7 +21,7 @@ _RECORDS, _PARTS = "_builds", "_parts"
 
 
 class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that is in the store whole."""
+    """Describe a file that is completely in the store."""
 
     path: str
     size_bytes: int
@@ -35,7 +35,7 @@ class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OutputPart(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of the output, stored compressed."""
+    """Describe a piece of the output, which is stored compressed."""
 
     size_bytes: int
     stored_bytes: int
@@ -105,6 +105,6 @@ def spans(sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int
 
 
 def member_sizes(file: KeptFile) -> list[int]:
-    """Of what its pieces hold."""
+    """Return the uncompressed sizes of the file's pieces."""
     last = file.size_bytes - MEMBER_SIZE_BYTES * (len(file.members) - 1)
     return [*[MEMBER_SIZE_BYTES] * (len(file.members) - 1), last] if file.members else []

@@ -38,7 +38,7 @@ Read = Callable[[int, int], AsyncGenerator[bytes, None]]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One file, any part of which can be read."""
+    """Represent one file, any part of which can be read."""
 
     size_bytes: int
     kind: str
@@ -52,7 +52,7 @@ class Content:
 
 
 class KeptLogs:
-    """Of all builds.  Raises LogStoreError."""
+    """Read stored logs of all builds. Raise LogStoreError."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store

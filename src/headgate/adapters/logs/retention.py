@@ -1,4 +1,4 @@
-"""What is kept of old builds is removed: by age, and the oldest first where there is too much."""
+"""Remove what is kept of old builds: by age, and the oldest first where there is too much."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ YOUNG_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What is kept; 0: without a limit."""
+    """Limit what is kept; 0 means no limit."""
 
     days: float = 0
     artifacts_days: float = 0
@@ -39,7 +39,7 @@ class RetentionPolicy:
 
 @dataclass(slots=True)
 class StoredBuild:
-    """What a store has of one build."""
+    """Describe what a store has of one build."""
 
     put_ms: int = 0
     """When the last of its files was put there."""
@@ -60,7 +60,7 @@ class StoredBuild:
 
 @dataclass(slots=True)
 class Pruned:
-    """What was, or would be, removed."""
+    """Count what was, or would be, removed."""
 
     builds: list[str] = field(default_factory=list)
     """Oldest first."""

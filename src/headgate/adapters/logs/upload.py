@@ -1,4 +1,4 @@
-"""From an executor's disk to the log store: in parts while a build runs, whole once it has ended."""
+"""Upload from an executor's disk to the log store: in parts while a build runs, whole once it has ended."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LEVEL = 6
 
 @dataclass(slots=True)
 class _Due:
-    """A build that has ended."""
+    """Represent a build that has ended."""
 
     at_s: float
     """Of the loop's clock."""
@@ -64,7 +64,7 @@ class _Due:
 
 @dataclass(slots=True)
 class _Parts:
-    """Of a build under way."""
+    """Track how much of the output of a build under way is in the store."""
 
     offset: int = 0
     parts: list[OutputPart] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Uploads:
         interval_s: float,
         running: Callable[[str], bool] = lambda build: False,
     ) -> None:
-        """`interval_s`: how much time passes, at least, from one part of a build's output to the next.  `running`:
+        """Take `interval_s`, the least time from one part of a build's output to the next, and `running`, which tells
         whether somebody runs a build, or is going to."""
         self._local, self._store, self._now_ms = local, store, now_ms
         self._host, self._interval_s, self._running = host, interval_s, running
@@ -114,7 +114,7 @@ class Uploads:
             self._stir.set()
 
     async def run(self) -> None:
-        """Until cancelled.  What an executor left that died is taken up first."""
+        """Upload until cancelled, starting with what an executor that died has left."""
         loop = asyncio.get_running_loop()
         for build in await asyncio.to_thread(self._local.builds):
             if build not in self._following:
@@ -128,7 +128,7 @@ class Uploads:
             await end(*self._busy.values())
 
     async def close(self, drain_max_s: float = DRAIN_MAX_S) -> None:
-        """Once no build runs any more and `run` has ended: try once more what is not in the store."""
+        """Try once more to upload what is missing, after `run` has ended and no build runs any more."""
         left = [build for build, due in self._due.items() if due.ran and not due.stored]
         if not left:
             return
@@ -145,7 +145,7 @@ class Uploads:
             await self._whole(build, ran=True)
             self._due[build].stored = True
         except LogStoreError as error:
-            log.error("build %s: its logs cannot be kept: %s", build, error)
+            log.error("build %s: its logs cannot be stored: %s", build, error)
 
     # --- what has ended
 
@@ -262,7 +262,7 @@ class Uploads:
     # --- what runs
 
     async def _parts(self, build: str) -> None:
-        """Until cancelled: what is written is in the store a while later."""
+        """Store what a build writes, a while later each time, until cancelled or there are PARTS_MAX parts."""
         so_far = _Parts()
         while len(so_far.parts) < PARTS_MAX:
             await asyncio.sleep(self._interval_s * 2 ** (len(so_far.parts) // PARTS_PER_PACE))
@@ -289,7 +289,8 @@ class Uploads:
 
 
 class Packing:
-    """One stream of gzip for whoever reads all of it, in pieces that can each be read without those before."""
+    """Compress pieces so that each can be read without the earlier ones, and all of them together as one gzip
+    stream."""
 
     def __init__(self) -> None:
         self._stream = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
@@ -303,7 +304,7 @@ class Packing:
 
 
 def _packed(content: bytes) -> bytes:
-    """The same each time."""
+    """Compress the content, to the same bytes each time."""
     return gzip.compress(content, LEVEL, mtime=0)
 
 

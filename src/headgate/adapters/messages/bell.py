@@ -1,4 +1,4 @@
-"""Who waits for messages is woken when some are posted; what they are is then read from the database."""
+"""Wake those who wait for messages when some are posted; what they are is then read from the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.queueing.lanes import Lane
 
 
 class Listener:
-    """Remembers which lanes of one application (or of one queue of it) were rung, each once."""
+    """Remember which lanes of one application (or one of its queues) were rung, each once."""
 
     def __init__(self, app: str, queue: str | None) -> None:
         self.app, self.queue = app, queue
@@ -28,7 +28,7 @@ class Listener:
         self._some.set()
 
     async def wait(self) -> tuple[set[Lane], bool]:
-        """Lanes rung since the last time, and whether queues came, went or grew.  Waits until there is something."""
+        """Wait, and return the lanes rung since the last call, and whether queues were added, removed or enlarged."""
         await self._some.wait()
         self._some.clear()
         lanes, changed, self._lanes, self._queues_changed = self._lanes, self._queues_changed, set(), False
@@ -41,7 +41,7 @@ class Bell:
 
     @contextmanager
     def listen(self, app: str, queue: str | None = None) -> Iterator[Listener]:
-        """Nothing rung inside the block is missed; look at the database after entering it."""
+        """Listen inside the block, where no ring is missed; read the database after entering it."""
         listener = Listener(app, queue)
         self._listeners.setdefault(app, set()).add(listener)
         try:
@@ -52,12 +52,12 @@ class Bell:
                 del self._listeners[app]
 
     def ring(self, app: str, lane: Lane | None) -> None:
-        """None: the queues themselves changed."""
+        """Wake those who wait for a lane; None means that the queues themselves have changed."""
         for listener in self._listeners.get(app, ()):
             listener.tell(lane)
 
     def ring_all(self) -> None:
-        """Something may have been missed."""
+        """Wake everybody, because something may have been missed."""
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener.tell(None)

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from headgate.adapters.messages import later, queues, schedules
 from headgate.adapters.messages.bell import Bell
 from headgate.adapters.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
-from headgate.adapters.messages.database import Database, DatabaseDown, Open, opener
+from headgate.adapters.messages.database import Database, DatabaseDown, Open
+from headgate.adapters.messages.databaseurl import opener
 from headgate.adapters.messages.holders import LeaseMoment
 from headgate.adapters.messages.line import GroupLine, Overloaded, Write
 from headgate.adapters.messages.pages import read, read_ids
@@ -63,7 +64,7 @@ class MessageBoard:
 
     @classmethod
     async def open(cls, url: str, limits: ApplicationLimits = UNLIMITED) -> MessageBoard:
-        """Raises UserError."""
+        """Open the board of messages. Raise UserError."""
         make: Open = opener(url)
         threads = ThreadPoolExecutor(1, "messages-read"), ThreadPoolExecutor(1, "messages-write")
         loop = asyncio.get_running_loop()
@@ -77,7 +78,7 @@ class MessageBoard:
         return cls(url, reader, writer, threads, limits)
 
     async def close(self) -> None:
-        """Waits for what was begun."""
+        """Wait for the writes that have begun."""
         if self._writing is not None:
             await self._writing
         loop = asyncio.get_running_loop()
@@ -88,12 +89,12 @@ class MessageBoard:
     # --- queues
 
     async def create(self, app: str, wanted: QueueRecord) -> None:
-        """Or updates one of this name, whose partitions only grow (Refused)."""
+        """Create a queue, or update the one of this name, whose partitions may only grow (raise InvalidPost)."""
         await self._write(lambda database: queues.create(database, app, wanted), app)
         self.bell.ring(app, None)
 
     async def remove(self, app: str, name: str) -> None:
-        """At once; its messages go little by little."""
+        """Remove a queue at once; its messages are deleted gradually."""
         await self._write(lambda database: queues.remove(database, app, name), app)
         self.bell.ring(app, None)
 
@@ -101,7 +102,7 @@ class MessageBoard:
         return await self._read(lambda database: queues.find(database, app, name))
 
     async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[QueueRecord]:
-        """By name, from `offset` on."""
+        """Return queues by name, from `offset` on."""
         return await self._read(lambda database: queues.every(database, app, limit, offset))
 
     # --- messages
@@ -109,8 +110,8 @@ class MessageBoard:
     async def post(
         self, app: str, queue: str, drafts: Sequence[MessageDraft], *, key: str = ""
     ) -> tuple[list[Posted], bool]:
-        """Durable when it returns.  True: this was posted before under the same key.  Raises KeyReused, Refused,
-        QueueFull."""
+        """Post messages durably. Return True if the same was posted before under the same key. Raise KeyReused,
+        InvalidPost or PartitionFull."""
         digest = ""
         if key:
             large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
@@ -127,7 +128,7 @@ class MessageBoard:
         return posted, replayed
 
     async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
-        """Writes the body to each (partition, id), which is made if need be.  Raises Refused."""
+        """Write the body to each (partition, id), which is created if it does not exist. Raise InvalidPost."""
         put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
         await self._write(lambda database: put_ids(database, put), app)
         for partition, _ in ids:
@@ -139,16 +140,16 @@ class MessageBoard:
     async def read(
         self, queue: QueueRecord, partition: int, since: Position, *, limit: int, descending: bool = False
     ) -> list[StoredMessage]:
-        """From `since` on, itself included; downwards when descending."""
+        """Return messages from `since` on, including it; in descending order if asked."""
         now_ms = self._now_ms()
         return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
 
     async def look(self, work: Callable[[Database, int], T]) -> T:
-        """One of the functions that read, with the time in milliseconds since 1970.  Raises what that raises."""
+        """Call a function that reads with the time in milliseconds since 1970. Raise what it raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
     async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
-        """One of the functions that write, as those of `leases`, durable when it returns.  Raises what that raises.
+        """Call a function that writes, such as those of `leases`; the result is durable. Raise what it raises.
 
         `soon`: afterwards something may be due sooner than was known.
         """
@@ -158,13 +159,13 @@ class MessageBoard:
         return answer
 
     async def get(self, queue: QueueRecord, ids: Sequence[tuple[int, str]]) -> list[StoredMessage]:
-        """Those of (partition, id) that are there."""
+        """Return those of the (partition, id) that exist."""
         return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
 
     # --- upkeep
 
     async def _purge(self) -> int:
-        """What has expired, all of it, in bounded pieces; how much it was."""
+        """Delete everything that has expired, in bounded pieces, and return how much it was."""
         total = 0
         while True:
             removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
@@ -180,8 +181,8 @@ class MessageBoard:
         return total
 
     async def upkeep(self) -> None:
-        """Until cancelled: removes what has expired, delivers what is due, and rings for what other processes on the
-        same PostgreSQL post."""
+        """Remove expired messages, deliver due ones, and ring for what other processes post to the same PostgreSQL,
+        until cancelled."""
         await run_until(asyncio.Event(), self._keep_purging(), self._keep_delivering(), self._keep_listening())
 
     async def _keep_purging(self) -> None:
@@ -201,7 +202,7 @@ class MessageBoard:
                     await self._later.wait()
 
     async def deliver(self) -> float:
-        """All messages that are due, or that schedules say, in bounded pieces; in how many seconds the next one is."""
+        """Deliver all due messages and those of schedules, in bounded pieces. Return the seconds until the next one."""
         while True:
             later_ms, schedule_ms = await self._read(lambda d: (later.next_ms(d), schedules.next_ms(d)))
             now_ms = self._now_ms()
@@ -235,7 +236,7 @@ class MessageBoard:
     async def _write(
         self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False
     ) -> Any:  # what it answers
-        """Raises Overloaded, QueueFull."""
+        """Queue a write and wait for it. Raise Overloaded or PartitionFull."""
         write = Write(work, asyncio.get_running_loop().create_future(), alone)
         self._waiting.put(app, write)
         if self._writing is None or self._writing.done():
@@ -243,7 +244,7 @@ class MessageBoard:
         return await asyncio.shield(write.done)
 
     async def _keep_writing(self) -> None:
-        """Until nobody waits: as much of what waits as goes in one transaction."""
+        """Write until nothing waits: as much as fits into one transaction."""
         loop = asyncio.get_running_loop()
         while self._waiting:
             group = self._waiting.group()
@@ -261,7 +262,7 @@ class MessageBoard:
                     write.done.set_result(answer)
 
     def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # answers, or why not
-        """In order.  What is refused is refused before it has written anything, so the others count."""
+        """Perform the writes in order. A write is rejected before it has written anything, so the others are valid."""
         answers: list[Any] = [None] * len(works)
         posts = {n: work for n, work in enumerate(works) if isinstance(work, MessagePost)}
         with self._writer.transaction():

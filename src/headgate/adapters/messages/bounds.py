@@ -1,4 +1,4 @@
-"""How much is kept: counted where it changes, bounded in each partition and for each application."""
+"""Limit how much is kept: counted where it changes, bounded in each partition and for each application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACE = "queue = ? and partition = ?"
 
 @dataclass(frozen=True, slots=True)
 class ApplicationLimits:
-    """Of each application; 0: none."""
+    """Limit each application; 0 means no limit."""
 
     messages_max: int = 0
     bytes_max: int = 0
@@ -33,7 +33,7 @@ UNLIMITED = ApplicationLimits()
 
 
 class PartitionRoom:
-    """In the partitions that one transaction posts to, whose rows it has locked."""
+    """Check the room in the partitions that one transaction posts to and whose rows it has locked."""
 
     def __init__(self, database: Database, lanes: Mapping[tuple[int, int], QueueRecord]) -> None:
         self._bounded = {lane: queue for lane, queue in lanes.items() if queue.messages_max or queue.bytes_max}
@@ -61,7 +61,7 @@ class PartitionRoom:
         return None
 
     def drop(self, database: Database) -> None:
-        """The oldest messages of partitions that hold too much, where their queues say so."""
+        """Delete the oldest messages of partitions that hold too much, where their queues allow that."""
         for lane, queue in sorted(self._bounded.items(), key=lambda one: one[0]):
             messages, size = self._kept[lane]
             over = messages - queue.messages_max if queue.messages_max else 0
@@ -79,7 +79,7 @@ class PartitionRoom:
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one application."""
+    """Hold the usage of one application."""
 
     messages: int
     size_bytes: int
@@ -88,7 +88,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class ApplicationUsage:
-    """What applications keep and post, as one server knows it: with several, a little more may come in."""
+    """Count what applications keep and post, as one server sees it; with several servers, slightly more may get in."""
 
     limits: ApplicationLimits
     now_s: Callable[[], float]
@@ -99,19 +99,20 @@ class ApplicationUsage:
     """Application -> what it may post at once, and since when that is so."""
 
     def stale(self, app: str) -> bool:
-        """It has to be looked how much there is."""
+        """Return whether the usage must be read from the database again."""
         if not self.limits.messages_max and not self.limits.bytes_max:
             return False
         return app not in self._seen or self.now_s() - self._seen[app].at_s > KNOWN_S
 
     def saw(self, app: str, messages: int, size_bytes: int) -> None:
-        """So much there is, without what is not written yet."""
+        """Record the usage in the database, which excludes pending writes."""
         more = self._pending.get(app, (0, 0))
         self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
 
     @contextmanager
     def taken(self, app: str, drafts: Sequence[MessageDraft]) -> Iterator[None]:
-        """They are written inside.  Raise PartitionFull when they are too many, too large or too fast."""
+        """Count the messages as pending inside the context. Raise PartitionFull if they are too many, too large or
+        too fast."""
         self._take(app, drafts)
         size = sum(draft.size_bytes for draft in drafts)
         self._pend(app, len(drafts), size)
@@ -138,7 +139,8 @@ class ApplicationUsage:
             seen.messages, seen.size_bytes = seen.messages + len(drafts), seen.size_bytes + size
 
     def _pace(self, app: str, count: int) -> None:
-        """One second's worth may come at once; a batch that is larger must wait until all that is there."""
+        """Limit the rate. One second's quota may be used at once; a larger batch must wait until the whole quota is
+        available."""
         rate, now_s = self.limits.rate_max, self.now_s()
         left, since_s = self._rates.get(app, (float(rate), now_s))
         left = min(float(rate), left + (now_s - since_s) * rate)
@@ -150,7 +152,7 @@ class ApplicationUsage:
 
 
 def usage(database: Database, app: str) -> tuple[int, int]:
-    """Messages and bytes that an application keeps."""
+    """Return the numbers of messages and bytes that an application keeps."""
     sql = (
         "select coalesce(sum(messages), 0), coalesce(sum(bytes), 0) from kept"
         " where queue in (select id from queue where app = ?)"

@@ -15,13 +15,13 @@ from headgate.queueing.lanes import Lane
 
 
 class Calendar:
-    """Of the application of a client.  Every method raises SourceDown and QueueGone."""
+    """Call the calendar of a client's application. Every method raises SourceDown and QueueGone."""
 
     def __init__(self, client: MessageClient) -> None:
         self._client = client
 
     async def delayed(self, lane: Lane, limit: int) -> list[Delayed]:
-        """The first messages that are not due yet, as they will be delivered."""
+        """Return the first messages that are not due yet, in the order of delivery."""
         query = {"partition": str(lane.partition), "limit": str(limit)}
         found = await self._client.ask("GET", f"/{quote(lane.queue)}/delayed", query)
         try:
@@ -30,7 +30,7 @@ class Calendar:
             raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
 
     async def withdraw(self, lane: Lane, ids: Sequence[str]) -> int:
-        """How many of these messages were not delivered yet."""
+        """Withdraw messages and return how many of them had not been delivered yet."""
         named = "%2C".join(f"{lane.partition}%3A{id}" for id in ids)
         return (await self._client.ask("DELETE", f"/{quote(lane.queue)}/delayed/{named}")).withdrawn
 
@@ -44,5 +44,5 @@ class Calendar:
         return (await self._client.ask("GET", f"/{quote(queue)}/schedules")).schedules
 
     async def unschedule(self, queue: str, name: str) -> bool:
-        """Was there one?"""
+        """Delete a schedule and return whether it existed."""
         return (await self._client.ask("DELETE", f"/{quote(queue)}/schedules/{quote(name)}")).removed > 0

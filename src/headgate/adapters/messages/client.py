@@ -39,7 +39,7 @@ LOCAL = ("localhost", "127.", "::1")
 
 
 class QueueResponse(msgspec.Struct):
-    """What any request may be answered with."""
+    """Hold what any request may be answered with."""
 
     messages: msgspec.Raw = msgspec.Raw(b"[]")
     """Of a GET; what a POST answers nobody here needs."""
@@ -58,7 +58,7 @@ class QueueResponse(msgspec.Struct):
 
 
 class _Draft(msgspec.Struct, omit_defaults=True):
-    """One message of a batch."""
+    """Represent one message of a batch."""
 
     body: str
     partition: int | msgspec.UnsetType = msgspec.UNSET
@@ -66,16 +66,18 @@ class _Draft(msgspec.Struct, omit_defaults=True):
 
 
 def ordered(urls: Sequence[str]) -> list[str]:
-    """Those on this machine first.  Raises UserError."""
+    """Return the URLs, those on this machine first. Raise UserError."""
     for url in urls:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).path.strip("/"):
-            raise UserError(f"{url!r} is no URL of an application's queues, such as http://127.0.0.1:5000/v1/queuey/")
+            raise UserError(
+                f"{url!r} is not a URL of an application's queues, such as http://127.0.0.1:5000/v1/queuey/"
+            )
     local = [url for url in urls if (urlsplit(url).hostname or "").startswith(LOCAL)]
     return [url.rstrip("/") for url in (*local, *(url for url in urls if url not in local))]
 
 
 class MessageClient:
-    """`ports.messages.MessageSource` over HTTP; use `open`.  When one URL does not answer, the next is tried."""
+    """Implement `ports.messages.MessageSource` over HTTP; use `open`. If one URL does not answer, try the next."""
 
     def __init__(self, urls: Sequence[str], http: aiohttp.ClientSession) -> None:
         self._urls, self._http = ordered(urls), http
@@ -85,7 +87,8 @@ class MessageClient:
     async def open(
         cls, urls: Sequence[str], key: str, token: str = "", tls: ssl.SSLContext | None = None
     ) -> AsyncIterator[MessageClient]:
-        """With a key of the application, else with a bearer token.  `tls`: whom it believes, see `trusting`."""
+        """Open a client with a key of the application, or with a bearer token. `tls` says which certificates to
+        trust, see `trusting`."""
         said = f"Application {key}" if key else f"Bearer {token}" if token else ""
         headers = {"Authorization": said} if said else {}
         connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=tls or True)
@@ -209,7 +212,8 @@ class MessageClient:
         query: Mapping[str, str] | None = None,
         **more: Any,  # aiohttp's own arguments
     ) -> QueueResponse:
-        """What the API answers to a request below its application.  Raises SourceDown, QueueGone, PostRefused."""
+        """Call the API at a path below its application and return the answer. Raise SourceDown, QueueGone or
+        PostRefused."""
         for url in (*self._urls,):
             try:
                 async with self._http.request(method, url + path, params=query, **more) as answer:
@@ -252,7 +256,7 @@ def _messages(answer: QueueResponse) -> list[Message]:
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str]]:
-    """Kind and data of each server-sent event."""
+    """Yield type and data of each server-sent event."""
     kind = data = ""
     async for raw in content:
         line = raw.decode().rstrip("\r\n")

@@ -68,18 +68,18 @@ insert into kept (queue, partition, messages, bytes) select queue, partition, co
 
 
 class PartitionGrowth:
-    """How much a transaction adds to what each partition keeps; counted at its end, in the order of partitions."""
+    """Sum up how much a transaction adds to each partition; written at its end, in the order of partitions."""
 
     def __init__(self) -> None:
         self._more: dict[tuple[int, int], tuple[int, int]] = {}
 
     def add(self, lane: tuple[int, int], messages: int, size_bytes: int) -> None:
-        """Negative where it is less."""
+        """Add to a partition's sum; the numbers are negative for deletions."""
         before = self._more.get(lane, (0, 0))
         self._more[lane] = before[0] + messages, before[1] + size_bytes
 
     def write(self, database: Database) -> None:
-        """Of queues that are gone nothing is counted."""
+        """Write the sums, except for queues that are gone."""
         for lane, (messages, size) in sorted(self._more.items()):
             if messages > 0:
                 database.execute(
@@ -93,30 +93,31 @@ class PartitionGrowth:
                 database.execute(sql, (messages, size, *lane))
 
     def clear(self) -> None:
-        """For the next transaction."""
+        """Reset the sums for the next transaction."""
         self._more.clear()
 
 
 class DatabaseDown(OSError):
-    """The database did not do it; nothing of the transaction counts, or, where it broke, perhaps all of it."""
+    """Report that the database failed; nothing of the transaction took effect or, if the connection broke, perhaps
+    all of it."""
 
 
 class Database(Protocol):
-    """Values are marked `?`.  Every method raises DatabaseDown."""
+    """Declare the operations on a database. Parameters are marked `?`. Every method raises DatabaseDown."""
 
     @property
     def kept(self) -> PartitionGrowth:
-        """What the transaction adds to what is kept."""
+        """Return what the transaction adds to the partitions."""
         ...
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]: ...
     def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
-        """Many rows, quickly."""
+        """Insert many rows quickly."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]: ...
     def notify(self, payload: str) -> None:
-        """Tells other processes on this database, when the transaction ends well."""
+        """Notify other processes that use this database, when the transaction commits."""
         ...
 
     def close(self) -> None: ...
@@ -125,25 +126,12 @@ class Database(Protocol):
 Open = Callable[[], Database]
 
 
-def opener(url: str) -> Open:
-    """`sqlite:///FILE` or `postgresql://…`.  Raises UserError."""
-    if url.startswith("sqlite:///"):
-        return lambda: SqliteDatabase(Path(url.removeprefix("sqlite:///")))
-    if url.startswith(("postgresql://", "postgres://")):
-        try:
-            from headgate.adapters.messages.postgres import PostgresDatabase
-        except ImportError as error:
-            raise UserError("PostgreSQL needs another package: pip install 'headgate[postgresql]'") from error
-        return lambda: PostgresDatabase(url)
-    raise UserError(f"{shown(url)!r} is no database for messages; it is sqlite:///FILE or postgresql://USER@HOST/NAME")
-
-
 def shown(url: str) -> str:
     return re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", url)
 
 
 class SqliteDatabase:
-    """One connection to the file, which is made if need be."""
+    """Connect to the file, which is created if it does not exist."""
 
     def __init__(self, path: Path) -> None:
         self.kept = PartitionGrowth()

@@ -1,4 +1,4 @@
-"""What a lease is: of whom, until when, how far; and what is said under it."""
+"""Define what a lease is: of whom, until when, how far; and what is said under it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ USUAL = Policy()
 
 
 class LeaseLost(LookupError):
-    """It ran out, was given back, or is another's: nothing was written."""
+    """Report that the lease expired, was given back, or belongs to another worker: nothing was written."""
 
 
 class MessageLease(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker holds."""
+    """Describe what a worker has leased."""
 
     lease: str
     """Its name; whoever knows it is the holder."""
@@ -39,7 +39,7 @@ class MessageLease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """A message as workers are given it."""
+    """Represent a message as workers receive it."""
 
     message_id: str
     timestamp: str
@@ -49,7 +49,7 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a worker says of a message whose job failed."""
+    """Report a message whose job failed."""
 
     message_id: str
     error: str = ""
@@ -58,7 +58,7 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What became of messages."""
+    """Report what became of messages."""
 
     done: tuple[str, ...] = ()
     failed: tuple[Failure, ...] = ()
@@ -68,7 +68,7 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """For a lease."""
+    """Request a lease."""
 
     app: str
     queue: str
@@ -80,7 +80,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaseMoment:
-    """What a transaction knows of the world."""
+    """Hold a transaction's view of time and chance."""
 
     now_ns: int
     node: int
@@ -93,7 +93,7 @@ class LeaseMoment:
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A row of a lease that holds: of one partition."""
+    """Represent the row of a valid lease of one partition."""
 
     queue: QueueRecord
     crew: str

@@ -29,7 +29,7 @@ _PLACE = "queue = ? and partition = ?"
 
 
 class Delayed(msgspec.Struct, frozen=True):
-    """How a message that is not due yet is shown."""
+    """Show a message that is not due yet."""
 
     message_id: str
     """Until it is delivered: then it is given another."""
@@ -43,13 +43,13 @@ class Delayed(msgspec.Struct, frozen=True):
 
 
 def seconds(ms: int) -> str:
-    """Since the Unix epoch, as times are told."""
+    """Format a time as seconds since the Unix epoch."""
     return f"{ms // 1000}.{ms % 1000:03d}"
 
 
 @dataclass(slots=True)
 class HeldBack:
-    """What one transaction keeps aside."""
+    """Keep aside the messages of one transaction that are not due yet."""
 
     now_ms: int
     held: dict[tuple[int, int], int]
@@ -59,7 +59,7 @@ class HeldBack:
     """Lane -> when the first of `rows` is due."""
 
     def take(self, lane: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
-        """When the message is due, having kept it aside; 0: now, and it is not kept."""
+        """Keep the message aside and return when it is due, or return 0 if it is due now."""
         due_ms, held_ms = draft.due_ms(self.now_ms), self.held.get(lane, 0)
         behind = bool(held_ms) and due_ms <= max(held_ms, self.now_ms)
         if due_ms <= self.now_ms and not behind:
@@ -86,7 +86,7 @@ class HeldBack:
 
 
 def waiting(database: Database, lanes: Iterable[tuple[int, int]], now_ms: int) -> HeldBack:
-    """As these lanes stand, whose rows the transaction has locked."""
+    """Return the state of these lanes, whose rows the transaction has locked."""
     held: dict[tuple[int, int], int] = {}
     if database.execute("select 1 from awaited limit 1"):
         for lane in lanes:
@@ -96,7 +96,7 @@ def waiting(database: Database, lanes: Iterable[tuple[int, int]], now_ms: int) -
 
 
 def next_ms(database: Database) -> int | None:
-    """When something is to be delivered."""
+    """Return when the next message is due, or None."""
     found: int | None = database.execute("select min(look_ms) from awaited")[0][0]
     return found
 
@@ -123,7 +123,7 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Lane]
 
 
 def _deliver_lane(database: Database, of: QueueRecord, partition: int, now_ns: int, node: int, most_chars: int) -> int:
-    """How many characters."""
+    """Deliver the due messages of a partition and return their number of characters."""
     lane = of.id, partition
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
     reserve(database, lane, 0, now_ticks)  # from here on nobody else delivers or posts here
@@ -146,7 +146,7 @@ def _deliver_lane(database: Database, of: QueueRecord, partition: int, now_ns: i
 
 
 def _look_again(database: Database, lane: tuple[int, int], now_ms: int) -> None:
-    """A lane with more that is due comes behind those that wait already."""
+    """Queue a partition with more due messages behind those that wait already."""
     left = database.execute(f"select due_ms from later where {_PLACE} order by {ORDER} limit 1", lane)
     if not left:
         database.execute(f"delete from awaited where {_PLACE}", lane)
@@ -157,7 +157,7 @@ def _look_again(database: Database, lane: tuple[int, int], now_ms: int) -> None:
 
 
 def delayed(database: Database, queue: int, partition: int, limit: int) -> list[Delayed]:
-    """The first of one partition, in the order in which they are delivered."""
+    """Return the first messages of one partition, in the order in which they are delivered."""
     sql = f"select id, ticks, due_ms, body, held from later where {_PLACE} order by {ORDER} limit ?"
     return [
         Delayed(id, unix_text(ticks), seconds(due_ms), body, partition, bool(held))
@@ -166,7 +166,8 @@ def delayed(database: Database, queue: int, partition: int, limit: int) -> list[
 
 
 def withdraw(database: Database, queue: int, ids: Iterable[tuple[int, str]], now_ns: int) -> int:
-    """Of (partition, id); how many there were.  What was put off by one that held it up stays put off."""
+    """Withdraw messages by (partition, id) and return how many there were. Messages that a withdrawn one delayed
+    stay delayed."""
     lanes, count = set[tuple[int, int]](), 0
     for partition, id in ids:
         sql = f"delete from later where {_PLACE} and ticks = ? and id = ? returning octet_length(body)"

@@ -14,7 +14,8 @@ from headgate.ports.messages import SourceDown
 
 
 class MessageLeasing:
-    """Every method raises SourceDown, QueueGone or PostRefused; LeaseGone where it works under a lease."""
+    """Lease partitions. Every method raises SourceDown, QueueGone or PostRefused, and LeaseGone if it works under a
+    lease."""
 
     def __init__(self, client: MessageClient) -> None:
         self._client = client

@@ -80,7 +80,7 @@ def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Strand:
-    """Of the holder of a lease; where the queue has no priorities, one partition."""
+    """Represent the holder of a lease: one partition if the queue has no priorities."""
 
     lanes: tuple[HeldLease, ...]
     """The highest priority first."""
@@ -113,7 +113,7 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
     sql = f"select {columns} from lease where queue = ?"
     rows = database.execute(f"{sql} and token = ? and expires_ms > ?", (queue.id, token, now_ms))
     if not rows or not token:
-        raise LeaseLost("this lease is no more: take another, and forget what was fetched under it")
+        raise LeaseLost("this lease has ended: take another, and discard what was fetched under it")
     turn: list[Row] = []
     if queue.priorities > 1:
         crew, head, *_ = rows[0]
@@ -128,7 +128,8 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
 
 
 def release(database: Database, app: str, queue: str, token: str, moment: LeaseMoment) -> None:
-    """What was fetched and is not done was not begun, says who gives a lease back.  Raises LeaseLost, NoQueue."""
+    """Give a lease back. This declares that fetched messages that are not done were not started. Raise LeaseLost or
+    NoQueue."""
     strand = _held(database, app, queue, token, moment.now_ms)
     for lane in strand.lanes:
         place = (*lane.place, lane.epoch)
@@ -166,7 +167,7 @@ def _since_ms(database: Database, held: HeldLease, now_ms: int) -> int | None:
 
 
 def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment) -> list[Handed]:
-    """Of one partition."""
+    """Return the next messages of one partition."""
     while (due := due_one(database, held, moment)) is not None:
         if due.body:
             return [due]
@@ -189,7 +190,8 @@ def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment)
 
 
 def commit(database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment) -> MessageLease:
-    """Everything up to the last message named is done, or waits for its next try; the lease holds on.
+    """Record that everything up to the last message named is done or waits for its next attempt, and return the lease,
+    which continues.
 
     Raises LeaseLost, NoQueue, InvalidPost.
     """
@@ -230,7 +232,7 @@ def _by_lane(database: Database, strand: _Strand, outcome: Outcome) -> list[tupl
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What was said of one partition, and can be recorded."""
+    """Hold what was reported for one partition and can be recorded."""
 
     held: HeldLease
     outcome: Outcome
@@ -274,7 +276,7 @@ def _read_failed(database: Database, held: HeldLease, outcome: Outcome, moment: 
 def _check(
     database: Database, held: HeldLease, named: set[str], ahead: list[Position], waiting: set[str], moment: LeaseMoment
 ) -> None:
-    """Nothing is skipped, and nothing is named that was not fetched.  Raises InvalidPost."""
+    """Check that no message is skipped, and that only fetched messages are named. Raise InvalidPost."""
     past = {id for id in named if position_of(id) <= held.at} - waiting
     if past:
         raise InvalidPost({"done": f"{min(past)} is done already, and waits for no other try"})

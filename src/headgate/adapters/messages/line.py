@@ -26,12 +26,12 @@ AGAIN_S = 1.0
 
 
 class Overloaded(OSError):
-    """More is asked than the database does; try again later."""
+    """Report that the database receives more than it can handle; try again later."""
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """What is to be done, and who waits for it."""
+    """Hold what is to be written, and who waits for it."""
 
     work: MessagePost | Callable[[Database], Any]  # answers whatever its caller wants
     done: asyncio.Future[Any]
@@ -40,17 +40,17 @@ class Write:
 
     @property
     def messages(self) -> int:
-        """How many are posted."""
+        """Return how many messages are posted."""
         return len(self.work.drafts) if isinstance(self.work, MessagePost) else 1
 
     @property
     def chars(self) -> int:
-        """Of their bodies."""
+        """Return the number of characters in their bodies."""
         return sum(len(draft.body) for draft in self.work.drafts) if isinstance(self.work, MessagePost) else 0
 
 
 class GroupLine:
-    """No application waits for more than one group of what others want."""
+    """Group writes so that no application waits for more than one group of the others."""
 
     def __init__(self) -> None:
         self._of: dict[str, deque[Write]] = {}
@@ -62,7 +62,8 @@ class GroupLine:
         return bool(self._of)
 
     def put(self, app: str, write: Write) -> None:
-        """At the end of what the application wants.  Raise Overloaded, PartitionFull when it wants too much at once."""
+        """Append a write to the application's line. Raise Overloaded or PartitionFull if the application has too
+        much waiting."""
         if self._count >= WAITING_MAX:
             raise Overloaded(f"{WAITING_MAX} writes wait already")
         waiting, chars = self._of.get(app, ()), self._chars.get(app, 0)
@@ -73,7 +74,7 @@ class GroupLine:
         self._count += 1
 
     def group(self) -> list[Write]:
-        """What is written next: one of each application in turn, as long as there is room."""
+        """Return the next group: one write of each application in turn, as long as there is room."""
         found, messages, chars = list[Write](), 0, 0
         while self._of and len(found) < GROUP_MAX:
             app, waiting = next(iter(self._of.items()))

@@ -1,4 +1,4 @@
-"""What other processes post to the same PostgreSQL is heard here, too."""
+"""Hear what other processes post to the same PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRY_S = 2.0
 
 
 async def hear(url: str, bell: Bell) -> None:
-    """Until cancelled.  After a broken connection everybody looks for themselves, as something may have been missed."""
+    """Listen until cancelled. After a broken connection, wake everybody, because something may have been missed."""
     loop = asyncio.get_running_loop()
     stop = threading.Event()
     try:

@@ -15,7 +15,7 @@ FIRST = 16
 def read(
     database: Database, queue: int, partition: int, since: Position, limit: int, descending: bool, now_ms: int
 ) -> list[StoredMessage]:
-    """`since` itself is included.  Fewer than there are when their bodies are large."""
+    """Return messages from `since` on, including it. There may be fewer than `limit` if bodies are large."""
     order, at = "desc" if descending else "asc", since
     found, size_chars, compared = list[Row](), 0, "<=" if descending else ">="
     while len(found) < limit and size_chars < READ_MAX_CHARS:

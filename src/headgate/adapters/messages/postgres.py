@@ -68,7 +68,7 @@ class PostgresDatabase:
 
 
 def listen(url: str) -> Iterator[str | None]:
-    """What was notified, as it comes; None at once, and whenever a second passed without.  Raises DatabaseDown."""
+    """Yield notifications as they come; yield None at once, and after each second without any. Raise DatabaseDown."""
     with _said(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         connection.execute(f"listen {CHANNEL}".encode())
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class MessagePost:
 
 
 def digest_of(drafts: Sequence[MessageDraft]) -> str:
-    """The same for the same drafts in the same order."""
+    """Return a digest that is equal for equal drafts in equal order."""
     found = hashlib.blake2b(digest_size=24)
     for draft in drafts:
         body = draft.body.encode()
@@ -61,9 +61,11 @@ def digest_of(drafts: Sequence[MessageDraft]) -> str:
 def post_group(
     database: Database, posts: Sequence[MessagePost], now_ns: int, node: int, chance: random.Random
 ) -> list[Answer | Exception]:
-    """One answer each, or why it is refused: NoQueue, Refused, KeyReused, QueueFull.
+    """Post in the caller's transaction and return one answer for each post, or why it is rejected: NoQueue,
+    InvalidPost, KeyReused or PartitionFull.
 
-    In a transaction of the caller's."""
+    In a transaction of the caller's.
+    """
     answers: list[Answer | Exception | None] = [None] * len(posts)
     accepted: list[tuple[int, QueueRecord, list[int]]] = []
     known: dict[tuple[str, str], QueueRecord | NoQueue] = {}
@@ -105,7 +107,7 @@ def _queue(database: Database, post: MessagePost, known: dict[tuple[str, str], Q
 
 
 def _answered(database: Database, queue: QueueRecord, post: MessagePost) -> list[Posted] | None:
-    """What was answered to the same post; None when it is the first."""
+    """Return the earlier answer to the same post, or None if this is the first."""
     rows = database.execute("select digest, answer from posted where queue = ? and key = ?", (queue.id, post.key))
     if not rows:
         return None
@@ -115,7 +117,8 @@ def _answered(database: Database, queue: QueueRecord, post: MessagePost) -> list
 
 
 def _partitions(post: MessagePost, queue: QueueRecord, chance: random.Random) -> list[int]:
-    """Of each draft.  Raises InvalidPost, naming every draft with a partition or a priority the queue does not have."""
+    """Return the partition of each draft. Raise InvalidPost that names every draft with a partition or priority that
+    the queue lacks."""
     found, wrong = list[int](), dict[str, str]()
     strands = queue.partitions // queue.priorities
     for n, draft in enumerate(post.drafts):
@@ -144,10 +147,7 @@ def _write(
     now_ns: int,
     node: int,
 ) -> None:
-    counts: dict[tuple[int, int], int] = defaultdict(int)
-    for _, queue, partitions in accepted:
-        for partition in partitions:
-            counts[queue.id, partition] += 1
+    counts = Counter((queue.id, partition) for _, queue, partitions in accepted for partition in partitions)
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
     ticks = {lane: queues.reserve(database, lane, count, now_ticks) for lane, count in sorted(counts.items())}
     room = PartitionRoom(database, {(queue.id, partition): queue for _, queue, some in accepted for partition in some})

@@ -22,7 +22,7 @@ _PARTS = (
 
 
 def find(database: Database, app: str, name: str) -> QueueRecord:
-    """Raises NoQueue."""
+    """Return the queue of this name. Raise NoQueue."""
     rows = database.execute(f"select {_COLUMNS} from {_FROM} where app = ? and name = ?", (app, name))
     if not rows:
         raise NoQueue(name)
@@ -44,13 +44,13 @@ def every(database: Database, app: str, limit: int | None, offset: str) -> list[
 
 
 def count(database: Database, queue: QueueRecord, now_ms: int) -> int:
-    """To COUNT_MAX."""
+    """Count the messages of a queue, up to COUNT_MAX."""
     sql = "select count(*) from (select 1 from message where queue = ? and expires_ms > ? limit ?) as found"
     return int(database.execute(sql, (queue.id, now_ms, COUNT_MAX))[0][0])
 
 
 def create(database: Database, app: str, wanted: QueueRecord) -> None:
-    """Raises InvalidPost."""
+    """Create a queue. Raise InvalidPost."""
     try:
         known = find(database, app, wanted.name)
     except NoQueue:
@@ -104,14 +104,15 @@ def _bound(database: Database, queue: int, wanted: QueueRecord) -> None:
 
 
 def _add_lanes(database: Database, app: str, queue: int, name: str, partitions: range) -> None:
-    """Their ids come behind those of an earlier queue of this name: workers go on where they were in that."""
+    """Add partitions whose ids follow those of an earlier queue of this name, so that workers continue where they
+    were."""
     before = database.execute("select last_ticks from retired where app = ? and name = ?", (app, name))
     last = before[0][0] if before else 0
     database.insert("lane", "queue, partition, last_ticks", [(queue, number, last) for number in partitions])
 
 
 def remove(database: Database, app: str, name: str) -> None:
-    """Raises NoQueue."""
+    """Remove a queue. Raise NoQueue."""
     queue = find(database, app, name)
     database.execute("delete from queue where id = ?", (queue.id,))
     database.execute(
@@ -127,8 +128,8 @@ def remove(database: Database, app: str, name: str) -> None:
 
 
 def reserve(database: Database, lane: tuple[int, int], count: int, now_ticks: int) -> int:
-    """The first of `count` ticks nobody else has, later than every earlier one of the partition.  Its row stays locked
-    until the transaction ends, so that messages become visible in the order of their ids."""
+    """Reserve `count` ticks that are later than all earlier ones of the partition, and return the first. The row
+    stays locked until the transaction ends, so that messages become visible in the order of their ids."""
     rows = database.execute(
         "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
         " where queue = ? and partition = ? returning last_ticks",

@@ -1,4 +1,4 @@
-"""What is posted and what is kept, and what may be wrong with it."""
+"""Define what is posted and what is kept, and what may be wrong with it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ COUNT_MAX = 100_000
 
 
 class NoQueue(LookupError):
-    """There is no queue of this name."""
+    """Report that there is no queue of this name."""
 
 
 class KeyReused(ValueError):
-    """The Idempotency-Key was used for another request."""
+    """Report that the Idempotency-Key was used for a different request."""
 
 
 class PartitionFull(ValueError):
-    """There is no room for it now, or it comes too fast."""
+    """Report that there is no room now, or that posts come too fast."""
 
     def __init__(self, why: str, again_s: float) -> None:
         super().__init__(why)
@@ -43,7 +43,7 @@ class PartitionFull(ValueError):
 
 
 class InvalidPost(ValueError):
-    """`fields` says what is wrong, by the name of the field."""
+    """Report an invalid post; `fields` maps each field to what is wrong with it."""
 
     def __init__(self, fields: dict[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {text}" for name, text in fields.items()))
@@ -68,16 +68,16 @@ class MessageDraft(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Of the body, in UTF-8."""
+        """Return the size of the body in UTF-8."""
         return len(self.body) if self.body.isascii() else len(self.body.encode())
 
     def due_ms(self, now_ms: int) -> int:
-        """When it is to be delivered, posted now; not before now."""
+        """Return when the message is to be delivered if posted now, which is never before now."""
         return max(now_ms + self.delay_ms, self.at_ms)
 
 
 class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a posted message is answered."""
+    """Describe a posted message in an answer."""
 
     key: str
     timestamp: str
@@ -87,7 +87,7 @@ class Posted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
-    """How a message is shown."""
+    """Show a stored message."""
 
     message_id: str
     timestamp: str
@@ -125,7 +125,7 @@ class QueueRecord(msgspec.Struct, frozen=True):
 
 
 class PartitionBacklog(msgspec.Struct, frozen=True):
-    """Of one partition, behind a position."""
+    """Describe what lies behind a position of one partition."""
 
     waiting: int
     """Messages, counted to COUNT_MAX."""
@@ -138,7 +138,7 @@ class PartitionBacklog(msgspec.Struct, frozen=True):
 
 
 def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:
-    """Why it cannot be kept, empty when it can."""
+    """Return why a body cannot be stored, or an empty string."""
     if not body:
         return "a message must not be empty"
     if "\x00" in body:

@@ -20,7 +20,8 @@ def as_handed(one: StoredMessage, attempt: int) -> Handed:
 
 
 def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed | None:
-    """A failed one whose time has come; with an empty body: one that is forgotten, as it has expired or is given up."""
+    """Return a failed message whose time has come. An empty body means that it is dropped, because it has expired or
+    is given up."""
     due = f"from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
     rows = database.execute(f"select id, failed, died, handed {due}", (*held.place, moment.now_ms))
     if not rows:
@@ -39,7 +40,7 @@ def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed 
 
 
 def alone(database: Database, held: HeldLease, one: StoredMessage, moment: LeaseMoment) -> Handed | None:
-    """One that may have been begun; None when it has ended its process too often, and is given up."""
+    """Return a message that may have been started, or None if it has ended its process too often and is given up."""
     rows = database.execute(
         f"select failed, died, handed from tried where {PLACE} and id = ?", (*held.place, one.message_id)
     )
@@ -90,7 +91,7 @@ def fail(
 def _bury(
     database: Database, held: HeldLease, one: StoredMessage, failed: int, died: int, error: str, moment: LeaseMoment
 ) -> None:
-    """To the dead letters of the application, in the transaction that forgets it here."""
+    """Move the message to the application's dead letters, in the transaction that deletes it here."""
     (app,) = database.execute("select app from queue where id = ?", (held.queue.id,))[0]
     lane = Lane(held.queue.name, held.partition)
     head = DeadLetter(

@@ -45,7 +45,7 @@ _PRIORITY = (
 
 
 class MessageSchedule(msgspec.Struct, frozen=True):
-    """As it is wanted, and shown."""
+    """Describe a schedule, as requested and as shown."""
 
     name: str
     cron: str
@@ -94,7 +94,7 @@ def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms
 
 
 def remove(database: Database, app: str, name: str, which: str) -> int:
-    """How many there were.  Raises NoQueue."""
+    """Remove schedules and return how many there were. Raise NoQueue."""
     queue = queues.find(database, app, name)
     return _forget(database, queue.id, which)
 
@@ -107,7 +107,7 @@ def _forget(database: Database, queue: int, name: str) -> int:
 
 
 def every(database: Database, queue: int) -> list[MessageSchedule]:
-    """By name."""
+    """Return the schedules by name."""
     rows = database.execute(f"select {_COLUMNS}, {_PRIORITY} from schedule where queue = ? order by name", (queue,))
     return [
         MessageSchedule(
@@ -118,7 +118,7 @@ def every(database: Database, queue: int) -> list[MessageSchedule]:
 
 
 def next_ms(database: Database) -> int | None:
-    """When something is to be posted."""
+    """Return when the next message is to be posted, or None."""
     found: int | None = database.execute("select min(next_ms) from schedule")[0][0]
     return found
 
@@ -162,7 +162,7 @@ def _draft(row: Row, at_ms: int) -> MessageDraft:
 
 
 def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tuple[list[int], int]:
-    """Moments to post messages for, of those from `from_ms` on; and the next one.  Raises InvalidPost."""
+    """Return the times to post messages for, from `from_ms` on, and the next one. Raise InvalidPost."""
     known_ms = {"once": from_ms, "skip": now_ms - LATE_S * 1000, "all": now_ms - MISSED_MAX_S * 1000}[missed]
     at_ms = from_ms if from_ms >= known_ms else _next_ms(cron, zone, known_ms)
     if missed != "all":
@@ -175,7 +175,7 @@ def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tup
 
 
 def _next_ms(cron: str, zone: str, after_ms: int) -> int:
-    """Raises InvalidPost when it is no schedule, or names no time."""
+    """Return the next time. Raise InvalidPost if it is not a schedule, or names no time."""
     fields = cron.split()
     if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
         raise InvalidPost({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
@@ -186,7 +186,7 @@ def _next_ms(cron: str, zone: str, after_ms: int) -> int:
     except BadTime as bad:
         raise InvalidPost({"cron": str(bad)}) from bad
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InvalidPost({"zone": f"{zone[:60]!r} is no time zone, such as UTC or Europe/Berlin"}) from error
+        raise InvalidPost({"zone": f"{zone[:60]!r} is not a time zone, such as UTC or Europe/Berlin"}) from error
     if found is None:
         raise InvalidPost({"cron": f"{cron!r} names no time in the next {timedelta(days=3_000).days // 365} years"})
     return int(found.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""How the partitions of a queue stand: what they keep, and how far each group of workers over HTTP is."""
+"""Report how the partitions of a queue stand: what they keep, and how far each group of workers over HTTP is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS_MAX = 400
 
 
 class GroupShape(msgspec.Struct, frozen=True):
-    """Of workers that lease a partition."""
+    """Describe a group of workers that lease a partition."""
 
     group: str
     worker: str
@@ -30,7 +30,7 @@ class GroupShape(msgspec.Struct, frozen=True):
 
 
 class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one partition."""
+    """Describe one partition."""
 
     partition: int
     messages: int
@@ -44,7 +44,7 @@ class PartitionRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def standings(database: Database, queue: QueueRecord, now_ms: int, group: str = "") -> list[PartitionRow]:
-    """Of every partition, by number; with this group, or with all of them."""
+    """Describe every partition by number, with this group or with all groups."""
     kept = {
         partition: (messages, size)
         for partition, messages, size in database.execute(

@@ -28,7 +28,7 @@ class MessagePut:
 
 
 def put_ids(database: Database, put: MessagePut) -> None:
-    """Raises NoQueue, InvalidPost."""
+    """Write messages by id. Raise NoQueue or InvalidPost."""
     queue = queues.find(database, put.app, put.queue)
     _check_partitions(queue, put.ids)
     newest = ticks_of_unix_ns(put.now_ns) + AHEAD_MAX_S * TICKS_A_SECOND
@@ -57,7 +57,7 @@ def put_ids(database: Database, put: MessagePut) -> None:
 
 
 def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int, str]], now_ns: int) -> None:
-    """Also those that are not due yet; unknown ones are no error.  Raises NoQueue."""
+    """Delete messages, also those that are not due yet. Unknown ids are ignored. Raise NoQueue."""
     queue = queues.find(database, app, name)
     for partition, id in ids:
         gone = database.execute(
@@ -71,7 +71,8 @@ def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int,
 
 
 def purge(database: Database, now_ms: int, most: int) -> int:
-    """Removes at most `most` messages that expired or belong to removed queues, and forgets old keys; how many."""
+    """Remove at most `most` messages that have expired or belong to removed queues, forget old keys, and return the
+    number removed."""
     database.execute(
         "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
         (now_ms, most),

@@ -38,5 +38,5 @@ class MachineLoad:
 
 
 def _that_is(path: Path) -> Path:
-    """The nearest directory above that exists."""
+    """Return the path if it exists, else the nearest directory above that does."""
     return next(p for p in (path, *path.parents) if p.exists())

@@ -21,7 +21,7 @@ WORDS = "No space left on device"
 
 class MetricRoom:
     def __init__(self, places: Callable[[], Sequence[Path]], *, now_s: Callable[[], float] = time.monotonic) -> None:
-        """`places`: directories on those disks; some may not be there yet."""
+        """Watch the disks of `places`: directories, some of which may not be there yet."""
         self._places, self._now_s = places, now_s
         self._gone_s = -math.inf
 
@@ -34,7 +34,7 @@ class MetricRoom:
         return self._gone_s >= since_s
 
     def refuses(self) -> str:
-        """Why no build should be begun, for people; empty when one may."""
+        """Return, for people, why no build should start, or an empty string if one may."""
         place = self._less_than(ROOM_BYTES)
         if place is not None:
             return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"
@@ -47,6 +47,6 @@ class MetricRoom:
 
 
 def _free_bytes(place: Path) -> int:
-    """Of the disk that `place` is on, for us."""
+    """Return how many bytes are free for us on the disk that `place` is on."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize

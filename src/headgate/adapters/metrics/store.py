@@ -21,7 +21,7 @@ Told = Callable[[str, str, float], None]
 
 
 class MeasuredBackend:
-    """`Backend` over another one."""
+    """Measure another `Backend`."""
 
     def __init__(self, inner: Backend, told: Told, now_ms: Callable[[], int]) -> None:
         self.inner, self._told, self._now_ms = inner, told, now_ms
@@ -62,7 +62,8 @@ class MeasuredBackend:
         self._lost = time.perf_counter()
 
     def _back(self, began: float) -> None:
-        """A request that `began` then was answered; what was asked before the store was lost says nothing of now."""
+        """Note that a request that `began` then was answered; what was asked before the store was lost says nothing of
+        now."""
         if began < self._lost:
             return
         if self.away_since_ms is not None:
@@ -102,7 +103,7 @@ class MeasuredBackend:
 
 
 class MeasuredWideBackend(MeasuredBackend):
-    """`Wide`, too, as what it is over."""
+    """Measure another backend that is also `Wide`."""
 
     def __init__(self, inner: Backend, wide: Wide, told: Told, now_ms: Callable[[], int]) -> None:
         super().__init__(inner, told, now_ms)

@@ -22,7 +22,7 @@ from headgate.ports.observer import WorkDone
 
 
 class _Named(IdGenerator):
-    """Ids as they were told last: spans are made one at a time."""
+    """Give ids as they were told last: spans are made one at a time."""
 
     trace_id = span_id = 0
 
@@ -45,11 +45,11 @@ class Traces:
 
     @classmethod
     def to(cls, endpoint: str, hostname: str) -> Traces:
-        """`endpoint`: where an OpenTelemetry collector takes OTLP over HTTP."""
+        """Send traces to the OpenTelemetry collector that takes OTLP over HTTP at `endpoint`."""
         return cls(OTLPSpanExporter(endpoint=endpoint), hostname)
 
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
-        """Of no item in particular."""
+        """Ignore turns, which belong to no single item."""
 
     def done(self, work: WorkDone) -> None:
         if not work.item:
@@ -74,12 +74,12 @@ class Traces:
         self._span(name, finished.item, "", finished.enqueued_ms, finished.ended_ms, about, failed=failed)
 
     def untold(self, to: str, messages: int) -> None:
-        """A figure, not a trace."""
+        """Ignore this; it is a figure, not a trace."""
 
     def _span(
         self, name: str, item: str, id: str, start_ms: int, end_ms: int, about: dict[str, str], *, failed: bool
     ) -> None:
-        """`id`: empty for the root."""
+        """Add a span to the trace of an item; the root has an empty `id`."""
         trace_id, root_id = _number(item, 16), _number(item, 8)
         self._ids.trace_id, self._ids.span_id = trace_id, _number(id, 8) if id else root_id
         parent = trace.SpanContext(trace_id, root_id, is_remote=True, trace_flags=trace.TraceFlags(1))

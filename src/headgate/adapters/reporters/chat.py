@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.wordings import summary, title
+from headgate.base.errors import UserError
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.reporter import ReportPutOff
+from headgate.ports.reporter import Reporter, ReportPutOff
 
 MISSING = "it needs the library apprise: pip install 'headgate[chat]'"
 SAID_MAX = 500
@@ -21,8 +23,8 @@ _HARMLESS_AT = "@\u200b"
 _LIBRARY_LOG = "apprise"
 
 
-class ChatUnusable(Exception):
-    """The library is missing, or does not know an address; the text says which, without what is secret in it."""
+class ChatUnusable(UserError):
+    """Report that the library is missing or does not know an address; the text says which, without its secrets."""
 
 
 class ChatReporter:
@@ -30,7 +32,7 @@ class ChatReporter:
     lost it may be there twice."""
 
     def __init__(self, urls: str) -> None:
-        """`urls`: addresses as apprise has them, with blanks between.  Raises ChatUnusable."""
+        """Take `urls`: addresses as apprise has them, with blanks between.  Raise ChatUnusable."""
         try:
             import apprise
         except ImportError as error:
@@ -47,18 +49,18 @@ class ChatReporter:
 
     @classmethod
     def of(cls, said: Mapping[str, str]) -> ChatReporter:
-        """As a section of the settings has it.  Raises ChatUnusable."""
+        """Make a reporter from its section of the settings. Raise ChatUnusable."""
         return cls(said.get("url", ""))
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReportPutOff."""
+        """Send the report. Raise ReportPutOff."""
         why = await asyncio.to_thread(self._tell, *self.message(posting))
         if why is not None:
             raise ReportPutOff(why)
 
     @staticmethod
     def message(posting: OutboxMessage) -> tuple[str, str, str]:
-        """Title, text, and whether it is good: as apprise wants them."""
+        """Return title, text and whether the result is good, as apprise wants them."""
         report = posting.report
         kind = {"success": "success", "start": "info", "enqueue": "info", "dequeue": "warning"}.get(
             report.report, "failure"
@@ -67,7 +69,7 @@ class ChatReporter:
         return _calling_nobody(heading), _calling_nobody(summary(report) or heading), kind
 
     def _tell(self, heading: str, text: str, kind: str) -> str | None:
-        """Why not; None: it was taken."""
+        """Tell the chat, and return why it did not take it; None: it did."""
         with self._captured() as said:
             if self._chats.notify(body=text, title=heading, notify_type=kind, body_format="text"):
                 return None
@@ -78,10 +80,15 @@ class ChatReporter:
 
 
 def _calling_nobody(text: str) -> str:
-    """What others wrote calls nobody by name, nor a whole channel."""
+    """Let what others wrote call nobody by name, nor a whole channel."""
     return text.replace("@", _HARMLESS_AT)
 
 
 def _said(text: str | io.StringIO) -> str:
-    """Without addresses: there are tokens in them."""
+    """Shorten a text, and leave out addresses: there are tokens in them."""
     return " ".join(_URL.sub("…", str(text)).split())[:SAID_MAX]
+
+
+async def connect(given: ReporterOptions) -> Reporter:
+    """Return who writes to the chats of a connection.  Raise ChatUnusable."""
+    return ChatReporter.of(given.said)

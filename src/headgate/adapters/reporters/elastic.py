@@ -19,9 +19,11 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.webhook import TIMEOUT_S, WHOLE_MAX_S, beginning, judged
+from headgate.base.errors import UserError
 from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
-from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 INDEX = "zuul.{tenant}-%Y.%m.%d"
 """Where a pipeline names none."""
@@ -34,13 +36,13 @@ BUSY = frozenset({429, 500, 502, 503, 504})
 """Of a document: another try may change it."""
 
 
-class ElasticUnusable(ValueError):
-    """The section of the settings cannot be used; says why."""
+class ElasticUnusable(UserError):
+    """Report that the section of the settings cannot be used, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """The servers, and how they are spoken to."""
+    """Hold the servers, and how they are reached."""
 
     servers: tuple[str, ...]
     """Without slashes at the end; who logs in may stand before the host."""
@@ -48,7 +50,7 @@ class Elastic:
 
     @classmethod
     def of(cls, said: Mapping[str, str], directory: Path, tls: ssl.SSLContext | None = None) -> Elastic:
-        """As a section of the settings has it; `tls`: what clients here believe.  Raise ElasticUnusable."""
+        """Read the section of the settings; `tls` says which certificates clients trust here. Raise ElasticUnusable."""
         yes = ("true", "yes", "on", "1")
         scheme = "https" if said.get("use_ssl", "true").lower() in yes else "http"
         named = (one.strip() for one in said["uri"].split(","))
@@ -68,7 +70,7 @@ class Elastic:
             if said.get("client_cert"):
                 key = _place(directory, said["client_key"]) if said.get("client_key") else None
                 context.load_cert_chain(_place(directory, said["client_cert"]), key)
-        except OSError as error:  # also what is no certificate
+        except OSError as error:  # also what is not a certificate
             raise ElasticUnusable(f"ca_certs, client_cert or client_key cannot be read: {error}") from error
         if said.get("verify_certs", "true").lower() not in yes:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -88,13 +90,13 @@ class ElasticReporter:
     """See `ports.reporter.Reporter`."""
 
     def __init__(self, client: httpx.AsyncClient, elastic: Elastic) -> None:
-        """`client`: as `elastic_client` makes it."""
+        """Use a `client` as `elastic_client` makes it."""
         self._client, self._servers = client, elastic.servers
         self._first = 0
         """The server that answered last."""
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway, ReportRefused."""
+        """Send the report. Raise ReporterAway or ReportRefused."""
         index = index_of(posting.options.get("index") or INDEX, posting.report)
         body = b"".join(_lines(posting, index))
         for number in range(len(self._servers)):
@@ -213,3 +215,9 @@ def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
 
 def _time(at_ms: int) -> str | None:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds") if at_ms else None
+
+
+async def connect(given: ReporterOptions) -> Reporter:
+    """Return who writes to the servers of a connection.  Raise ElasticUnusable."""
+    elastic = Elastic.of(given.said, given.directory, given.tls())
+    return ElasticReporter(await given.stack.enter_async_context(elastic_client(elastic)), elastic)

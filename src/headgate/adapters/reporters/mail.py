@@ -15,9 +15,10 @@ from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
 from pathlib import Path
 
+from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.wordings import page, title
 from headgate.map.outbox import OutboxMessage, QueueReport
-from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
 
 TIMEOUT_S = 30.0
 RECIPIENTS_MAX = 50
@@ -27,7 +28,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Z
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Who takes mail, and for whom."""
+    """Hold which server takes mail, and for whom."""
 
     host: str
     port: int
@@ -47,7 +48,7 @@ class MailServer:
 
     @classmethod
     def of(cls, said: Mapping[str, str], beside: Path) -> MailServer:
-        """As a section of the settings has it; a relative path is `beside` the settings file."""
+        """Read the section of the settings; a relative path starts `beside` the settings file."""
         security = said.get("security") or ("starttls" if said.get("use_starttls", "").lower() in _YES else "none")
         usual = {"tls": 465}.get(security, 25)
         return cls(
@@ -73,7 +74,7 @@ class MailReporter:
         self._server = server
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway, ReportPutOff, ReportRefused."""
+        """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
         message, to = self.message(posting)
         await asyncio.to_thread(self._send, message, to)
 
@@ -82,7 +83,7 @@ class MailReporter:
         report, options = posting.report, posting.options
         sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):
-            raise ReportRefused(f"{sender!r} is no address to send from")
+            raise ReportRefused(f"{sender!r} is not an address to send from")
         message = EmailMessage(policy=SMTP)
         message["Subject"] = title(report, options.get("subject", "").strip())
         message["From"] = parseaddr(sender)[1]
@@ -102,16 +103,16 @@ class MailReporter:
         return message, to
 
     def _recipients(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Raises ReportRefused."""
+        """Return the addresses that a report goes to.  Raise ReportRefused."""
         said = options.get("to", "").strip()
         to = addresses(said) if said else self._server.recipients
         if not to:
-            raise ReportRefused("nobody is named to send it to: neither `to` of the reporter nor default_to")
+            raise ReportRefused("it has no recipient: set `to` of the reporter or default_to")
         if len(to) > RECIPIENTS_MAX:
             raise ReportRefused(f"it is for {len(to)} addresses; {RECIPIENTS_MAX} can be named")
         for one in to:
             if not _ADDRESS.fullmatch(one):
-                raise ReportRefused(f"{one!r} is no address to send to")
+                raise ReportRefused(f"{one!r} is not an address to send to")
             domain = f"@{one.rpartition('@')[2]}".lower()
             allowed = {entry.lower() for entry in self._server.allowed}
             if said and allowed and one.lower() not in allowed and domain not in allowed:
@@ -147,18 +148,18 @@ class MailReporter:
         return smtplib.SMTP(server.host, server.port, name, timeout=TIMEOUT_S)
 
     def _told_of(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
-        """Of who was not sent it.  Raises ReportPutOff when all of them may be tried again, else ReportRefused."""
+        """Report who was not sent it: raise ReportPutOff when all of them may be tried again, else ReportRefused."""
         said = "; ".join(f"{one}: {code} {_said(text)}" for one, (code, text) in sorted(refused.items()))
         if all(400 <= code < 500 for code, _ in refused.values()):
             raise ReportPutOff(said)
-        raise ReportRefused(f"not everybody it is for takes it: {said}")
+        raise ReportRefused(f"some recipients are rejected: {said}")
 
     def _by_code(self, code: int, said: str) -> Exception:
         return ReportPutOff(f"{code} {said}") if 400 <= code < 500 else ReportRefused(f"{code} {said}")
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """Of a list with commas or blanks between, each once."""
+    """Split a list with commas or blanks, each address once."""
     return tuple(dict.fromkeys(one for one in re.split(r"[\s,;]+", text.strip()) if one))
 
 
@@ -172,9 +173,14 @@ def _said(error: object) -> str:
 
 
 def _change(report: QueueReport) -> str:
-    """Its name over all its patchsets."""
+    """Name a change the same way over all its patchsets."""
     return f"{report.branch}/{report.change.partition(',')[0]}" if not report.ref else report.ref
 
 
 def _hexadecimal(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:40]
+
+
+async def connect(given: ReporterOptions) -> Reporter:
+    """Return who sends the mail of a connection."""
+    return MailReporter(MailServer.of(given.said, given.directory))

@@ -16,9 +16,11 @@ from typing import Any
 
 import msgspec
 
+from headgate.adapters.reporters.registry import ReporterOptions
+from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
-from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TOPIC = "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}"
 """Where a pipeline names none."""
@@ -30,13 +32,13 @@ _NOT_TAKEN = re.compile("[+#\\x00-\\x1f\\x7f-\\x9f\ud800-\udfff\ufdd0-\ufdef\uff
 """Patterns of those who listen, and what brokers hang up on."""
 
 
-class MqttUnusable(ValueError):
-    """The section of the settings cannot be used; says why."""
+class MqttUnusable(UserError):
+    """Report that the section of the settings cannot be used, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where it is, and who logs in."""
+    """Hold where the broker is, and who logs in."""
 
     host: str
     port: int = 1883
@@ -47,7 +49,7 @@ class Broker:
 
     @classmethod
     def of(cls, said: Mapping[str, str], directory: Path) -> Broker:
-        """As a section of the settings has it.  Raise MqttUnusable."""
+        """Read the section of the settings. Raise MqttUnusable."""
         return cls(
             said.get("server") or "localhost",
             int(said.get("port") or 1883),
@@ -73,7 +75,7 @@ def _tls(said: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
             context.load_cert_chain(places["certfile"], places.get("keyfile"))
         if said.get("ciphers"):
             context.set_ciphers(said["ciphers"])
-    except OSError as error:  # also what is no certificate
+    except OSError as error:  # also what is not a certificate
         raise MqttUnusable(f"ca_certs, certfile, keyfile or ciphers cannot be used: {error}") from error
     return context
 
@@ -90,7 +92,7 @@ class MqttReporter:
         self._broker, self._library = broker, aiomqtt
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway, ReportRefused."""
+        """Send the report. Raise ReporterAway or ReportRefused."""
         options, broker, library = posting.options, self._broker, self._library
         topic = topic_of(options.get("topic") or TOPIC, posting.report)
         qos = int(options.get("qos") or 0)
@@ -116,7 +118,7 @@ class MqttReporter:
 
 
 def topic_of(pattern: str, report: QueueReport) -> str:
-    """Return the topic; what is no name in braces stays as it is written."""
+    """Return the topic; what is not a name in braces stays as it is written."""
     change, _, patchset = report.change.partition(",")
     values = {
         "tenant": report.tenant,
@@ -175,3 +177,8 @@ def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
         "error_detail": build.error,
     }
     return {name: value for name, value in said.items() if value != ""}
+
+
+async def connect(given: ReporterOptions) -> Reporter:
+    """Return who sends to the broker of a connection.  Raise MqttUnusable."""
+    return MqttReporter(Broker.of(given.said, given.directory))

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import httpx
 import msgspec
 
+from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TIMEOUT_S = 20.0
 WHOLE_MAX_S = 120.0
@@ -32,7 +33,7 @@ PATIENCE = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Who is called."""
+    """Hold the address to call."""
 
     url: str
     secret: str = field(default="", repr=False)
@@ -40,7 +41,7 @@ class Webhook:
 
     @classmethod
     def of(cls, said: Mapping[str, str]) -> Webhook:
-        """As a section of the settings has it."""
+        """Read the section of the settings."""
         return cls(said["url"], said.get("secret", ""))
 
 
@@ -54,11 +55,11 @@ class WebhookReporter:
     """See `ports.reporter.Reporter`.  A call has the same id however often it is made."""
 
     def __init__(self, client: httpx.AsyncClient, hook: Webhook, now_s: Callable[[], float] = time.time) -> None:
-        """`client`: as `webhook_client` makes it."""
+        """Use a `client` as `webhook_client` makes it."""
         self._client, self._hook, self._now_s = client, hook, now_s
 
     async def tell(self, posting: OutboxMessage) -> None:
-        """Raises ReporterAway, ReportPutOff, ReportRefused."""
+        """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
         body, at_s = msgspec.json.encode(posting.report), int(self._now_s())
         headers = {
             "Content-Type": "application/json",
@@ -104,7 +105,14 @@ async def beginning(answer: httpx.Response) -> str:
 
 
 def webhook_client(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """Calls nobody but who it is told to.  `tls`: whose certificates it believes; by default the system's."""
+    """Return a client that calls only the given address. `tls` says which certificates it trusts; by default, the
+    system's."""
     return httpx.AsyncClient(
         timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=tls if tls is not None else True
     )
+
+
+async def connect(given: ReporterOptions) -> Reporter:
+    """Return who calls the webhook of a connection."""
+    client = await given.stack.enter_async_context(webhook_client(given.tls()))
+    return WebhookReporter(client, Webhook.of(given.said))

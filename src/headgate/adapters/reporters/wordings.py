@@ -1,4 +1,4 @@
-"""What a report says to people, in one line and in a few."""
+"""Write what a report says to people, in one line and in a few."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _usual(report: QueueReport) -> str:
 
 
 def _named(found: re.Match[str], report: QueueReport) -> str:
-    """What is no name stays as it is written."""
+    """Return the value of a name; what is not a name stays as it is written."""
     values = {
         "change": report.change,
         "change.subject": report.subject,

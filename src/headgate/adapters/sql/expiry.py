@@ -24,7 +24,8 @@ def forget_old(connection: sa.Connection, before_ms: int, most: int) -> int:
 
 
 def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
-    """The latest of all stays: the next one has the number after it.  One without a result goes on."""
+    """Select what is old.  The latest of all stays: the next one has the number after it.  So does one without a
+    result, which goes on."""
     latest = sa.select(sa.func.max(BUILDSETS.c.number)).scalar_subquery()
     last_build = sa.select(sa.func.max(BUILDS.c.number)).scalar_subquery()
     of_it = sa.select(BUILDS.c.buildset).where(BUILDS.c.number == last_build)

@@ -15,11 +15,14 @@ import sqlalchemy as sa
 from msgspec import UNSET
 
 from headgate.adapters.sql.expiry import count_old, forget_old
+from headgate.adapters.sql.reads import BoundedReads
 from headgate.adapters.sql.rows import keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
 from headgate.adapters.sql.throughput import buildset_sums, summed
 from headgate.base.private import private_file
+from headgate.gate.course import Course
+from headgate.gate.returns.shape import FileComment
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,
@@ -33,10 +36,12 @@ from headgate.ports.history import (
     Passed,
     PastBuild,
     PastBuildset,
+    PastCourse,
     PastRef,
     Provided,
     ResetCost,
     Throughput,
+    course_of,
     named,
     time_text,
 )
@@ -45,6 +50,7 @@ log = logging.getLogger("headgate.history")
 
 T = TypeVar("T")
 Row = Mapping[str, Any]  # columns are of several types
+Comments = dict[str, tuple[FileComment, ...]]
 
 _OF_REF = ("project", "branch", "change", "patchset", "ref", "newrev")
 _OF_BUILDSET: Mapping[str, sa.ColumnElement[Any]] = {  # columns are of several types
@@ -75,12 +81,12 @@ FORGOTTEN_AT_ONCE = 500
 
 
 class HistoryError(Exception):
-    """The database cannot be used; the text says which and what to do."""
+    """Report that the database cannot be used; the text says which and what to do."""
 
 
 class SqlHistory:
-    """All access is made by one thread.  Raises HistoryError when opened on what is no database of ours; a server that
-    does not let us in is waited for."""
+    """Record and query the history in one thread. Raise HistoryError if the database is not one of ours; a server
+    that rejects the connection is waited for."""
 
     def __init__(self, dburi: str) -> None:
         self._thread, self._opened = ThreadPoolExecutor(1, thread_name_prefix="history"), False
@@ -93,7 +99,7 @@ class SqlHistory:
                     private_file(Path(url.database))
             if url.get_backend_name() == "postgresql":
                 url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
-            self._engine = sa.create_engine(url, poolclass=sa.StaticPool)
+            self._engine, self._reads = sa.create_engine(url, poolclass=sa.StaticPool), BoundedReads()
             self._thread.submit(self._open).result()
         except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:
             said = str(getattr(error, "orig", None) or error)
@@ -111,6 +117,7 @@ class SqlHistory:
                 if said != "ok":
                     raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({said})"))
                 connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
+                self._reads.watch(connection)
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
@@ -130,7 +137,10 @@ class SqlHistory:
         return [HandAction(**{str(name): value for name, value in row.items()}) for row in rows]
 
     async def builds(self, tenant: str, question: HistoryQuery) -> list[PastBuild]:
-        query = _asked(sa.select(BUILDS, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
+        own = [column for column in BUILDS.c if question.comments or column is not BUILDS.c.comments]
+        query = _asked(sa.select(*own, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
+        if question.numbers != (None, None):
+            query = query.order_by(BUILDS.c.number.desc())
         query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid, BUILDS.c.start_ms, BUILDS.c.uuid)
         rows = await self._rows(query)
         others = await self._others(rows)
@@ -156,6 +166,8 @@ class SqlHistory:
         query = _asked(
             sa.select(*_named(), first.label("first_ms"), last.label("last_ms")), tenant, question, _OF_BUILDSET
         )
+        if question.numbers != (None, None):
+            query = query.order_by(BUILDSETS.c.number.desc())
         query = query.order_by(BUILDSETS.c.ended_ms.desc(), BUILDSETS.c.uuid)
         rows = await self._rows(query)
         others = await self._others(rows)
@@ -165,7 +177,8 @@ class SqlHistory:
         found = await self.buildsets(tenant, HistoryQuery({"uuid": (uuid,)}, limit=1))
         if not found:
             return None
-        query = sa.select(BUILDS, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
+        own = [column for column in BUILDS.c if column is not BUILDS.c.comments]
+        query = sa.select(*own, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
         rows = await self._rows(query.order_by(BUILDS.c.start_ms, BUILDS.c.uuid))
         builds = tuple(_build(row, found[0].refs[1:]) for row in rows)
         return msgspec.structs.replace(found[0], builds=builds or UNSET)
@@ -184,7 +197,8 @@ class SqlHistory:
         query = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _asked(query, tenant, question, _OF_BUILDSET).order_by(BUILDSETS.c.ended_ms.desc())
         statement = buildset_sums(chosen)
-        return await self._do(lambda connection: summed(dict(row) for row in connection.execute(statement).mappings()))
+        rows = await self._rows(statement)
+        return summed(rows)
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
         query = sa.select(BUILDS.c.uuid, BUILDS.c.work).select_from(_BOTH).where(BUILDS.c.work.is_not(None))
@@ -229,10 +243,11 @@ class SqlHistory:
         self._thread.shutdown()
 
     async def _rows(self, query: sa.Select[Any]) -> list[Row]:  # rows of several shapes
-        return await self._do(lambda connection: [dict(row) for row in connection.execute(query).mappings()])
+        return await self._do(lambda connection: self._reads.rows(connection, query))
 
     async def _do(self, work: Callable[[sa.Connection], T]) -> T:
-        """Raises HistoryUnavailable, HistoryRefused."""
+        """Do the work in a transaction, once more if the connection was lost.  Raise HistoryUnavailable,
+        HistoryRefused."""
 
         def inside() -> T:
             if not self._opened:
@@ -314,7 +329,7 @@ def _ref(row: Row, prefix: str = "set_") -> PastRef:
         **{name: row[f"{prefix}{name}"] for name in ("project", "branch", "patchset", "ref", "oldrev")},
         change=named(row[f"{prefix}change"]),
         newrev=None if of_change else row[f"{prefix}newrev"],
-        ref_url=row[f"{prefix}ref_url"] or "",
+        ref_url=row[f"{prefix}ref_url"] or None,
         author=row[f"{prefix}author"] or "",
         proposers=_known(row.get(f"{prefix}proposers"), tuple[str, ...]),
         approvers=_known(row.get(f"{prefix}approvers"), tuple[str, ...]),
@@ -328,6 +343,7 @@ def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
         uuid=row["uuid"],
         job_name=row["job_name"],
         result=row["result"],
+        execute_time=time_text(row["asked_ms"]),
         start_time=time_text(row["start_ms"]),
         end_time=time_text(row["end_ms"]),
         duration=(row["end_ms"] - row["start_ms"]) / 1000 if row["end_ms"] and row["start_ms"] else None,
@@ -338,6 +354,8 @@ def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
         image=row["image"] or None,
         final=row["final"] is not False,
         attempt=row["attempt"] or 1,
+        course=_course(row),
+        comments=msgspec.convert(row["comments"] or {}, Comments) if "comments" in row else UNSET,
         artifacts=_known(row["artifacts"], tuple[Artifact, ...]),
         provides=tuple(Provided(name) for name in _known(row["provides"], tuple[str, ...])),
         ref=ref,
@@ -347,6 +365,11 @@ def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
         queue_item_uuid=row["set_item"],
         buildset=InBuildset(row["set_uuid"], (ref, *others)),
     )
+
+
+def _course(row: Row) -> PastCourse:
+    needs, semaphores = (_known(row[name], tuple[str, ...]) for name in ("needs", "semaphores"))
+    return course_of(needs, semaphores, msgspec.convert(row["course"] or {}, Course))
 
 
 def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:

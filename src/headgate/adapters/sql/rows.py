@@ -1,4 +1,4 @@
-"""How what ended becomes rows of the history."""
+"""Turn what ended into rows of the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.map.records import Finished, FinishedBuild, HandAction
 
 
 def write(connection: sa.Connection, finished: Finished) -> None:
-    """Of a buildset that goes on, what is known of it already is not less."""
+    """Write a finished buildset. For one that continues, never replace what is known by less."""
     same = BUILDSETS.c.uuid == finished.buildset
     known = connection.execute(sa.select(BUILDSETS.c.number).where(same)).first()
     if known is None or finished.result:
@@ -66,7 +66,7 @@ def _ref_row(change: Change) -> dict[str, str | None]:
 
 
 def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild) -> None:
-    """When it began and ended is not forgotten by who tells of it later."""
+    """Write a build, and keep when it began and ended if who tells of it later does not say."""
     same = BUILDS.c.uuid == build.uuid
     known = connection.execute(sa.select(BUILDS.c.start_ms, BUILDS.c.end_ms, BUILDS.c.number).where(same)).first()
     if known is not None and not build.start_ms:
@@ -78,6 +78,9 @@ def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild)
         "work": build.work or None,
         "inputs": build.inputs or None,
         "returned": build.returned or None,
+        "asked_ms": build.asked_ms or None,
+        "course": msgspec.to_builtins(build.course),
+        "comments": msgspec.to_builtins(build.comments) or None,
         "number": (known.number if known is not None else None) or next_number(connection, BUILDS),
     }
     connection.execute(sa.delete(BUILDS).where(same))
@@ -85,7 +88,7 @@ def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild)
 
 
 def keep(connection: sa.Connection, action: HandAction) -> None:
-    """What is known of how it ended is not forgotten."""
+    """Write a person's action, and keep a known outcome."""
     same = HAND_ACTIONS.c.id == action.id
     known = connection.execute(sa.select(HAND_ACTIONS.c.outcome).where(same)).scalar()
     row = msgspec.to_builtins(action) | {"tenant": action.tenant, "outcome": action.outcome or known or ""}

@@ -69,6 +69,11 @@ BUILDS = sa.Table(
     sa.Column("image", sa.Text),
     sa.Column("inputs", sa.String(64), index=True),
     sa.Column("returned", sa.JSON),
+    sa.Column("asked_ms", sa.BigInteger),
+    sa.Column("needs", sa.JSON),
+    sa.Column("semaphores", sa.JSON),
+    sa.Column("course", sa.JSON),
+    sa.Column("comments", sa.JSON(none_as_null=True)),
     sa.Column("number", sa.BigInteger, index=True),
 )
 HAND_ACTIONS = sa.Table(
@@ -115,7 +120,7 @@ def storable(value: Any) -> Any:  # of any column
 
 
 class TooNew(Exception):
-    """Written by a later Headgate."""
+    """Report that a later Headgate has written the database."""
 
 
 def _artifacts_and_what_was_tested(connection: sa.Connection) -> None:
@@ -167,6 +172,14 @@ def _latest_of_a_tenant(connection: sa.Connection) -> None:
     _index(connection, BUILDSETS, "ended_ms")
 
 
+def _when_builds_were_asked_for(connection: sa.Connection) -> None:
+    _add(connection, BUILDS, "asked_ms")
+
+
+def _what_builds_had_and_said(connection: sa.Connection) -> None:
+    _add(connection, BUILDS, "needs", "semaphores", "course", "comments")
+
+
 def next_number(connection: sa.Connection, table: sa.Table) -> int:
     """Return the number of the next row: one at a time writes."""
     return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(table.c.number), 0))).scalar_one()) + 1
@@ -174,7 +187,7 @@ def next_number(connection: sa.Connection, table: sa.Table) -> int:
 
 _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
     _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers, _images,
-    _what_builds_were_given, _latest_of_a_tenant,
+    _what_builds_were_given, _latest_of_a_tenant, _when_builds_were_asked_for, _what_builds_had_and_said,
 )  # fmt: skip
 """The first leads from version 1 to 2, and so on.  A step may be begun again after it was cut off anywhere."""
 VERSION = len(_STEPS) + 1

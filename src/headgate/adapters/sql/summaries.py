@@ -23,7 +23,7 @@ _TOOK_MS = sa.case((sa.and_(BUILDS.c.start_ms > 0, BUILDS.c.end_ms > 0), BUILDS.
 
 
 def job_health(chosen: sa.Select[Any]) -> sa.Select[Any]:  # rows of several shapes
-    """`chosen`: the builds to look at, joined with their buildsets, the latest first."""
+    """Summarise jobs. `chosen` are the builds to look at, joined with their buildsets, the latest first."""
     lost = sa.or_(BUILDS.c.final.is_(False), BUILDSETS.c.final.is_(False))
     named = (BUILDS.c.job_name, BUILDS.c.result, BUILDS.c.end_ms, BUILDSETS.c.project, BUILDSETS.c.tree)
     rows = chosen.with_only_columns(*named, _TOOK_MS.label("took_ms"), lost.label("lost")).limit(LOOKED_AT_MAX)
@@ -72,7 +72,7 @@ def health_of(row: Row) -> JobHealth:
 
 
 def reset_costs(chosen: sa.Select[Any]) -> sa.Select[Any]:  # as above
-    """`chosen`: the buildsets to look at, the latest first."""
+    """Summarise resets. `chosen` are the buildsets to look at, the latest first."""
     named = (BUILDSETS.c.uuid, BUILDSETS.c.project, BUILDSETS.c.pipeline, BUILDSETS.c.final)
     one = chosen.with_only_columns(*named).limit(LOOKED_AT_MAX).subquery()
     given_up = one.c.final.is_(False)
@@ -107,5 +107,5 @@ def _seconds(row: Row) -> dict[str, float]:
 
 
 def _plain(value: object) -> object:
-    """Sums are decimals where the database has those."""
+    """Convert a decimal to an integer: sums are decimals where the database has those."""
     return int(value) if isinstance(value, Decimal) else value

@@ -37,7 +37,7 @@ def buildset_sums(chosen: sa.Select[Any]) -> sa.Select[Any]:  # rows of several 
 
 @dataclass(slots=True)
 class _Sum:
-    """What is counted for one project, one pipeline, or both."""
+    """Sum up what is counted for one project, one pipeline, or both."""
 
     buildsets: int = 0
     passed: int = 0

@@ -25,10 +25,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def collect(source: Path, dest: Path, size_max_bytes: int) -> list[str]:
-    """Moves the regular files below `source`, which the job may have made anything, to `dest`, never over one that is
-    there.
+    """Move the regular files below `source`, which the job controls, to `dest`, without overwriting any. Return one
+    line for each thing left out. Raise OSError if the disk is full or `dest` cannot be written.
 
-    Says what was left out, one line each.  Raises OSError when there is no space left, or `dest` cannot be written."""
+    Says what was left out, one line each.  Raises OSError when there is no space left, or `dest` cannot be written.
+    """
     dest.mkdir(parents=True, exist_ok=True)
     with Directory.at(source.parent) as top, Directory.at(dest) as place:
         collection = _Collection(os.fstat(top.fd).st_uid, size_max_bytes, size_max_bytes)
@@ -58,7 +59,7 @@ class _Collection:
         return [*self.said, f"{self.unsaid} more are not kept"] if self.unsaid else self.said
 
     def tree(self, here: Directory, there: Directory, path: str, depth: int) -> None:
-        """`path` of `here` in the logs, with a slash behind it."""
+        """Collect what is in `here`; `path` is its path in the logs, with a slash behind it."""
         names = []
         for name in here.names():
             if self.left_names <= 0:
@@ -107,7 +108,7 @@ class _Collection:
                 raise
 
     def _unfit(self, name: str, found: os.stat_result, depth: int) -> str:
-        """Why it cannot be kept; empty: it can."""
+        """Return why it cannot be kept; empty: it can."""
         directory = stat.S_ISDIR(found.st_mode)
         if not directory and not stat.S_ISREG(found.st_mode):
             return f"it is {kind(found.st_mode)}, and no regular file"
@@ -123,8 +124,8 @@ class _Collection:
         return "" if self.left_files > 0 else f"there are more than {FILES_MAX} files"
 
     def _taken(self, here: Directory, there: Directory, name: str, found: os.stat_result) -> str:
-        """Moves it out of reach of the job, under a name that means nothing, and then looks at it once more: what the
-        job put in its place meanwhile is not what was looked at.  Why it was not kept; empty: it was."""
+        """Move a file out of reach of the job, under a name that means nothing, and then look at it once more: what the
+        job put in its place meanwhile is not what was looked at.  Return why it was not kept; empty if it was."""
         fresh = f".{secrets.token_hex(8)}"
         try:
             if found.st_nlink > 1:  # its other name is still in the job's hands
@@ -149,7 +150,7 @@ class _Collection:
 
 
 def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.stat_result) -> None:
-    """Raises Strange, OSError."""
+    """Move a file, or copy it to another file system.  Raise Strange, OSError."""
     try:
         os.rename(name, fresh, src_dir_fd=here.fd, dst_dir_fd=there.fd)
     except OSError as error:
@@ -167,7 +168,7 @@ def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.s
 
 
 def _copied(here: Directory, name: str, there: Directory, fresh: str, found: os.stat_result) -> None:
-    """As it is, up to the size that was found.  Raises Strange, OSError."""
+    """Copy it as it is, up to the size that was found.  Raise Strange, OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with here.reading(name) as source, open(os.open(fresh, flags, 0o644, dir_fd=there.fd), "wb") as place:
         if not os.path.samestat(os.fstat(source.fileno()), found):

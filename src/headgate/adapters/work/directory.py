@@ -43,7 +43,7 @@ _HELD_FAST = 0x10 | 0x20
 
 
 class Strange(Exception):
-    """Something else is there than belongs there.  The text is for people."""
+    """Report that something unexpected is in a place. The text is for people."""
 
 
 def shown(name: str) -> str:
@@ -56,7 +56,7 @@ def kind(mode: int) -> str:
 
 
 class Directory:
-    """One that is open.  Everything is done by name in it, never by path."""
+    """Represent an open directory. Everything is done by name in it, never by path."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
@@ -64,7 +64,7 @@ class Directory:
     @classmethod
     @contextmanager
     def at(cls, path: Path) -> Iterator[Directory]:
-        """`path` is a directory of ours: nobody else can rename what leads to it.  Raises OSError."""
+        """Open a directory of ours, to which nobody else can rename the way. Raise OSError."""
         fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
         try:
             yield cls(fd, path.name)
@@ -98,14 +98,14 @@ class Directory:
             raise
 
     def look(self, name: str) -> os.stat_result | None:
-        """Of what has this name, a link itself; None: nothing has."""
+        """Return the stat of what has this name, a link itself included, or None."""
         try:
             return os.stat(_single(name), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def is_directory(self, *names: str) -> bool:
-        """Through directories only."""
+        """Return whether the names lead through directories only."""
         try:
             with self.below(*names):
                 return True
@@ -142,7 +142,7 @@ class Directory:
             return None
 
     def write(self, name: str, content: bytes, mode: int = 0o600) -> None:
-        """A new file in place of whatever has this name.  Raises OSError."""
+        """Write a new file in place of whatever has this name. Raise OSError."""
         fresh = f".{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(fresh, flags, 0o600, dir_fd=self.fd), "wb") as file:
@@ -155,7 +155,7 @@ class Directory:
             os.rename(fresh, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def remove(self, name: str) -> None:
-        """Whatever has this name, and a whole tree.  What resists stays, and nothing is said of it.
+        """Remove whatever has this name, including a whole tree. What cannot be removed stays, without an error.
 
         What is deep, or resists, gives its directories to this one until it is empty, so a deep tree costs no more than
         a wide one.
@@ -206,7 +206,7 @@ class Directory:
         return True
 
     def _unlinked(self, name: str) -> bool:
-        """False: it is a directory, or resists."""
+        """Unlink what has this name.  Return False if it is a directory, or resists."""
         gone = self._gone(name)
         if gone is False:
             self.loosen(name)
@@ -214,7 +214,7 @@ class Directory:
         return bool(gone)
 
     def _emptied(self, name: str) -> list[str]:
-        """Unlinks what is in a directory; its directories lie in this one then, by these names."""
+        """Unlink what is in a directory.  Its directories lie in this one then, by the names that are returned."""
         self.loosen(name)
         moved = list[str]()
         with suppress(OSError, Strange), self.below(name) as inner:
@@ -229,7 +229,7 @@ class Directory:
         return moved
 
     def _taken(self, name: str, inner: Directory) -> str:
-        """A directory in `inner` gets a name in this one; empty when it resists."""
+        """Move a directory in `inner` to this one.  Return its new name; empty when it resists."""
         inner.loosen(name)
         fresh = f".{secrets.token_hex(8)}"
         try:
@@ -239,7 +239,7 @@ class Directory:
         return fresh
 
     def loosen(self, name: str) -> None:
-        """Takes away what keeps us from changing what has this name.  Nothing is said when that cannot be done."""
+        """Remove permissions and attributes that keep us from changing what has this name, and ignore failures."""
         with suppress(OSError), self.held(name) as held:
             mode = os.fstat(held).st_mode
             if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
@@ -248,7 +248,7 @@ class Directory:
                 _unfasten(held)
 
     def names(self) -> Iterator[str]:
-        """As they are listed; what is added meanwhile may be missing."""
+        """Yield the names as listed; names added meanwhile may be missing."""
         with os.scandir(self.fd) as found:
             for entry in found:
                 yield entry.name
@@ -260,14 +260,14 @@ def again(held: int) -> str:
 
 
 def _single(name: str) -> str:
-    """Names in a directory only."""
+    """Return a name in a directory.  Raise ValueError if it is anything else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no name in a directory")
+        raise ValueError(f"{name!r} is not a name in a directory")
     return name
 
 
 def _unfasten(held: int) -> None:
-    """Raises OSError."""
+    """Remove the flags that hold a file or directory fast.  Raise OSError."""
     fd = os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         flags = struct.unpack("i", fcntl.ioctl(fd, _GET_FLAGS, struct.pack("i", 0)))[0]
@@ -278,6 +278,6 @@ def _unfasten(held: int) -> None:
 
 
 def remove(tree: Path) -> None:
-    """The whole tree, also what a job made unwritable; nothing is said of what still resists."""
+    """Remove the whole tree, also what a job made unwritable; ignore what cannot be removed."""
     with suppress(OSError), Directory.at(tree.parent) as parent:
         parent.remove(tree.name)

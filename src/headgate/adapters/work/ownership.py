@@ -58,7 +58,7 @@ def _made(path: Path) -> int:
 
 
 def _taken(path: Path) -> int | None:
-    """None when somebody has it, or it is gone."""
+    """Lock what lies there, and return its descriptor; None when somebody has it, or it is gone."""
     try:
         found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _is(held: int, path: Path) -> bool:
-    """Whether the path still leads to what is held."""
+    """Tell whether the path still leads to what is held."""
     try:
         return os.path.samestat(os.fstat(held), os.stat(path))
     except OSError:

@@ -30,7 +30,7 @@ log = logging.getLogger("headgate.gerrit")
 
 
 class GerritForge:
-    """One server.  Nothing is kept here but where to look next."""
+    """Connect to one Gerrit server. It keeps nothing but where to look next."""
 
     can = Abilities(
         lands="merge", votes=True, labels=True, topics=True, hashtags=True, drafts=True, threads=True,
@@ -47,7 +47,7 @@ class GerritForge:
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         program: str = "ssh",
     ) -> None:
-        """`program`: that speaks ssh."""
+        """Make a driver; `program` is the ssh client."""
         self.name = server.name
         self._server, self._rest, self._engine = server, rest, engine
         self._pace, self._program = pace or GerritPace(), program
@@ -80,7 +80,7 @@ class GerritForge:
         self._wanted.add(*wanted_of(hint), hint.id)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        """Gerrit itself calls nobody."""
+        """Ignore deliveries: Gerrit sends none."""
         raise Misdelivered("a connection to Gerrit takes no deliveries: it listens to the stream of events", 404)
 
     # --- single changes

@@ -145,7 +145,7 @@ class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Related(msgspec.Struct, frozen=True, kw_only=True):
-    """A change above or below another one in git."""
+    """Describe a change above or below another one in git."""
 
     project: str = ""
     commit: Commit = Commit()
@@ -178,7 +178,7 @@ class RefUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the stream: only where something may be new is taken from it, the rest is looked up."""
+    """Represent one line of the stream. Only where to look is taken from it; everything else is read over REST."""
 
     type: str
     change: StreamChange | None = None
@@ -188,7 +188,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moment(text: str) -> float:
-    """Return the seconds since the epoch of a time as the server writes it, in UTC; 0.0 for what is no time."""
+    """Return the seconds since the epoch of a time as the server writes it, in UTC; 0.0 for what is not a time."""
     try:
         return datetime.fromisoformat(text.partition(".")[0]).replace(tzinfo=UTC).timestamp()
     except ValueError:

@@ -106,7 +106,7 @@ def _values(was: ChangeState | None, now: ChangeState) -> Mapping[tuple[ForgeAcc
 def _shown(
     message: GerritMessage, who: ForgeAccount, now: Sequence[Vote], before: Mapping[tuple[ForgeAccount, str], str]
 ) -> tuple[Vote, ...]:
-    """All votes of whoever wrote a message; of those that it gave, what they were before."""
+    """Return all votes of a message's author; those that the message gave have their earlier values."""
     given = voted(message.message)
     found = []
     for vote in now:

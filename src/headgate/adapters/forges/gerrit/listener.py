@@ -17,12 +17,12 @@ log = logging.getLogger("headgate.gerrit")
 
 
 class Ear:
-    """Listens to the stream of one server."""
+    """Listen to the stream of one server."""
 
     def __init__(
         self, server: Server, wanted: GerritWatchList, projects: Collection[str], pace: GerritPace, program: str = "ssh"
     ) -> None:
-        """`program`: that speaks ssh."""
+        """Make a listener; `program` is the ssh client."""
         self._server, self._wanted, self._projects = server, wanted, frozenset(projects)
         self._pace, self._program = pace, program
         self.listens = False
@@ -35,7 +35,7 @@ class Ear:
         """Change -> when a look found something new of it that the stream had not told."""
 
     def found(self, numbers: Collection[int]) -> None:
-        """A look has found something new of these without having been told."""
+        """Note that a look found something new at these changes that the stream had not announced."""
         at_s = time.monotonic()
         if self.listens:
             fresh = {n for n in numbers if at_s - self._hinted.get(n, float("-inf")) > self._pace.silent_s}
@@ -55,7 +55,7 @@ class Ear:
         return left_s
 
     async def listen(self) -> None:
-        """Listens for ever."""
+        """Listen until cancelled."""
         failures = 0
         while True:
             self._deaf.clear()
@@ -82,7 +82,7 @@ class Ear:
             await asyncio.sleep(self._pace.retry_s(failures))
 
     def _well(self) -> None:
-        """The stream lives."""
+        """Note that the stream works."""
         if self.trouble:
             log.info("events of %s are told again", self._server.ssh_server)
             self.trouble = ""

@@ -21,7 +21,7 @@ class GerritLookResult(NamedTuple):
 
 
 class Looker:
-    """Looks at changes of one server."""
+    """Look at changes of one server."""
 
     def __init__(self, rest: GerritRest, server: Server, now_ms: Callable[[], int]) -> None:
         self._rest, self._server, self._now_ms = rest, server, now_ms

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class GerritAway(OSError):
-    """It does not answer, or not now; asked again later it may."""
+    """Report that Gerrit does not answer now; a later call may succeed."""
 
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
         super().__init__(why)
@@ -53,7 +53,7 @@ class GerritAway(OSError):
 
 
 class GerritRefused(ValueError):
-    """It understands and does not do it."""
+    """Report that Gerrit understands a request and refuses it."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -61,22 +61,22 @@ class GerritRefused(ValueError):
 
 
 class GerritNotThere(GerritRefused):
-    """There is no such thing, or our account may not see it; the two look alike."""
+    """Report that something does not exist or is hidden from our account; Gerrit does not distinguish them."""
 
 
 class GerritConflict(GerritRefused):
-    """What it is asked for does not go together with how things are now."""
+    """Report that a request conflicts with the current state."""
 
 
 class GerritDenied(GerritRefused):
-    """It does not take our name and password, or our account may not do this."""
+    """Report that Gerrit rejects our credentials, or that our account lacks permission."""
 
 
 class GerritRest:
-    """The calls that are made, and none besides; `calls` counts them."""
+    """Make the calls that the driver needs, and no others; `calls` counts them."""
 
     def __init__(self, client: httpx.AsyncClient, server: Server, page: int = PAGE) -> None:
-        """`client`: as `gerrit_client` makes it.  `page`: changes of one answer."""
+        """Make a client. `client` comes from `gerrit_client`; `page` is how many changes one answer may have."""
         self._client, self._server, self._page = client, server, page
         self._places = asyncio.Semaphore(CALLS_MAX)
         self.calls = 0

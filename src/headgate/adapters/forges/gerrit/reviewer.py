@@ -54,7 +54,7 @@ def review(posting: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
 
 
 def is_told(body: Mapping[str, Any], posting: OutboxMessage, info: ChangeInfo, us: str) -> bool:
-    """Is this review there already, from a try whose answer never came?"""
+    """Return whether the review was already posted by an attempt whose answer was lost."""
     return any(
         message.tag == body["tag"]
         and message.author.username == us

@@ -1,4 +1,4 @@
-"""What Gerrit asks for before it lets a change be submitted, and which votes that comes to."""
+"""Determine what Gerrit asks for before it lets a change be submitted, and which votes that comes to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def missing(one: Requirement, may: set[str]) -> tuple[str, ...]:
 
 
 def _wrong(one: Requirement) -> Iterator[str]:
-    """The parts of an expression that keep it from holding: those that fail, and those that hold and are denied."""
+    """Yield the parts of an expression that make it false: those that fail, and negated ones that hold."""
     failing, passing = set(one.submittability.failing_atoms), set(one.submittability.passing_atoms)
     denied = denied_once = False
     depth: list[bool] = []

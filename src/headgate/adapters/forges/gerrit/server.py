@@ -1,4 +1,4 @@
-"""Which Gerrit it is, and how it is reached: what the section of a connection says."""
+"""Read from the section of a connection which Gerrit it is, and how it is reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BROKERS = ("kafka_", "aws_kinesis_", "gcloud_pubsub_")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The options have the names that `zuul.conf` gives them."""
+    """Describe a server with options that have the names of `zuul.conf`."""
 
     name: str
     """The connection's."""
@@ -48,7 +48,7 @@ class Server:
         user = options.text("user") or options.wrong("user", "it has no default; it is the account that Headgate has")
         baseurl = (options.text("baseurl") or f"https://{server}").rstrip("/")
         if urlsplit(baseurl).scheme not in ("http", "https") or not urlsplit(baseurl).hostname:
-            options.wrong("baseurl", f"{baseurl!r} is no URL; it is written as https://HOST or https://HOST/PATH")
+            options.wrong("baseurl", f"{baseurl!r} is not a URL; it is written as https://HOST or https://HOST/PATH")
         how = options.text("auth_type") or "basic"
         if how not in AUTHENTICATIONS:
             known = " and ".join(AUTHENTICATIONS)
@@ -116,7 +116,7 @@ class _Section:
         if not value:
             return default
         if not (value.isascii() and value.isdecimal() and least <= int(value[:10]) <= most):
-            self.wrong(option, f"{value!r} is no number from {least} to {most}")
+            self.wrong(option, f"{value!r} is not a number from {least} to {most}")
         return int(value)
 
 
@@ -139,7 +139,7 @@ def change_project(server: Server, url: str) -> str:
 
 
 def _words(server: Server, url: str) -> list[str]:
-    """The parts of a URL's path below that of the server; none: it is of another one."""
+    """Return the parts of a URL's path below that of the server, or none if it belongs to another server."""
     try:
         said, base = urlsplit(url.strip()), urlsplit(server.baseurl)
     except ValueError:

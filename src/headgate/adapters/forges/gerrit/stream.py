@@ -36,11 +36,11 @@ _NOISE = ("ref-replicat", "ref-replication-", "fetch-ref-", "cache-eviction")
 
 
 class StreamDead(OSError):
-    """The stream is no more; the reason is for people."""
+    """Report that the stream has ended; the reason is for people."""
 
 
 class GerritHint(msgspec.Struct, frozen=True):
-    """Where something may be new."""
+    """Name where something may be new."""
 
     number: int = 0
     """Of a change; 0: none is named."""
@@ -119,7 +119,7 @@ async def _hints(server: Server, process: Process, complaint: asyncio.Future[str
 
 
 async def _passed_over(stream: asyncio.StreamReader, size: int) -> None:
-    """Reads to the end of a line that is too long."""
+    """Skip to the end of a line that is too long."""
     while True:
         await stream.readexactly(size)
         try:

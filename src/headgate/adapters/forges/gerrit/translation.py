@@ -112,7 +112,7 @@ def details(server: Server, info: ChangeInfo) -> Details:
 
 
 def votes(info: ChangeInfo) -> tuple[Vote, ...]:
-    """Return the votes on the current patch set; none is no vote."""
+    """Return the votes on the current patch set; none is not a vote."""
     return tuple(
         Vote(ForgeAccount(vote.username, vote.email), label, str(vote.value), int(moment(vote.date) * 1000))
         for label, said in sorted(info.labels.items())

@@ -1,4 +1,4 @@
-"""What is new at a Gerrit: found by looking, soon where the stream says so, and everywhere now and then."""
+"""Find what is new at a Gerrit by looking: soon where the stream says so, and everywhere now and then."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TROUBLED_MAX = 200
 
 
 class Watcher:
-    """Used for one call of `sightings`."""
+    """Find what is new, for one call of `sightings`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Watcher:
         pace: GerritPace,
         program: str = "ssh",
     ) -> None:
-        """`projects`: canonical names.  `program`: that speaks ssh."""
+        """Make a watcher. `projects` has canonical names; `program` is the ssh client."""
         self._rest, self._server, self._engine, self._looker = rest, server, engine, looker
         self._wanted, self._projects, self._pace = wanted, frozenset(projects), pace
         self._ear = Ear(server, wanted, self._projects, pace, program)
@@ -194,7 +194,7 @@ class Watcher:
         return found
 
     def _stir_above(self, found: GerritLookResult, by_number: Mapping[str, ChangeState]) -> None:
-        """What is built on a change that has another patch set, or none any more, is looked at again."""
+        """Look again at what is built on a change that has a new patch set, or is gone."""
         change = found.standing.change
         was = by_number.get(change.number)
         if was is not None and (was.change.commit, was.open) != (change.commit, found.standing.open):
@@ -232,7 +232,7 @@ class Watcher:
 
     def _went(self, error: Exception) -> None:
         if not self._trouble:
-            log.error("%s cannot be asked; it is waited for: %s", self._server.baseurl, error)
+            log.error("%s does not answer; waiting for it: %s", self._server.baseurl, error)
         self._trouble = f"{self._server.baseurl} cannot be asked: {error}"
 
     def _trouble_told(self) -> Sighting | None:
@@ -243,7 +243,7 @@ class Watcher:
         return Sighting(troubles=dict.fromkeys(sorted(self._projects)[:TROUBLED_MAX], text))
 
     async def _pause(self, least_s: float) -> None:
-        """Until there is something to look at, but so long at least."""
+        """Wait until there is something to look at, but at least this long."""
         if least_s:
             await asyncio.sleep(least_s)
             return

@@ -1,4 +1,4 @@
-"""Where to look at a Gerrit, and how often without being told."""
+"""Collect where to look at a Gerrit, and set how often to look without being told."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRY_MIN_S, RETRY_MAX_S = 1.0, 15.0
 
 @dataclass(slots=True)
 class GerritWatchList:
-    """Where to look."""
+    """Collect where to look."""
 
     numbers: dict[int, bool] = field(default_factory=dict)
     """Change -> is what it is built on to be looked at, too?"""
@@ -33,7 +33,7 @@ class GerritWatchList:
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, number: int = 0, project: str = "", id: str = "", *, afresh: bool = False) -> None:
-        """A change, or the branches and tags of a project, or neither: everything."""
+        """Add a change, the branches and tags of a project, or, with neither, everything."""
         if number:
             self.numbers[number] = self.numbers.get(number, False) or afresh
         elif project:
@@ -52,7 +52,7 @@ class GerritWatchList:
         return taken
 
     def put_back(self, taken: GerritWatchList) -> None:
-        """What could not be looked at is wanted still."""
+        """Put back what could not be looked at."""
         for number, afresh in taken.numbers.items():
             self.numbers[number] = self.numbers.get(number, False) or afresh
         self.refs |= taken.refs
@@ -62,7 +62,7 @@ class GerritWatchList:
 
 @dataclass(slots=True)
 class GerritPace:
-    """How often one looks without being told."""
+    """Set how often to look without being told."""
 
     lately_s: float = LATELY_S
     all_s: float = ALL_S

@@ -12,7 +12,7 @@ from headgate.base.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class GiteaAccount(OnTheWeb):
-    """Says where a Gitea is, and who Headgate is there."""
+    """Describe where a Gitea is, and which account Headgate uses there."""
 
     name: str
     web: str

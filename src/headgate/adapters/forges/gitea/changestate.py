@@ -25,7 +25,7 @@ Protections = Mapping[str, Mapping[str, Any]]
 
 
 class GiteaStands(ChangeStateReader[GiteaPull]):
-    """Makes standings of one Gitea."""
+    """Read the states of changes at one Gitea."""
 
     whole_seconds = True
 

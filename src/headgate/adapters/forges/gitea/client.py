@@ -31,7 +31,7 @@ REFUSED_S = 60.0
 
 
 class GiteaClient(Rest):
-    """Talks with one Gitea."""
+    """Call one Gitea."""
 
     page_size: Query = MappingProxyType({"limit": 50})
 

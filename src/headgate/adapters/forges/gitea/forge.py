@@ -27,7 +27,7 @@ _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
 
 
 class GiteaForge(RestDriver):
-    """One Gitea or Forgejo; see `ports.forge.Forge`."""
+    """Connect to one Gitea or Forgejo; see `ports.forge.Forge`."""
 
     page = re.compile(rf"/({_NAME}/{_NAME})/(?:pulls?|issues)/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
@@ -47,7 +47,7 @@ class GiteaForge(RestDriver):
     def __init__(
         self, client: GiteaClient, engine: Callable[[], GitEngine], every_s: float = EVERY_S, lands: str = "merge"
     ) -> None:
-        """`lands`: see `ports.forge.Abilities`."""
+        """Make a driver. For `lands`, see `ports.forge.Abilities`."""
         self.can = replace(self.can, lands=lands)
         self._own = GiteaTeller(client)
         self._client, self._stands = client, GiteaStands(client, engine)

@@ -46,7 +46,7 @@ class _Numbered(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """Holds what is read of a delivery."""
+    """Hold what is read of a delivery."""
 
     repository: _Named | None = None
     action: str = ""
@@ -128,7 +128,8 @@ def _read(event: str, body: bytes) -> _Delivered:
 
 
 def _named(event: str, id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint | Ignored:
-    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    that."""
     change = said.pull_request or said.issue
     if event in _COMMENTS:
         if not (said.is_pull or said.pull_request or (said.issue and said.issue.pull_request)):

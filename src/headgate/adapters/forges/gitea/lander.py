@@ -36,7 +36,7 @@ MESSAGE_MAX = 60_000
 
 
 class GiteaLander:
-    """Merges at one Gitea."""
+    """Merge at one Gitea."""
 
     def __init__(self, client: GiteaClient, branches: BranchReader) -> None:
         self._client, self._branches = client, branches

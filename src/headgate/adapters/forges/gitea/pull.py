@@ -23,7 +23,7 @@ _STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMM
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """Says what a review means to the protection of a branch."""
+    """Hold a review as the protection of a branch counts it."""
 
     who: str
     state: str
@@ -37,7 +37,7 @@ class Opinion(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class GiteaPull(AnyPull):
-    """A pull request, at one moment."""
+    """Describe a pull request at one moment."""
 
     merge_base: str
     opinions: tuple[Opinion, ...]

@@ -25,7 +25,7 @@ REVIEWS = {"approve": "APPROVED", "request-changes": "REQUEST_CHANGES", "comment
 
 
 class GiteaTeller(ChangeReporter):
-    """Tells of changes at one Gitea."""
+    """Report on changes at one Gitea."""
 
     noun = "Gitea"
 
@@ -89,7 +89,7 @@ class GiteaTeller(ChangeReporter):
         for path in (f"{repo}/labels", f"/orgs/{repo.split('/')[2]}/labels"):
             if set(names) <= found.keys():
                 break
-            with suppress(NotThere, ForgeDenied):  # who owns it is no organization
+            with suppress(NotThere, ForgeDenied):  # who owns it is not an organization
                 async for page in self._client.pages(key, path):
                     found = {str(one["name"]): int(one["id"]) for one in page} | found
         for name in names:

@@ -72,7 +72,8 @@ def _rejected(pull: GiteaPull) -> Rule:
 
 
 def _statuses(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
-    """Each pattern asks for a context, and for all that it matches to be good; without patterns all have to be."""
+    """Yield the rules for statuses. Each pattern requires a status, and all that match it to succeed; without
+    patterns, all statuses must succeed."""
     states = {one.status.name: one.status.state for one in pull.reports}
     bad = {name for name, state in states.items() if state not in GOOD}
     asked = {pattern: {name for name in states if matches(pattern, name)} for pattern in patterns}

@@ -16,7 +16,7 @@ TRUE = frozenset({"true", "yes", "on", "1"})
 
 @dataclass(frozen=True, slots=True)
 class GitHubAccount:
-    """Where it is, and who Headgate is there."""
+    """Describe where GitHub is, and which account Headgate uses there."""
 
     name: str
     web: str = f"https://{PUBLIC}"
@@ -66,16 +66,16 @@ def account(name: str, said: Mapping[str, str], key: str = "") -> GitHubAccount:
     web = server if "://" in server else f"https://{server}"
     parts = urlsplit(web)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise UserError(f"server: {server!r} is no host name; write it as github.example.com")
+        raise UserError(f"server: {server!r} is not a host name; write it as github.example.com")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise UserError("server: http:// is only taken for this machine, as tokens go over it; leave it out")
     app_id = said.get("app_id", "")
     if bool(app_id) != bool(said.get("app_key")):
         raise UserError("it needs both app_id and app_key, or neither")
     if app_id and not app_id.isdecimal():
-        raise UserError(f"app_id: {app_id!r} is no number; it is on the page of the app's settings")
+        raise UserError(f"app_id: {app_id!r} is not a number; it is on the page of the app's settings")
     if app_id and not re.search("-----BEGIN (RSA )?PRIVATE KEY-----", key):
-        raise UserError(f"app_key: {said['app_key']} is no private key in PEM; the app's settings make one")
+        raise UserError(f"app_key: {said['app_key']} is not a private key in PEM; the app's settings make one")
     return GitHubAccount(
         name,
         f"{parts.scheme}://{parts.netloc}",

@@ -18,7 +18,7 @@ from headgate.config.forges.facts import Details, Vote
 
 
 class GitHubStands(ChangeStateReader[GitHubPull]):
-    """Makes standings of one GitHub."""
+    """Read the states of changes at one GitHub."""
 
     whole_seconds = True
 

@@ -29,11 +29,11 @@ _OURS = ("installation ", "token of ")
 
 
 class GitHubUnauthorized(ForgeDenied):
-    """Nobody is let in with this token."""
+    """Report that GitHub rejects the token."""
 
 
 class GitHubClient(Rest):
-    """Talks with one GitHub.  `calls` counts `graphql`, too."""
+    """Call one GitHub. `calls` also counts `graphql`."""
 
     def __init__(
         self, account: GitHubAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time

@@ -23,7 +23,7 @@ FAILED_MAX = 100
 
 
 class Deliveries:
-    """Takes what GitHub could not deliver as hints."""
+    """Turn deliveries that GitHub could not make into hints."""
 
     def __init__(self, client: GitHubClient, tokens: Tokens, every_s: float) -> None:
         self._client, self._tokens, self._every_s = client, tokens, every_s

@@ -51,7 +51,7 @@ CAN = Abilities(
 
 
 class GitHubForge:
-    """One GitHub; see `ports.forge.Forge`."""
+    """Connect to one GitHub; see `ports.forge.Forge`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class GitHubForge:
         every_s: float = EVERY_S,
         lands: str = "merge",
     ) -> None:
-        """`lands`: see `ports.forge.Abilities`."""
+        """Make a driver. For `lands`, see `ports.forge.Abilities`."""
         self.can = structs.replace(CAN, lands=lands)
         self.name = client.account.name
         self._client, self._tokens, self._engine = client, tokens, engine

@@ -186,7 +186,8 @@ def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
 
 
 def _ours(event: str, said: _Delivered, us: frozenset[str]) -> bool:
-    """Is it only what Headgate said?  What it merged or pushed has to be seen all the same."""
+    """Return whether the delivery only reports what Headgate wrote. What it merged or pushed must be seen
+    nevertheless."""
     if event in ("check_run", "check_suite"):
         run = said.check_run or said.check_suite
         mine = run is not None and run.app is not None and (run.app.slug or "") in us
@@ -202,7 +203,7 @@ def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) 
     if run is None or run.app is None or not account.app_id or str(run.app.id) != account.app_id:
         return Ignored("it is a button of somebody else")
     if wanted is None or wanted.identifier != ABORT:
-        return Ignored("it is no button of Headgate's")
+        return Ignored("it is not a button of Headgate's")
     try:
         meant = msgspec.json.decode(run.external_id or "", type=Meant)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -214,7 +215,8 @@ def _ordered(account: GitHubAccount, guid: str, project: str, said: _Delivered) 
 
 
 def _named(event: str, guid: str, project: str, said: _Delivered, us: frozenset[str]) -> Hint | Ignored:
-    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    that."""
     if event == "issue_comment" and (said.issue is None or said.issue.pull_request is None):
         return Ignored("it is a comment on an issue")
     change = said.pull_request or said.issue

@@ -37,7 +37,7 @@ HeadOf = Callable[[str, str], Awaitable[str]]
 
 
 class GitHubLander:
-    """Merges at one GitHub."""
+    """Merge at one GitHub."""
 
     def __init__(self, client: GitHubClient, tokens: Tokens, head_of: HeadOf) -> None:
         self._client, self._tokens, self._head_of = client, tokens, head_of

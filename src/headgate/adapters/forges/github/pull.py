@@ -105,7 +105,7 @@ DEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class GitHubPull(AnyPull):
-    """A pull request, at one moment."""
+    """Describe a pull request at one moment."""
 
     merge_state: str
     decision: str

@@ -36,7 +36,7 @@ REVIEWS = {"approve": "APPROVE", "request-changes": "REQUEST_CHANGES", "comment"
 
 
 class GitHubTeller(ChangeReporter):
-    """Tells of changes at one GitHub."""
+    """Report on changes at one GitHub."""
 
     noun = "GitHub"
 

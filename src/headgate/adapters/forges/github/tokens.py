@@ -24,7 +24,7 @@ PROJECTS_MAX = 10_000
 
 
 class GitHubAppNotInstalled(NotLetIn):
-    """The app is not installed at the project."""
+    """Report that the app is not installed at the project."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Token:
 
 
 class Tokens:
-    """Finds the key for each project.  `slug` is the app's own name, once it is known."""
+    """Find the token for each project. `slug` is the app's own name, once it is known."""
 
     def __init__(self, client: GitHubClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s

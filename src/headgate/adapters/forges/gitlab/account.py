@@ -71,9 +71,9 @@ def _web(said: Mapping[str, str], server: str) -> str:
     web = said.get("baseurl") or (server if "://" in server else f"https://{server}")
     parts = urlsplit(web)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise UserError(f"{option}: {web!r} is no address of a GitLab; write it as https://gitlab.example.com")
+        raise UserError(f"{option}: {web!r} is not an address of a GitLab; write it as https://gitlab.example.com")
     if option == "server" and parts.path.strip("/"):
-        raise UserError(f"server: {server!r} is no host name; give an address with a path as baseurl")
+        raise UserError(f"server: {server!r} is not a host name; give an address with a path as baseurl")
     if parts.username or parts.password:
         raise UserError(f"{option}: leave name and password out; the token is api_token")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
@@ -90,5 +90,5 @@ def _signing_key(said: str) -> bytes:
         return base64.b64decode(said.removeprefix(SIGNING), validate=True)
     except (ValueError, binascii.Error):
         raise UserError(
-            f"webhook_signing_token: it is no signing token: GitLab shows one that begins with {SIGNING}"
+            f"webhook_signing_token: it is not a signing token: GitLab shows one that begins with {SIGNING}"
         ) from None

@@ -1,4 +1,4 @@
-"""What is known of a change, made of a merge request: with its files, who may do what, and what it lacks."""
+"""Build the state of a change from a merge request: its files, who may do what, and what it lacks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headgate.adapters.forges.gitlab.rules import rule_book
 from headgate.adapters.forges.pulls import cut
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.objects.series import few, files
 from headgate.adapters.git.poll.names import HEADS
+from headgate.adapters.git.series import few, files
 from headgate.base.texts import line
 from headgate.config.forges.facts import Details, ForgeAccount, Vote
 from headgate.gate.change import Change, ChangeState, TriggerEvent
@@ -32,7 +32,7 @@ def ref_of(number: int) -> str:
 
 
 class GitLabChangeStateReader:
-    """Makes standings of one GitLab."""
+    """Read the states of changes at one GitLab."""
 
     def __init__(
         self,

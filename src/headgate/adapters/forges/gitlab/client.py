@@ -22,11 +22,11 @@ _MOVED = "moved project"
 
 
 class GitLabUnauthorized(ForgeDenied):
-    """The token is refused; of a merge and of an approval it may be the account that is."""
+    """Report that the token is rejected; for merges and approvals, the account may lack permission instead."""
 
 
 class GitLabClient(Rest):
-    """Talks with one GitLab."""
+    """Call one GitLab."""
 
     def __init__(
         self, account: GitLabAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time

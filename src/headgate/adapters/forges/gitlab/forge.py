@@ -26,7 +26,7 @@ _NAME = r"(?!\.{1,2}/)[\w.][\w.-]{0,254}"
 
 
 class GitLabForge(RestDriver):
-    """One GitLab; see `ports.forge.Forge`."""
+    """Connect to one GitLab; see `ports.forge.Forge`."""
 
     page = re.compile(rf"/((?:{_NAME}/){{1,20}}?{_NAME})(?:/-)?/merge_requests/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
@@ -52,7 +52,7 @@ class GitLabForge(RestDriver):
         now_s: Callable[[], float] = time.time,
         lands: str = "merge",
     ) -> None:
-        """`lands`: see `ports.forge.Abilities`."""
+        """Make a driver. For `lands`, see `ports.forge.Abilities`."""
         self.can = replace(self.can, lands=lands)
         self._own = GitLabReporter(client, people)
         self._client, self._people, self._now_s = client, people, now_s

@@ -1,4 +1,4 @@
-"""What happened to a merge request since it was last told of, by comparing.  Pure: the same however often it is asked.
+"""Find by comparing what happened to a merge request since it was last told of.  Pure: the same however often asked.
 
 A missed delivery is nothing: what it would have told is in the difference.  What is in no state is remembered in the
 mark: the last comment that was told, and the moment of the last change that GitLab counts.
@@ -23,7 +23,7 @@ _NOTHING = Details()
 
 @dataclass(frozen=True, slots=True)
 class GitLabMark:
-    """How far it was told."""
+    """Mark how far events were derived."""
 
     updated: str = ""
     remark: int = 0

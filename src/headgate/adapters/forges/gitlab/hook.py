@@ -59,13 +59,13 @@ class _Numbered(msgspec.Struct, frozen=True):
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """What every delivery may say; those of groups say nothing of it."""
+    """Hold what every delivery may contain; deliveries of groups lack it."""
 
     object_kind: str | None = ""
 
 
 class _Delivered(_Kind, frozen=True):
-    """What is read of a delivery of a kind that counts: others have other forms."""
+    """Hold what is read of a relevant delivery; others have other forms."""
 
     project: _Project = _Project()
     user: _User | None = None
@@ -167,7 +167,8 @@ def _place(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignore
 
 
 def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:
-    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    that."""
     action = what.action or ""
     if action not in _ACTIONS:
         return Ignored(f"nothing follows from merge_request {action[:100]}")

@@ -37,7 +37,7 @@ Said = Mapping[str, Any]
 
 
 class GitLabLander:
-    """Merges at one GitLab."""
+    """Merge at one GitLab."""
 
     def __init__(self, client: GitLabClient, engine: Callable[[], GitEngine]) -> None:
         self._client, self._branches = client, BranchReader(engine, client.account.name)

@@ -1,4 +1,4 @@
-"""Who Headgate is at GitLab, and what others may do there."""
+"""Ask GitLab who Headgate is there, and what others may do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KNOWN_MAX = 4_096
 
 
 class People:
-    """Those of one GitLab."""
+    """Know the people of one GitLab."""
 
     def __init__(self, client: GitLabClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s

@@ -33,7 +33,7 @@ _SAID_ALREADY = "cannot transition status"
 
 
 class GitLabStatusPlace(NamedTuple):
-    """Where a status belongs: to the pipeline of the head, which is in the project that it comes from."""
+    """Locate a status: it belongs to the pipeline of the head, which lies in the project that the head comes from."""
 
     project: str
     """As calls have it: `/projects/1`."""
@@ -44,7 +44,7 @@ class GitLabStatusPlace(NamedTuple):
 
 
 class GitLabReporter:
-    """Tells of changes at one GitLab."""
+    """Report on changes at one GitLab."""
 
     def __init__(self, client: GitLabClient, people: People) -> None:
         self._client, self._people = client, people
@@ -127,7 +127,7 @@ class GitLabReporter:
     # --- the approval
 
     async def _approval(self, change: Change, approves: bool) -> None:
-        """What is so already is refused, and that is no trouble; nor is it that another head has come since."""
+        """Set the approval. GitLab rejects what is already so, which is fine; so is a newer head."""
         path = f"/merge_requests/{change.number}"
         if not approves:
             with suppress(NotThere):

@@ -28,14 +28,14 @@ WAITS = frozenset({"checking", "unchecked", "preparing", "approvals_syncing", "c
 
 
 class GitLabUser(msgspec.Struct, frozen=True):
-    """An account."""
+    """Identify an account."""
 
     id: int
     name: str
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """That somebody approves it."""
+    """Record an approval."""
 
     who: GitLabUser
     at_ms: int
@@ -43,7 +43,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """A comment."""
+    """Represent a comment."""
 
     id: int
     who: GitLabUser
@@ -52,7 +52,7 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job of the pipeline, or a status that another program has set."""
+    """Represent a job of the pipeline, or a status that another program has set."""
 
     status: ProgramStatus
     may_fail: bool
@@ -60,7 +60,7 @@ class Job(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class GitLabMergeRequest:
-    """A merge request, at one moment."""
+    """Describe a merge request at one moment."""
 
     project: str
     """Canonical name, as it is asked for."""

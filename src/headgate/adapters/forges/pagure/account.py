@@ -16,7 +16,7 @@ _FORKS, _FORK = "forks/", "fork/"
 
 @dataclass(frozen=True, slots=True)
 class PagureAccount(OnTheWeb):
-    """Says where a Pagure is, and who Headgate is there."""
+    """Describe where a Pagure is, and which account Headgate uses there."""
 
     name: str
     web: str = f"https://{PUBLIC}"

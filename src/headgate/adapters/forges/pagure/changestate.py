@@ -1,4 +1,4 @@
-"""What is known of a pull request at Pagure beside what all forges have: thumbs, flags, rules of its project."""
+"""Build the state of a change from a pull request at Pagure, with thumbs, flags, and the rules of its project."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class PagureStands(ChangeStateReader[PagurePull]):
-    """Makes standings of one Pagure."""
+    """Read the states of changes at one Pagure."""
 
     spoken = SPOKEN
 

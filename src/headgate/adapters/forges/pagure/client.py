@@ -36,11 +36,11 @@ REFUSED_S = 60.0
 
 
 class PagureUnauthorized(ForgeDenied):
-    """The token is refused: for all, or for this very thing, which its ACLs do not name."""
+    """Report that the token is rejected altogether, or that its ACLs do not include this action."""
 
 
 class PagureClient(Rest):
-    """Talks with one Pagure."""
+    """Call one Pagure."""
 
     page_size: Query = MappingProxyType({"per_page": PAGE})
 

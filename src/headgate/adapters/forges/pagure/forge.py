@@ -24,7 +24,7 @@ _NAME = r"(?!\.{1,2}/)[\w.+-]{1,100}"
 
 
 class PagureForge(RestDriver):
-    """One Pagure; see `ports.forge.Forge`."""
+    """Connect to one Pagure; see `ports.forge.Forge`."""
 
     page = re.compile(rf"/((?:fork/{_NAME}/)?(?:{_NAME}/)?{_NAME})/pull-request/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
     can = Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)

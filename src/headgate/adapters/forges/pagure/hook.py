@@ -48,7 +48,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class _Delivered(msgspec.Struct, frozen=True):
-    """Holds what is read of a delivery."""
+    """Hold what is read of a delivery."""
 
     topic: str
     msg: _Said
@@ -117,7 +117,8 @@ def _place(id: str, project: str, said: _Delivered, us: Collection[str]) -> Hint
 
 
 def _of_change(id: str, project: str, said: _Delivered, ours: bool) -> Hint | Ignored:
-    """A number with a commit: Headgate merged it, and the gate is about to say so."""
+    """Return a hint. A number with a commit means that Headgate merged it, and that the gate is about to record
+    that."""
     topic, change = said.topic, said.msg.change
     if change is None or not 0 < change.id < 10**9:
         return Ignored(f"{topic[:100]} names no pull request")

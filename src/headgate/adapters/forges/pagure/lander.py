@@ -31,7 +31,7 @@ CONFLICTS = "CONFLICTS"
 
 
 class PagureLander:
-    """Merges at one Pagure."""
+    """Merge at one Pagure."""
 
     def __init__(self, client: PagureClient, branches: BranchReader) -> None:
         self._client, self._branches = client, branches

@@ -22,14 +22,14 @@ _VALUES = {"thumbsup": 1, "thumbsdown": -1}
 
 
 class PagureFlag(ProgramReport, frozen=True):
-    """What a program says of it; Pagure does not say of which commit."""
+    """Represent what a program reports; Pagure does not say for which commit."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PagurePull(AnyPull):
-    """A pull request, at one moment."""
+    """Describe a pull request at one moment."""
 
     begins: str
     """Its first commit."""
@@ -131,7 +131,7 @@ def _account(said: Mapping[str, Any] | None) -> ForgeAccount:
 
 
 def _thumb(said: Mapping[str, Any]) -> str:
-    """Return which way a comment votes; empty: it does not.  What is said of a line is no vote."""
+    """Return which way a comment votes; empty: it does not.  What is said of a line is not a vote."""
     text = str(said["comment"] or "")
     if said.get("commit"):
         return ""

@@ -25,7 +25,7 @@ _APART = "\u200b"
 
 
 class PagureTeller(ChangeReporter):
-    """Tells of changes at one Pagure."""
+    """Report on changes at one Pagure."""
 
     noun = "Pagure"
 

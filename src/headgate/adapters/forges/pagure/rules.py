@@ -1,4 +1,4 @@
-"""What the options of a project ask of a pull request before Pagure merges it.  Pure."""
+"""List what the options of a project ask of a pull request before Pagure merges it.  Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rule_book(
     """Return the rules in force.  `options`: of the project, empty where they may not be seen; `signed`: whether all
     commits are signed off.
 
-    Whether our account may merge is no rule: of those who administer the whole site Pagure does not tell."""
+    Whether our account may merge is not a rule: of those who administer the whole site Pagure does not tell."""
     return tuple(_rules(pull, options, us, signed))
 
 

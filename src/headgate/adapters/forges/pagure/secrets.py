@@ -18,7 +18,7 @@ ASKED_MAX = 60
 
 
 class PagureSecrets:
-    """Those of one Pagure."""
+    """Find the secrets of the projects of one Pagure."""
 
     def __init__(self, client: PagureClient) -> None:
         self._client = client

@@ -20,13 +20,14 @@ _ENCODINGS = re.compile(
 
 
 def identity(name: str, address: str) -> bytes:
-    """As commits have it, without what git would not take; Headgate's where nothing is left."""
+    """Format an identity as commits have it, without characters that git rejects; if nothing is left, return
+    Headgate's."""
     clean = [re.sub(r"[<>\x00-\x1f]", "", text).strip() for text in (name, address)]
     return f"{clean[0]} <{clean[1]}>".encode(errors="replace") if all(clean) else IDENTITY
 
 
 class Original(NamedTuple):
-    """What a commit made from another one keeps of it."""
+    """Hold what a commit made from another one keeps of it."""
 
     author: bytes
     """Name, address and time."""
@@ -36,7 +37,7 @@ class Original(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A commit, taken apart."""
+    """Hold the parts of a commit."""
 
     tree: str
     parents: tuple[str, ...]
@@ -46,7 +47,7 @@ class Parts(NamedTuple):
 
 
 def parts(raw: bytes) -> Parts:
-    """Of any commit whose tree and parents can be told, whatever else it says.  Raises ValueError."""
+    """Parse any commit of which tree and parents can be read. Raise ValueError."""
     lines = raw.partition(b"\n\n")[0].split(b"\n")
     if not _TREE.fullmatch(lines[0]):
         raise ValueError("it does not begin with its tree")
@@ -76,8 +77,7 @@ def original(raw: bytes) -> Original:
 
 
 def text(kept: Original, raw: bytes) -> str:
-    """Author or message, in the encoding the commit says if that is one people write in; what cannot be read is
-    marked."""
+    """Decode an author or message with the commit's encoding, if it is a common one; mark what cannot be decoded."""
     name = kept.encoding.decode("ascii", errors="replace").strip().lower()
     try:
         found = raw.decode(name if _ENCODINGS.fullmatch(name) else "utf-8", errors="replace")

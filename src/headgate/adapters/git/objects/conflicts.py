@@ -1,4 +1,4 @@
-"""What `git merge-tree -z` says about a merge that failed."""
+"""Summarise what `git merge-tree -z` says about a merge that failed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
 
 
 def shown_name(path: str) -> str:
-    """As it is when that can be read without doubt, else quoted."""
+    """Return a path as it is if that is unambiguous, otherwise quoted."""
     plain = path.isprintable() and path == path.strip() and not set(path) & set('",')
     return path if plain else json.dumps(path, ensure_ascii=not path.isprintable())
 

@@ -17,7 +17,7 @@ PACKS_OPEN_MAX = 200
 
 
 def bound_packs() -> None:
-    """The library closes those that were not used for the longest time.  This holds for the whole process."""
+    """Make the library close the packs that have not been used for the longest time, in the whole process."""
     if pygit2.settings.mwindow_file_limit != PACKS_OPEN_MAX:
         pygit2.settings.mwindow_file_limit = PACKS_OPEN_MAX
 
@@ -30,19 +30,19 @@ class Opened:
 
     @property
     def repository(self) -> pygit2.Repository:
-        """Raises pygit2.GitError."""
+        """Return the open repository. Raise pygit2.GitError."""
         if self._repository is None:
             self._repository = pygit2.Repository(str(self._path))
         return self._repository
 
     def close(self) -> None:
-        """Who is just reading goes on with what he has."""
+        """Close the view; current readers continue with theirs."""
         old, self._repository, self._changes = self._repository, None, 0
         for name in ("branches", "references", "remotes", "submodules") if old is not None else ():
             delattr(old, name)  # they name it, which would keep it until all is swept
 
     def renew(self) -> None:
-        """If that is due.  Raises OSError."""
+        """Renew the view if that is due. Raise OSError."""
         packed_ns = (self._path / "objects/pack").stat().st_mtime_ns
         if packed_ns != self._packed_ns:
             self._packed_ns = packed_ns

@@ -43,11 +43,11 @@ PICKED_MAX = 1_000
 
 
 class MergeConflict(Exception):
-    """The change does not merge; the text names the files."""
+    """Report that the change does not merge; the text names the files."""
 
 
 class MergeObjects(Protocol):
-    """The repository merged in."""
+    """Declare the repository to merge in."""
 
     path: Path
 
@@ -102,7 +102,7 @@ async def _pick(objects: MergeObjects, head: str, item: MergeItem) -> str:
 
 
 async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]:
-    """Commits the change is built on that `head` has as others."""
+    """Return the commits on which the change is built and of which `head` has different versions."""
     found = list[str]()
     for base in item.bases:
         try:
@@ -115,8 +115,8 @@ async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]
 
 
 async def _grown(objects: MergeObjects, head: str, tree: str, item: MergeItem) -> str:
-    """`head`, or a stand-in for it with the same files that also grew from what the change is built on: what that
-    changed is not merged a second time."""
+    """Return `head`, or a stand-in with the same files whose ancestors include those that the change is built on, so
+    that their changes are not merged twice."""
     bases = await _bases(objects, head, item) if item.bases else []
     return await asyncio.to_thread(objects.write, tree, (head, *bases), 0, b"") if bases else head
 
@@ -138,8 +138,8 @@ async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int) -> s
 
 
 def _sides(objects: MergeObjects, tree: str, name: str, picked: Parts) -> tuple[str, str]:
-    """Two commits whose merge applies just `picked` to `tree`: a stand-in for the head that grew from the parent of
-    `picked`, and `picked` itself.  One without a parent is given one without files."""
+    """Return two commits whose merge applies only `picked` to `tree`: a stand-in for the head that descends from the
+    parent of `picked`, and `picked` itself. A commit without a parent gets one without files."""
     if picked.parents:
         return objects.write(tree, picked.parents[:1], 0, b""), name
     root = objects.write(objects.write_empty_tree(), (), 0, b"")

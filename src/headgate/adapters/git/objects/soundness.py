@@ -1,5 +1,5 @@
-"""What a gate does not land, whatever its jobs say: commits and trees that git itself would not have written, and what
-is too large to be checked out.
+"""Refuse what a gate does not land, whatever its jobs say: commits and trees that git itself would not have written,
+and what is too large to be checked out.
 
 A server may check that when it is pushed to (`receive.fsckObjects`), and many do not.  What is fetched is not checked
 as a whole, since old histories are full of small flaws which nobody can mend any more: checked is what a change adds.
@@ -49,7 +49,7 @@ class SoundnessObjects(Protocol):
 
 
 async def check(objects: SoundnessObjects, head: str, commit: str) -> None:
-    """Raises GitImpossible for a commit that must not be merged into `head`; GitError."""
+    """Check a commit. Raise GitImpossible if it must not be merged into `head`, or GitError."""
     await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(commit)))
     found = await asyncio.to_thread(_few_steps, objects, head, commit)
     if found is None:
@@ -67,7 +67,7 @@ def _check(objects: SoundnessObjects, new: Collection[str], base: str, commit: s
         parts = objects.parts(one)
         which = "it" if one == commit else f"commit {one}"
         if parts.flaw:
-            raise _flawed(f"{which} is not as git writes commits: {parts.flaw}; make it anew (git commit --amend)")
+            raise _flawed(f"{which} is not as git writes commits: {parts.flaw}; create it again (git commit --amend)")
         if len(parts.parents) > PARENTS_MAX:
             raise _flawed(f"{which} has {len(parts.parents)} parents; {PARENTS_MAX} are possible")
     TreeChecker(objects.repository).check(objects.parts(base).tree, objects.parts(commit).tree)
@@ -78,7 +78,7 @@ def _flawed(why: str) -> GitImpossible:
 
 
 def _few_steps(objects: SoundnessObjects, head: str, commit: str) -> tuple[list[str], str] | None:
-    """The commits of the change, and where it left the branch; None: that takes more steps to see."""
+    """Return the commits of the change and where it left the branch, or None if that takes more steps."""
     branch = set(islice(_history(objects, head, (), []), BRANCH_MAX))
     left = list[str]()
     new = list(islice(_history(objects, commit, branch, left), CHANGE_MAX))
@@ -88,7 +88,7 @@ def _few_steps(objects: SoundnessObjects, head: str, commit: str) -> tuple[list[
 
 
 def _history(objects: SoundnessObjects, commit: str, without: Collection[str], left: list[str]) -> Iterator[str]:
-    """Up to what is in `without`, which goes to `left`."""
+    """Yield commits up to those in `without`, which go to `left`."""
     seen, waiting = {commit}, deque([commit])
     while waiting:
         here = waiting.popleft()
@@ -103,14 +103,14 @@ def _history(objects: SoundnessObjects, commit: str, without: Collection[str], l
 
 
 class TreeChecker:
-    """Checks what is in one tree and not in another.  Used once."""
+    """Check once what one tree adds to another."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._repository = repository
         self._files = self._bytes = 0
 
     def check(self, before: str, after: str) -> None:
-        """Raises GitImpossible."""
+        """Check the entries that `after` adds to `before`. Raise GitImpossible."""
         waiting = [(b"", before, after)]
         while waiting:
             path, was, now = waiting.pop()
@@ -183,11 +183,11 @@ class TreeChecker:
 
 def _check_name(path: bytes, name: bytes) -> None:
     if not name or b"/" in name or name in (b".", b"..") or len(name) > NAME_MAX_BYTES or _is_dot_git(name):
-        raise _flawed(f"{_shown(path + name[:NAME_MAX_BYTES])} is no name that a file may have")
+        raise _flawed(f"{_shown(path + name[:NAME_MAX_BYTES])} is not a name that a file may have")
 
 
 def _is_dot_git(name: bytes) -> bool:
-    """Also as file systems of other machines read it."""
+    """Return whether the name is `.git`, also as other machines' file systems read it."""
     if name[:1] not in b".gG\xe2\xef" and b"~" not in name:
         return False
     plain = name.decode(errors="replace").lower().translate(dict.fromkeys(map(ord, _IGNORED)))

@@ -1,4 +1,4 @@
-"""How two trees differ."""
+"""Find how two trees differ."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ DIRECTORIES_MAX = 20_000
 
 
 def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
-    """Paths of files, links and submodules that are in one of them only, or are not the same in both.
+    """Yield the paths of files, links and submodules that exist in only one tree or differ.
 
     What is below a directory that is in many places is yielded for each of them.  Raises GitImpossible when there are
-    very many directories to look at."""
+    very many directories to look at.
+    """
     waiting: list[tuple[bytes, pygit2.Tree | None, pygit2.Tree | None]] = [(b"", before, after)]
     looked = 0
     while waiting:

@@ -46,7 +46,8 @@ def _is_branch(ref: str) -> bool:
 
 
 class Doubt:
-    """Of one repository.  What seems to have gone has when, some time later, git itself says so, too."""
+    """Verify the listings of one repository. A ref that is missing counts as deleted only when git itself confirms
+    it some time later."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -56,7 +57,7 @@ class Doubt:
     async def of(
         self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
     ) -> bool:
-        """Is it to be looked again before this is believed?  `old` as above.  Raises RemoteError."""
+        """Return whether to look again before a listing is believed. Raise RemoteError."""
         here = set(old) | {standing.change.ref for standing in known.values() if standing.open}
         lost = here - refs.keys()
         no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))

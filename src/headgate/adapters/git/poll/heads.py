@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.objects.series import changes, few
+from headgate.adapters.git.series import changes, few
 from headgate.gate.change import HEADS, ZEROS, Change
 
 MOVED_MAX = 40
@@ -14,7 +14,7 @@ MOVED_MAX = 40
 
 
 class MovedHeads(NamedTuple):
-    """How the branches of a project differ from what was seen."""
+    """Hold how the branches of a project differ from what was seen."""
 
     now: dict[str, str]
     """All of them; those that are not told of yet, as they were."""
@@ -55,7 +55,7 @@ async def moved_heads(
 
 
 def as_it_was(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
-    """A branch is as it was."""
+    """Restore the last known state of a branch."""
     if ref in old:
         heads[ref] = old[ref]
     else:

@@ -9,7 +9,7 @@ REST_S = 1.0
 
 
 class Hinted:
-    """A look answers the hints that came before it began; those that come meanwhile wait for the next."""
+    """Collect hints. A look answers the hints that came before it started; later ones wait for the next."""
 
     def __init__(self, rest_s: float = REST_S) -> None:
         self._rest_s, self._ids = rest_s, list[str]()

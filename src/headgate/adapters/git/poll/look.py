@@ -13,7 +13,6 @@ from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects.commits import Original, text
-from headgate.adapters.git.objects.series import contained, few, files
 from headgate.adapters.git.poll.heads import as_it_was, moved_heads
 from headgate.adapters.git.poll.misfits import Misfits
 from headgate.adapters.git.poll.names import APPROVED, FOR, HEADS, RECHECK, Names
@@ -22,6 +21,7 @@ from headgate.adapters.git.poll.others import moved as moved_refs
 from headgate.adapters.git.poll.others import watched
 from headgate.adapters.git.poll.stacks import Stacked, stacked
 from headgate.adapters.git.poll.statements import RefStatements, gained
+from headgate.adapters.git.series import contained, few, files
 from headgate.base.ids import derived
 from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
@@ -38,7 +38,7 @@ FRESH_MAX = 5_000
 
 
 class Look:
-    """Used once."""
+    """Look at a repository once."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Look:
         known: Mapping[str, ChangeState],
         misfits: Misfits,
     ) -> None:
-        """`known`: of this project."""
+        """Prepare a look; `known` has the change states of this project."""
         self._connection, self._project, self._mirror, self._names = connection, project, mirror, names
         self._refs, self._known, self.misfits = refs, known, misfits
         self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
@@ -107,7 +107,7 @@ class Look:
         return Sighting(tuple(self._standings), tuple(self._events), heads, refs, {self._project: self._lingering()})
 
     def _others(self, seen: Mapping[str, str] | None) -> dict[str, str] | None:
-        """The tags and other refs that moved; None: none did."""
+        """Return the tags and other refs that moved, or None if none did."""
         found = moved_refs(self._connection, self._project, seen, watched(self._refs, self.misfits))
         if found is None:
             return None
@@ -117,7 +117,7 @@ class Look:
         return found.now
 
     def _not_had(self, gone: Set[str], old: Mapping[str, str]) -> None:
-        """What could not be had; a branch of which that is so stays as it was."""
+        """Note what could not be fetched; a branch concerned keeps its last known state."""
         self.late = self.late or bool(gone)
         for ref in [ref for ref, commit in self._heads.items() if commit in gone]:
             as_it_was(old, ref, self._heads)
@@ -132,7 +132,7 @@ class Look:
     # --- what is proposed
 
     def _name(self) -> list[str]:
-        """Those that are new, as many as are looked at in one go."""
+        """Return the names of new changes, as many as one look covers."""
         for ref in self._refs:
             if not ref.startswith(FOR):
                 continue
@@ -166,8 +166,9 @@ class Look:
         return was.change.commit == self._refs[FOR + name]
 
     async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
-        """Without what has landed and only waits for its refs to go: there the refs are older than what is known, or
-        the remote does not let them go.  What still is proposed when looked at again is proposed anew."""
+        """Return the changes without those that have landed and whose refs are only waiting to be deleted: their
+        refs are older than what is known, or the remote refuses the deletion. What is still proposed at the next
+        look is proposed again."""
         found = []
         for name in fresh:
             key, commit = self._key(name), self._refs[FOR + name]
@@ -184,7 +185,8 @@ class Look:
         return found
 
     async def _graph(self, fresh: Collection[str], moved_heads: Collection[str]) -> None:
-        """How what is proposed for a branch hangs together, where that may have changed.  Raises GitError."""
+        """Determine how the proposals for a branch depend on each other, where that may have changed. Raise
+        GitError."""
         open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
         stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
@@ -210,7 +212,7 @@ class Look:
         return await asyncio.to_thread(all_of_them)
 
     def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
-        """What can be told of it; of something that is no commit, or a damaged one, its name: that it cannot be merged
+        """Describe the change, or only name it if its commit is missing or damaged: that it cannot be merged
         is said to whoever proposes it."""
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
@@ -265,7 +267,8 @@ class Look:
             self._tell(EventKind.APPROVED, described, "")
 
     def _again(self, answered: Mapping[str, str]) -> None:
-        """What somebody wants to be tested once more is told as if it were new: pipelines take it up as they did."""
+        """Report changes for which a recheck was requested as if they were new: pipelines handle them as they did
+        then."""
         now = {s.change.key: s for s in (*self._known.values(), *self._standings)}
         told = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
         for ref, commit in self._refs.items():
@@ -286,7 +289,7 @@ class Look:
                     self._tell(EventKind.APPROVED, standing.change, ref)
 
     def _with_needs(self, name: str, change: Change) -> Change:
-        """What it is built on, and what its footers mean by the branches of now."""
+        """Add what the change is built on, and what its footers mean with the current branches."""
         bases, stale, _ = self._stacked.get(change.key, Stacked(change.bases, change.stale))
         if not change.needs and not change.unresolved and not bases:
             return change
@@ -297,8 +300,8 @@ class Look:
     # --- what is gone
 
     async def _closed(self) -> None:
-        """Changes whose ref is no more: landed if their branch has them, abandoned if not.  Changes whose branch is
-        no more, too: should it be there again, they are proposed anew."""
+        """Close changes whose ref is gone: landed if their branch has them, abandoned if not. If their branch is
+        gone too, they are proposed again should it return."""
         refs = {FOR + name for name in self._proposed}
         gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
         landed: set[str] = set()
@@ -319,7 +322,7 @@ class Look:
                 self._tell(EventKind.MERGED, standing.change, standing.change.commit)
 
     async def _landed_in(self, candidates: Iterable[Change], head: str) -> set[str]:
-        """Keys of those that `head` has, be it as another commit."""
+        """Return the keys of the changes that `head` contains, possibly as another commit."""
         candidates = list(candidates)
         if not candidates:
             return set()
@@ -358,7 +361,7 @@ def _owner(author: str) -> str:
 
 
 def _cut(message: str) -> str:
-    """What is told of a change is stored many times over; its footers are at the end."""
+    """Cut a message, because it is stored many times; its footers at the end stay."""
     if len(message) <= MESSAGE_MAX_CHARS:
         return message
     return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

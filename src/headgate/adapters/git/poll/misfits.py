@@ -11,7 +11,7 @@ NAME_MAX_CHARS = 300
 
 
 class Misfits:
-    """Of one repository, by reason."""
+    """Collect the unusable refs of one repository by reason."""
 
     def __init__(self) -> None:
         self._refs: dict[str, list[str]] = {}
@@ -21,7 +21,7 @@ class Misfits:
 
     @property
     def told(self) -> str:
-        """Empty: there are none."""
+        """Describe the unusable refs; the text is empty if there are none."""
         reasons = [_reason(why, refs) for why, refs in list(self._refs.items())[:REASONS_MAX]]
         more = sum(map(len, list(self._refs.values())[REASONS_MAX:]))
         return "\n".join([*reasons, *([f"{more} more refs cannot be used for other reasons"] if more else [])])

@@ -18,13 +18,13 @@ TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 
 
 def said_of(ref: str, kind: str) -> tuple[str, str] | None:
-    """Return who says something and of which `<branch>/<topic>`; None: it is no ref of this kind."""
+    """Return who says something and of which `<branch>/<topic>`; None: it is not a ref of this kind."""
     who, _, name = ref.removeprefix(kind).partition("/") if ref.startswith(kind) else ("", "", "")
     return (who, name) if who and name else None
 
 
 class Names:
-    """Of the projects of one connection, by the branches last seen."""
+    """Name changes of the projects of one connection, by the branches last seen."""
 
     def __init__(self, projects: Iterable[TenantProject]) -> None:
         self._projects = {name: p.project for p in projects for name in (p.name, p.project)}
@@ -45,7 +45,8 @@ class Names:
             }
 
     def misfit(self, project: str, name: str) -> str:
-        """Why `refs/for/<name>` proposes nothing, for people, and what to do; empty: it does."""
+        """Return, for people, why `refs/for/<name>` proposes nothing and what to do, or an empty string if it does
+        propose a change."""
         branch, topic = self.split(project, name)
         if not topic and name in self._above.get(project, ()):
             return (
@@ -63,7 +64,8 @@ class Names:
         return ""
 
     def split(self, project: str, name: str) -> tuple[str, str]:
-        """Branch and topic of `<branch>/<topic>`; both empty when there is no such branch, or no topic."""
+        """Return branch and topic of `<branch>/<topic>`, or two empty strings if there is no such branch or no
+        topic."""
         parts, branches = name.split("/"), self._branches.get(project, frozenset())
         for cut in range(len(parts) - 1, 0, -1):
             branch, topic = "/".join(parts[:cut]), "/".join(parts[cut:])
@@ -72,7 +74,7 @@ class Names:
         return "", ""
 
     def needs(self, message: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Keys of the changes the footers name, and the footers that name no branch of a project of ours."""
+        """Return the keys of the changes that the footers name, and the footers that name no branch of our projects."""
         keys = [(footer, self._key(footer.strip("/"))) for footer in footers(message)]
         found = dict.fromkeys(key for _, key in keys if key)
         return tuple(found), tuple(dict.fromkeys(footer for footer, key in keys if not key))

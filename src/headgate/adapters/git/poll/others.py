@@ -17,7 +17,7 @@ SEEN_MAX = 200_000
 
 
 class Moved(NamedTuple):
-    """How the refs of a project differ from what was seen."""
+    """Hold how the refs of a project differ from what was seen."""
 
     now: dict[str, str]
     """Those that differ -> what they name; empty: gone."""

@@ -1,4 +1,4 @@
-"""What changes are built on: commits that were proposed for the same branch, and lie below them."""
+"""Find what changes are built on: commits that were proposed for the same branch, and lie below them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.objects.series import nearest, outside
+from headgate.adapters.git.series import nearest, outside
 from headgate.gate.change import ChangeState
 
 _NONE: frozenset[str] = frozenset()
 
 
 class Stacked(NamedTuple):
-    """What one change is built on; `bases` and `stale` as `gate.change.Change` has them."""
+    """Hold what one change is built on; `bases` and `stale` are as in `gate.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What people say of changes, each in a ref with their name: approvals and vetoes, and who proposed."""
+"""Read what people say of changes, each in a ref with their name: approvals and vetoes, and who proposed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PEOPLE_MAX = 100
 
 
 class RefStatements:
-    """Of all changes of a repository, as the refs are now."""
+    """Read the statements on all changes of a repository from its current refs."""
 
     def __init__(self, refs: Mapping[str, str], now_ms: int) -> None:
         self._now_ms = now_ms
@@ -48,7 +48,7 @@ class RefStatements:
 
 
 def gained(now: ChangeState, before: ChangeState | None) -> bool:
-    """Does somebody approve this patchset who did not before, or object no more to what is approved?"""
+    """Return whether somebody newly approves this patchset, or has withdrawn a veto on an approved one."""
     relieved = before is not None and bool(before.vetoes) and not now.vetoes
     if now.open and relieved and (now.approvals or now.is_approved):
         return True

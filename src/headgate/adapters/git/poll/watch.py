@@ -26,7 +26,7 @@ GitDirs = Callable[[], Mapping[str, Path]]
 
 
 async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) -> None:
-    """Calls `stir` with the project whose refs may have changed, or that appeared or went.
+    """Call `stir` with each project whose refs may have changed, or that appeared or vanished.
 
     `git_dirs` says which repositories there are now, project -> git directory.  Where watching is impossible they are
     all stirred every `retry_s` seconds.
@@ -42,7 +42,7 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
         try:
             await _until_others(here, git_dirs, stir)
         except ExceptionGroup as error:  # a name that is not UTF-8 cannot be told of by who watches
-            log.info("something changed that cannot be told of, looking at all repositories: %s", error.exceptions[0])
+            log.info("an unknown change was reported, looking at all repositories: %s", error.exceptions[0])
             for project in here:
                 stir(project)
             await asyncio.sleep(UNTOLD_S)
@@ -61,7 +61,8 @@ _Identity = tuple[Path, int, int, int]
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
-    """Another directory at the same place is another one, even if it has the same number: its configuration tells."""
+    """Identify directories. A new directory at the same place is a different one even if its number is the same: its
+    configuration tells."""
     found = {}
     for project, path in dirs.items():
         try:
@@ -77,7 +78,7 @@ def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
 
 
 async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: Callable[[str], None]) -> None:
-    """Watches until there are other repositories."""
+    """Watch until there are other repositories."""
     others = asyncio.Event()
     projects = {str(path): project for project, (path, *_) in here.items()}
     refs = [place for path, *_ in here.values() for name in _REFS if (place := path / name).is_dir()]
@@ -103,8 +104,8 @@ async def _until_others(here: Mapping[str, _Identity], git_dirs: GitDirs, stir: 
 
 
 def _stirred(projects: Mapping[str, str], found: Iterable[tuple[Change, str]]) -> set[str]:
-    """The projects of which something was found that a look takes up: a note, which says what came of a change, is
-    read when its change has gone, and most notes are our own."""
+    """Return the projects with changes that a look handles. Notes with results are read when their change is gone,
+    and most notes are our own."""
     stirred = set()
     for _, path in found:
         for git_dir in map(str, Path(path).parents):
@@ -114,5 +115,6 @@ def _stirred(projects: Mapping[str, str], found: Iterable[tuple[Change, str]]) -
 
 
 def _settled(change: Change, path: str) -> bool:
-    """A ref is locked before it changes, and when the lock is gone it has: also one that is packed."""
+    """Return whether the path shows a finished change: a ref is locked before it changes, and has changed once the
+    lock is gone, even if it is packed."""
     return change is Change.deleted or not path.endswith(".lock")

@@ -65,7 +65,7 @@ async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, firs
 
 
 async def _apart(mirror: Path, remote: Remote, refs: Collection[str]) -> dict[str, str]:
-    """In halves, and halves of those that fail."""
+    """Fetch the refs in halves, and the halves that fail in halves again."""
     refused: dict[str, str] = {}
     waiting, given, overdue = [list(refs)], False, 0
     for _ in range(APART_MAX):
@@ -104,20 +104,20 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
         except GitError as error:
             await asyncio.to_thread(_tidy, mirror)
             if _CUT.search(error.said):
-                text = f"it sends more than the {most} bytes that may come at a time, or what is no pack"
+                text = f"it sends more than the {most} bytes that may come at a time, or what is not a pack"
                 raise RemoteError(("fetch",), error.code, text) from error
             if attempt == ATTEMPTS_MAX - 1 or not _unlocked(error):
                 raise
 
 
 def _tidy(mirror: Path) -> None:
-    """Removes what a fetch that failed has left."""
+    """Remove what a failed fetch has left."""
     for file in (mirror / "objects/pack").glob("tmp_*"):
         file.unlink(missing_ok=True)
 
 
 def _unlocked(error: GitError) -> bool:
-    """Was it a lock file somebody left behind?  Then it is gone now."""
+    """Return whether the error was caused by an abandoned lock file, which has then been removed."""
     found = _LOCKED.search(error.said)
     if found is None:
         return False

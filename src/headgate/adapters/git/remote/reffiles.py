@@ -24,7 +24,7 @@ _ALL = ("refs/",)
 
 
 class Listing(NamedTuple):
-    """What a repository shows of its refs."""
+    """Hold the refs of a repository as its files show them."""
 
     refs: dict[str, str]
     """ref -> commit; of an annotated tag the tag."""
@@ -33,7 +33,7 @@ class Listing(NamedTuple):
 
 
 class NotFiles(Exception):
-    """The refs of this repository are not kept in such files, or it is none."""
+    """Report that the refs of this repository are not kept in files, or that it is not a repository."""
 
 
 def listed(url: str, names: Sequence[str]) -> Listing:
@@ -93,11 +93,11 @@ def _take(at: Path, packed: dict[str, bytes], ref: str, raw: bytes, found: Listi
             found.unreadable[ref] = "it names a ref that is not there"
             return
         raw = following
-    found.unreadable[ref] = "what its file says is no commit"
+    found.unreadable[ref] = "what its file says is not a commit"
 
 
 def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Loose refs below directories, however deep."""
+    """Yield the loose refs below the directories, however deep."""
     waiting = [name.rstrip("/") for name in names]
     while waiting:
         here = waiting.pop()
@@ -116,7 +116,7 @@ def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _loose(path: Path) -> bytes | None:
-    """What the file says; None when there is none.  Something that is no file says nothing."""
+    """Return the content of the file, or None if there is none. Anything but a file counts as empty."""
     try:
         if path.is_symlink():
             return b"ref: " + os.fsencode(os.readlink(path))

@@ -1,4 +1,4 @@
-"""What refs a repository has now.  One on this machine is read in place, others are asked."""
+"""Read the refs that a repository has now.  One on this machine is read in place, others are asked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LISTING_LIMITS = GitLimits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
 class Remote:
-    """A repository at a URL or, when that begins with a slash, in a directory."""
+    """Read a repository at a URL or, if that begins with a slash, in a directory."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class Remote:
         access: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
         forget: Callable[[], object] | None = None,
     ) -> None:
-        """`talks`: those who talk with servers of this connection at a time.  `access`: settings of git with which one
-        may, asked for with each command, as they may be good for a while only; it raises RemoteError.  `forget`: have
-        them found out anew, as the server refuses them."""
+        """Make a remote. `talks` limits simultaneous calls to servers of this connection. `access`: settings of git
+        with which one may, asked for with each command, as they may be good for a while only; it raises RemoteError.
+        `forget`: have them found out anew, as the server refuses them."""
         self.url, self._access, self._forget = url, access, forget
         self._shut_s = 0.0
         """Until when nothing better can be had, by the clock of the loop: it let nobody in with what was found anew."""
@@ -43,8 +43,8 @@ class Remote:
         """Questions for the heads, and the last one that they answer."""
 
     async def refs(self, *names: str) -> dict[str, str]:
-        """ref -> commit (of an annotated tag the tag), as they are now: all, or those named, or below a name that ends
-        in a slash.  Raises RemoteError."""
+        """Map refs to commits (annotated tags to the tag object) as they are now: all refs, those named, or those
+        below a name that ends in a slash. Raise RemoteError."""
         return (await self.listing(*names)).refs
 
     async def listing(self, *names: str) -> Listing:
@@ -59,8 +59,8 @@ class Remote:
         return _listing(out, names)
 
     async def heads(self) -> dict[str, str]:
-        """Branch ref -> commit, as they were at some moment since this was asked: who asks while others are being
-        answered shares one answer with those who do so, too.  Raises RemoteError."""
+        """Map branch refs to commits, as they were at some moment since the call. Calls that arrive while another is
+        running share one later answer. Raise RemoteError."""
         self._asked += 1
         asked = self._asked
         async with self._looking:
@@ -71,7 +71,7 @@ class Remote:
             return dict(self._heads)
 
     async def default_branch(self) -> str:
-        """As its HEAD says; empty when that says nothing.  Raises RemoteError."""
+        """Return the branch that HEAD names, or an empty string. Raise RemoteError."""
         found = await self._in_place(lambda: reffiles.head(self.url))
         if found is not None:
             return found.removeprefix(HEADS)
@@ -107,7 +107,7 @@ class Remote:
         return fresh
 
     async def _in_place(self, read: Callable[[], T]) -> T | None:
-        """None: git itself must be asked, which then knows what to do or what is wrong."""
+        """Read in place, or return None if git itself must be run, which knows what to do or what is wrong."""
         if not self.url.startswith("/"):
             return None
         try:
@@ -119,7 +119,7 @@ class Remote:
 
 
 def _listing(out: str, names: Sequence[str]) -> Listing:
-    """Of what ls-remote prints.  A name that is not UTF-8 has a mark in place of what cannot be read."""
+    """Parse the output of ls-remote. A name that is not UTF-8 is shown with marks."""
     found = Listing({}, {})
     below = tuple(name for name in names if name.endswith("/"))
     for oid, tab, ref in (line.partition("\t") for line in out.split("\n")):

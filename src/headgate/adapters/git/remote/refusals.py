@@ -1,4 +1,4 @@
-"""What a remote shows and could not give: it is not asked for at every look."""
+"""Remember what a remote shows and could not give, so that it is not asked for at every look."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
-"""Until it is asked for again, growing."""
+"""Until it is requested again, growing."""
 KEPT_MAX = 10_000
 SURE_AFTER = 5
 """Tries after which it is no chance."""
@@ -21,7 +21,7 @@ class RemoteRefusal(NamedTuple):
 
 
 class Refusals:
-    """Of one repository."""
+    """Remember what one remote refused to send, so that it is not asked at every look."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -40,7 +40,7 @@ class Refusals:
         return known is None or known.again_s <= self._now_s()
 
     def why(self, commit: str) -> str:
-        """Empty: it was not refused."""
+        """Return why a commit was refused, or an empty string if it was not."""
         known = self._known.get(commit)
         return known.why if known else ""
 

@@ -24,7 +24,7 @@ SUBMODULE = "160000"
 
 
 class Listed:
-    """Lists of files that differ between two commits; what was asked for last is remembered."""
+    """List files that differ between two commits; the latest lists are cached."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, str], list[ReviewFile]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""How two files differ: git compares them once, and parts of what it says are read from a file."""
+"""Show how two files differ: git compares them once, and parts of what it says are read from a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDS = f"the difference is larger than {PATCH_MAX_BYTES // 2**20} MB; look at th
 
 
 class PatchPart(NamedTuple):
-    """Where a part begins."""
+    """Locate a part of a patch."""
 
     offset: int
     old: int
@@ -40,7 +40,7 @@ class PatchPart(NamedTuple):
 
 
 class Patches:
-    """Of all repositories."""
+    """Cache the patches of all repositories."""
 
     def __init__(self) -> None:
         self._marks: OrderedDict[Path, list[PatchPart]] = OrderedDict()

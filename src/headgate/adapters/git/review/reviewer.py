@@ -1,4 +1,4 @@
-"""What a merger does for people who review.  Nothing is waited for: who looks at a page asks again."""
+"""Do a merger's work for people who review.  Nothing is waited for: who looks at a page asks again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FAILURES = (GitError, OSError, pygit2.GitError)
 
 
 class Reviewer:
-    """Of all repositories of a merger."""
+    """Serve reviews for all repositories of a merger."""
 
     def __init__(self, mirror: Callable[[str, str], MirrorRepository]) -> None:
         """Take `mirror`, which returns the bare copy for a project and a connection or raises GitError."""
@@ -77,7 +77,7 @@ class Reviewer:
         if work.one:
             own = next((one for one in commits if one.id == work.one), None)
             if own is None:
-                raise GitImpossible(("log",), 1, f"{work.one[:12]} is no commit of this change")
+                raise GitImpossible(("log",), 1, f"{work.one[:12]} is not a commit of this change")
             before, after = (own.parents[0] if own.parents else ""), own.id
         files, total = await self._listed.page(mirror, before, after, work.page)
         shown = () if work.page else commits

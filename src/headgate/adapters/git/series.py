@@ -1,4 +1,4 @@
-"""What many changes are made of, with a few processes for all of them."""
+"""Find what many changes are made of, with a few processes for all of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -
 
 
 def _near_bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, str]:
-    """Of commits that left the branch lately, and in one line."""
+    """Return the bases of commits that left the branch recently, in a single line."""
     branch, waiting = {head}, deque([head])
     while waiting and len(branch) < NEAR_MAX:
         parents = mirror.parents(waiting.popleft())
@@ -108,7 +108,7 @@ async def outside(mirror: MirrorRepository, head: str, commits: Collection[str])
 
 
 class _Long(Exception):
-    """More than is walked without a process."""
+    """Report that a walk without a process would be too long."""
 
 
 def _walked(repository: pygit2.Repository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -134,8 +134,8 @@ def nearest(found: Mapping[str, tuple[str, ...]], named: Mapping[str, frozenset[
 
 
 async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The commits in the history of `commits` but not of `head` -> their parents; parents first.  Those in whose
-    history something is damaged are as if they were without parents."""
+    """Map the commits in the history of `commits` but not of `head` to their parents; parents come first. Commits
+    with damaged history count as having no parents."""
     found: dict[str, tuple[str, ...]] = {}
     waiting, damaged = [list(commits)], 0
     while waiting:
@@ -164,8 +164,8 @@ def _parents(out: str) -> dict[str, tuple[str, ...]]:
 async def changes(
     mirror: MirrorRepository, pairs: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[str, ...] | None]:
-    """(commit, earlier commit) -> paths that differ, old and new names of what was renamed; without pairs that are
-    alike.  None: they are very many, or cannot be read."""
+    """Map (commit, earlier commit) to the paths that differ, with old and new names of renamed files; equal pairs
+    are omitted. None means that there are very many, or that they cannot be read."""
     wanted: Mapping[str, str] = dict(pairs)
     if len(wanted) > COMPARED_FEW:
         lines = "".join(f"{commit} {before}\n" for commit, before in wanted.items())
@@ -194,7 +194,8 @@ def _differing(mirror: MirrorRepository, commit: str, before: str) -> tuple[str,
 
 
 def _by_commit(fields: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each entry is two fields, of which the first begins with a colon; before the entries of a commit is its id."""
+    """Yield the entries of each commit. An entry is two fields, the first of which begins with a colon; the id of
+    the commit precedes its entries."""
     commit, paths, at = "", list[str](), 0
     while at < len(fields) and fields[at]:
         if fields[at].startswith(":"):
@@ -209,5 +210,5 @@ def _by_commit(fields: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Paths, unless they are more than are told of."""
+    """Return the paths, or None if they are more than are reported."""
     return None if paths is None or sum(map(len, paths)) > PATHS_MAX_CHARS else paths

@@ -1,0 +1,66 @@
+"""Addresses that no build reaches."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+Net = ipaddress.IPv4Network | ipaddress.IPv6Network
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+ALWAYS = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, the link, groups
+        "198.18.0.0/15",  # builds
+        "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds beside 169.254.169.254
+        "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other words
+        "2001::/32", "2002::/16", "64:ff9b:1::/48",  # tunnels to IPv4 addresses
+        "fe80::/10", "fec0::/10", "ff00::/8",  # the link, groups
+        "fd48:6561:6467::/48",  # builds
+        "fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128",  # metadata of clouds
+    )
+)  # fmt: skip
+TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+"""IPv4 addresses as networks without IPv4 reach them, RFC 6052: denied as far as the IPv4 address is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeniedNetworks:
+    """Hold disjoint, ordered networks."""
+
+    nets: tuple[Net, ...]
+
+    @staticmethod
+    def of(nets: Iterable[Net]) -> DeniedNetworks:
+        """Combine these networks with those that no build ever reaches."""
+        every = [*ALWAYS, *nets]
+        every += [_translated(net) for net in every if isinstance(net, ipaddress.IPv4Network)]
+        four = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv4Network))
+        six = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv6Network))
+        return DeniedNetworks((*four, *six))
+
+    def __contains__(self, address: Ip) -> bool:
+        return any(address in net for net in self.nets)
+
+    def sets(self) -> Iterator[str]:
+        """Yield nft sets as they stand in a table."""
+        for version in (4, 6):
+            elements = ", ".join(str(net) for net in self.nets if net.version == version)
+            yield f"set denied{version} {{ type ipv{version}_addr; flags interval; elements = {{ {elements} }}; }}"
+
+
+def _translated(net: ipaddress.IPv4Network) -> ipaddress.IPv6Network:
+    whole = int(TRANSLATED.network_address) + int(net.network_address)
+    return ipaddress.IPv6Network((whole, TRANSLATED.prefixlen + net.prefixlen))
+
+
+def read_nets(text: str) -> list[Net]:
+    """Parse addresses and networks separated by spaces or commas. Raise ValueError that names the invalid one."""
+    return [ipaddress.ip_network(word) for word in text.replace(",", " ").split()]
+
+
+def single(address: str) -> Net:
+    """Return the network of one address; what is behind a `%` is its interface.  Raises ValueError."""
+    return ipaddress.ip_network(address.partition("%")[0])

@@ -1,0 +1,143 @@
+"""Figures of the whole system, looked up in the mirror when they are asked for: a new one is a row of GAUGES."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import NamedTuple, TypeVar
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.map.places import Map
+from headgate.map.records import ComponentRecord, Quarantined
+from headgate.map.state.layouts import layout_at
+from headgate.map.tree import locate, unescape
+from headgate.recipes.codec import decode, readable
+from headgate.recipes.mirror import Mirror
+from headgate.recipes.requests import Request
+
+R = TypeVar("R")
+Series = Mapping[tuple[str, ...], int]
+"""Values of the labels -> how many."""
+
+_KINDS, _WORKERS = ("scheduler", "merger", "executor", "web"), ("git", "build")
+_STATES = ("requested", "running", "waiting", "paused")
+
+
+class SystemGauge(NamedTuple):
+    """Declare one metric of the whole system."""
+
+    name: str
+    doc: str
+    labels: tuple[str, ...]
+    counted: Callable[[Map, Mirror], Series]
+    """Looks into the mirror; series whose labels are known in advance are there at zero."""
+
+
+class SystemMetrics(Collector):
+    """Collect the metrics of the whole system from the store, when a scraper asks."""
+
+    def __init__(self, map: Map, mirror: Mirror) -> None:
+        self._map, self._mirror = map, mirror
+
+    def collect(self) -> Iterator[Metric]:
+        for gauge in GAUGES:
+            family = GaugeMetricFamily(gauge.name, gauge.doc, labels=gauge.labels)
+            for key, value in sorted(gauge.counted(self._map, self._mirror).items()):
+                family.add_metric(key, value)
+            yield family
+
+
+def _located(map: Map, mirror: Mirror, path: str) -> Iterator[tuple[str, dict[str, str], bytes]]:
+    """Yield the name of the place, its keys and the value of each entry under a path."""
+    for entry in mirror.under(path):
+        found = locate(Map, map.path, entry.path)
+        if found is not None and found.place is not None:
+            yield found.template.removeprefix(map.path + "/"), found.keys, entry.value
+
+
+def _decoded(value: bytes, type: type[R]) -> R | None:
+    """Decode a value; None: it is damaged, which others report."""
+    try:
+        return decode(value, type)
+    except ValueError:
+        return None
+
+
+def _events(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter()
+    for template, keys, _ in _located(map, mirror, map.events.path):
+        names = template.split("/")
+        if names[-1] == "queue":
+            kind = "connection" if names[1] == "connection" else names[-2]
+            found[kind, keys.get("connection", ""), keys.get("tenant", ""), keys.get("pipeline", "")] += 1
+    return found
+
+
+def _items(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter()
+    for template, keys, _ in _located(map, mirror, f"{map.path}/tenant"):
+        key = (keys["tenant"], keys.get("pipeline", ""))
+        found[key] += template.endswith("/<item uuid>")
+    return found
+
+
+def _requests(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter({(kind, "", state): 0 for kind, state in product(_WORKERS, _STATES)})
+    for kind, path in (("build", map.executor.path), ("git", map.merger.path)):
+        for template, keys, value in _located(map, mirror, path):
+            if template.endswith("/requests") and (request := _decoded(value, Request)) is not None:
+                found[kind, keys.get("zone", ""), request.state] += 1
+    return found
+
+
+def _components(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter({(kind, "running", "true"): 0 for kind in _KINDS})
+    for _, _, value in _located(map, mirror, map.components.path):
+        if (record := _decoded(value, ComponentRecord)) is None:
+            continue
+        found[record.kind, record.state, str(record.data.accepting).lower()] += 1
+    return found
+
+
+def _history(map: Map, mirror: Mirror) -> Series:
+    return {(): len(mirror.under(map.history.queue.path))}
+
+
+def _aside(map: Map, mirror: Mirror) -> Series:
+    found = (readable(entry, Quarantined) for entry in mirror.under(map.quarantine.records.path))
+    return Counter((one.kind, one.tenant) for one in found if one is not None)
+
+
+def _held(map: Map, mirror: Mirror) -> Series:
+    tenants = (unescape(name) for name in mirror.names(map.layout.path))
+    found = (layout_at(map.layout(tenant).record, mirror) for tenant in tenants)
+    return {(one.tenant,): sum(len(branches) for branches in one.held.values()) for one in found if one is not None}
+
+
+def _messages(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.notices.queue.path))})
+    for template, keys, _ in _located(map, mirror, map.reports.path):
+        found[keys["connection"],] += template.endswith("/queue")
+    return found
+
+
+GAUGES = [
+    SystemGauge(
+        "headgate_event_queue_length", "Events that wait.", ("queue", "connection", "tenant", "pipeline"), _events
+    ),
+    SystemGauge("headgate_items", "Items in pipelines.", ("tenant", "pipeline"), _items),
+    SystemGauge("headgate_requests", "Requested work that is not done.", ("kind", "zone", "state"), _requests),
+    SystemGauge("headgate_components", "Running processes.", ("kind", "state", "accepting"), _components),
+    SystemGauge("headgate_history_queue_length", "Buildsets on their way into the history.", (), _history),
+    SystemGauge("headgate_quarantine", "What was set aside, by kind and tenant.", ("kind", "tenant"), _aside),
+    SystemGauge(
+        "headgate_configuration_held",
+        "Branches whose configuration is not in force because of what is wrong with it.",
+        ("tenant",),
+        _held,
+    ),
+    SystemGauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), _messages),
+]

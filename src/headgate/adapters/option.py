@@ -1,0 +1,14 @@
+"""An option of a connection in the settings file, as the drivers declare theirs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ConnectionOption(NamedTuple):
+    """Declare an option of a connection's section."""
+
+    kind: str
+    """text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
+    default: str
+    doc: str

@@ -1,0 +1,144 @@
+"""The drivers of reporters, in one place: a new one is a row here, and a module that has `connect`.
+
+What its pipelines may say is a row of `config.drivers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from urllib.parse import urlsplit
+
+from headgate.adapters.option import ConnectionOption
+
+if TYPE_CHECKING:  # commands that only name drivers load none of it
+    from headgate.ports.reporter import Reporter
+
+
+class ReporterOptions(NamedTuple):
+    """Hold what a driver is given for one connection."""
+
+    said: Mapping[str, str]
+    """Its section of the settings, as far as anything is said."""
+    directory: Path
+    """That the settings file is in: paths are relative to it."""
+    tls: Callable[[], ssl.SSLContext | None]
+    """Whose certificates clients believe here; None: those of the system."""
+    stack: AsyncExitStack
+    """What has to be closed is entered here."""
+
+
+class ReporterDriver(NamedTuple):
+    """Describe one driver."""
+
+    module: str
+    """That has `connect(given: ReporterOptions) -> Reporter`, which talks with nobody and raises UserError; loaded once
+    a connection names it."""
+    settings: Mapping[str, ConnectionOption]
+    shown: Callable[[Mapping[str, str]], str]
+    """Returns where a connection leads, for everybody who may read: without what is secret in it."""
+    needed: tuple[str, str] = ("", "")
+    """An option without which there is no connection, and what it is."""
+
+
+class _Module(Protocol):
+    async def connect(self, given: ReporterOptions) -> Reporter: ...
+
+
+def _host(scheme: str) -> Callable[[Mapping[str, str]], str]:
+    return lambda said: f"{scheme}://{said.get('server') or 'localhost'}"
+
+
+def _called(said: Mapping[str, str]) -> str:
+    return "/".join(re.sub(r"(://)[^/@]*@", r"\1", said["url"]).split("/")[:3])
+
+
+def _chats(said: Mapping[str, str]) -> str:
+    return " ".join(f"{url.partition('://')[0]}://…" for url in said["url"].split())
+
+
+def _servers(said: Mapping[str, str]) -> str:
+    return " ".join(map(_server, said["uri"].split(",")))
+
+
+def _server(url: str) -> str:
+    """Return its host and port alone."""
+    try:
+        parts = urlsplit(url.strip() if "://" in url else f"//{url.strip()}")
+        return f"{parts.hostname or ''}:{parts.port or 9200}"
+    except ValueError:
+        return "…"
+
+
+_SMTP = {
+    "server": ConnectionOption("text", "localhost", "the host that takes mail."),
+    "port": ConnectionOption("integer:1,65535", "", "its port. Default: 25; 465 with `security = tls`."),
+    "security": ConnectionOption("choice:none,starttls,tls", "none", "how the connection to the server is protected."),
+    "use_starttls": ConnectionOption("flag", "false", "as `security = starttls`."),
+    "ca": ConnectionOption("path", "", "authorities of its certificate, PEM. Default: the system's."),
+    "user": ConnectionOption("text", "", "the login name. Default: no login."),
+    "password": ConnectionOption("text", "", "the password of that user."),
+    "default_from": ConnectionOption("text", "headgate@localhost", "the sender."),
+    "default_to": ConnectionOption("text", "", "the recipients of reports whose pipeline names none."),
+    "recipients": ConnectionOption(
+        "text",
+        "",
+        "addresses, and domains as `@example.org`, that pipelines may name, separated by blanks. Default: any.",
+    ),
+}
+_HTTP = {
+    "url": ConnectionOption("text", "", "what is called."),
+    "secret": ConnectionOption("text", "", "the secret that signs calls. Default: calls are not signed."),
+}
+_CHAT = {
+    "url": ConnectionOption(
+        "text", "", "addresses as the library apprise has them, blanks between, as `slack://TOKEN/#CHANNEL`."
+    ),
+}
+_MQTT = {
+    "server": ConnectionOption("text", "localhost", "the host of the broker."),
+    "port": ConnectionOption("integer:1,65535", "", "its port. Default: 1883."),
+    "keepalive": ConnectionOption("seconds", "60", "how often the broker receives a sign of life."),
+    "user": ConnectionOption("text", "", "the login name. Default: no login."),
+    "password": ConnectionOption("text", "", "the password of that user."),
+    "ca_certs": ConnectionOption("path", "", "authorities of its certificate. Default: the system's."),
+    "certfile": ConnectionOption(
+        "path", "", "the certificate to show; with it, or with ca_certs, the connection uses TLS."
+    ),
+    "keyfile": ConnectionOption("path", "", "its key."),
+    "ciphers": ConnectionOption("text", "", "the ciphers that are allowed, as OpenSSL names them."),
+}
+_ELASTICSEARCH = {
+    "uri": ConnectionOption("text", "", "its servers, as `https://HOST:9200`, separated by commas."),
+    "use_ssl": ConnectionOption("flag", "true", "whether servers without `http://` are called with TLS."),
+    "verify_certs": ConnectionOption("flag", "true", "whether their certificates are checked."),
+    "ca_certs": ConnectionOption("path", "", "authorities of their certificates. Default: the system's."),
+    "client_cert": ConnectionOption("path", "", "the certificate to show them."),
+    "client_key": ConnectionOption("path", "", "its key."),
+}
+_HERE = "headgate.adapters.reporters"
+REPORTERS: dict[str, ReporterDriver] = {
+    "smtp": ReporterDriver(f"{_HERE}.mail", _SMTP, _host("smtp")),
+    "http": ReporterDriver(f"{_HERE}.webhook", _HTTP, _called, ("url", "what is called, as https://HOST/PATH")),
+    "chat": ReporterDriver(
+        f"{_HERE}.chat", _CHAT, _chats, ("url", "an address as the library apprise has it, as slack://TOKEN/#CHANNEL")
+    ),
+    "elasticsearch": ReporterDriver(
+        f"{_HERE}.elastic",
+        _ELASTICSEARCH,
+        _servers,
+        ("uri", "its servers, as https://HOST:9200, with commas between"),
+    ),
+    "mqtt": ReporterDriver(f"{_HERE}.mqtt", _MQTT, _host("mqtt")),
+}
+"""Name of the driver, as settings and `config.drivers` have it -> its row."""
+
+
+async def connect(driver: str, given: ReporterOptions) -> Reporter:
+    """Raise UserError for what is wrong with the section."""
+    return await cast(_Module, importlib.import_module(REPORTERS[driver].module)).connect(given)

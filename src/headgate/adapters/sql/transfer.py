@@ -1,0 +1,137 @@
+"""The whole history, row by row: to a file, and from a file into the database of another kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import sqlalchemy as sa
+
+from headgate.adapters.sql.history import HistoryError, SqlHistory
+from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, fitting
+from headgate.base.texts import line
+from headgate.gate.course import Course
+from headgate.gate.returns.shape import FileComment
+from headgate.ports.history import Artifact
+
+TABLES = {table.name: table for table in (BUILDSETS, REFS, BUILDS, HAND_ACTIONS)}
+TOGETHER = 500
+"""Rows that are read, or written, at once."""
+
+Row = Mapping[str, Any]  # columns are of several types
+_Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""Milliseconds since the epoch, up to the year 9999."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+"""Of a row; new ones get the next."""
+_Names = tuple[str, ...]
+_JSON: Mapping[str, Any] = {  # types
+    "proposers": _Names,
+    "approvers": _Names,
+    "provides": _Names,
+    "needs": _Names,
+    "semaphores": _Names,
+    "artifacts": tuple[Artifact, ...],
+    "course": Course,
+    "comments": dict[str, tuple[FileComment, ...]],
+}
+_NEEDED = ("tenant", "pipeline", "project", "ref")
+"""Columns that whoever reads a row relies on."""
+
+
+def _type(column: sa.Column[Any]) -> Any:  # a type
+    """Return what a column holds for those who read it."""
+    match column.type:
+        case sa.JSON():
+            return _JSON.get(column.name, dict[str, Any])
+        case sa.Boolean():
+            return bool
+        case sa.BigInteger():
+            return _Number if column.name == "number" else _Moment
+        case sa.Integer():
+            return _Count
+    return str
+
+
+def _form(table: sa.Table) -> type[msgspec.Struct]:
+    names = {str(column.name): _type(column) for column in table.c}
+    needed = [(name, type) for name, type in names.items() if name in _NEEDED]
+    others = [(name, type | None, None) for name, type in names.items() if name not in _NEEDED]
+    return msgspec.defstruct(str(table.name), [*needed, *others])
+
+
+_FORMS = {name: _form(table) for name, table in TABLES.items()}
+
+
+def exists(dburi: str) -> bool:
+    """Say whether a history may be there; a file of SQLite that is not there has none, and is not made."""
+    url = sa.make_url(dburi)
+    return url.get_backend_name() != "sqlite" or (bool(url.database) and Path(url.database or "").exists())
+
+
+def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
+    """Yield the name of its table with each row, as of one moment.  Raise HistoryError."""
+    with _opened(dburi) as connection:
+        database = sa.inspect(connection)
+        there = set(database.get_table_names())
+        for name, table in TABLES.items():
+            if name in there:
+                columns = {column["name"] for column in database.get_columns(name)}  # an earlier release has fewer
+                query = sa.select(*(column for column in table.c if column.name in columns)).order_by(
+                    *table.primary_key.columns
+                )
+                found = connection.execution_options(yield_per=TOGETHER).execute(query)
+                yield from ((str(name), {str(key): value for key, value in row.items()}) for row in found.mappings())
+
+
+def fill(dburi: str, told: Iterable[tuple[str, Row]]) -> int | None:
+    """Write the rows into a history that has none, and return how many there were; None, where it has some, which
+    stay as they are.  Raise HistoryError; then none is written."""
+    SqlHistory(dburi).close()  # it makes the tables, or brings them up
+    with _opened(dburi) as connection:
+        if any(connection.execute(sa.select(table).limit(1)).first() for table in TABLES.values()):
+            return None
+        count, left = 0, iter(told)
+        while some := list(islice(left, TOGETHER)):
+            for name, table in TABLES.items():
+                if of_table := [fitting(table, **_known(name, row)) for named, row in some if named == name]:
+                    connection.execute(sa.insert(table), of_table)
+                    count += len(of_table)
+        return count
+
+
+def _known(table: str, row: Row) -> Row:
+    """Return what a row says of the columns of the table.  Raise HistoryError if pages could not show it: a file may
+    come from anywhere."""
+    known = {str(column.name): row[column.name] for column in TABLES[table].c if column.name in row}
+    try:
+        msgspec.convert(known, _FORMS[table])
+    except msgspec.ValidationError as error:
+        said = f"{row.get('uuid') or row.get('id') or row.get('buildset')}: {error}"
+        raise HistoryError(f"a row of {table} is not one of Headgate: {line(said)}") from error
+    return known
+
+
+@contextmanager
+def _opened(dburi: str) -> Iterator[sa.Connection]:
+    """Provide a transaction."""
+    shown = re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", dburi)
+    try:
+        engine = sa.create_engine(dburi, poolclass=sa.NullPool)
+        with engine.connect().execution_options(isolation_level=_isolation(engine)) as connection, connection.begin():
+            if engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN")  # Python's module does so only before the first change
+            yield connection
+    except (sa.exc.SQLAlchemyError, ImportError) as error:
+        said = str(getattr(error, "orig", None) or error)
+        raise HistoryError(f"[database] dburi {shown}: cannot be used: {said}") from error
+
+
+def _isolation(engine: sa.Engine) -> str:
+    """Return the level at which all rows are those of one moment."""
+    return "REPEATABLE READ" if engine.dialect.name == "postgresql" else "SERIALIZABLE"

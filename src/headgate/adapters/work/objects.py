@@ -1,0 +1,72 @@
+"""Git objects of a work tree's own, in the place of those that it shares: it can be carried to other machines."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+PASSES_MAX = 20
+PIECE_SIZE_BYTES = 1 << 30
+_LOOSE = "[0-9a-f][0-9a-f]"
+_PARTS = (".pack", ".idx")
+"""Of a pack, in this order: it is found by the second."""
+_OTHERWISE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY)
+"""What the kernel says where it does not copy between two files."""
+
+
+def unshare(tree: Path, shares: Iterable[Path]) -> None:
+    """Copy the objects in `shares` into the repository at `tree`, where no job has written yet.  Whoever has the
+    directories may pack their objects anew meanwhile, but lets none go.  Raises OSError."""
+    own = tree / ".git/objects"
+    for share in shares:
+        for _ in range(PASSES_MAX):
+            before = _packs(share)
+            _copied(share, own, before)
+            if _packs(share) == before:
+                break
+        else:
+            raise OSError(errno.EAGAIN, "its packs change faster than they can be copied", str(share))
+    (own / "info/alternates").unlink(missing_ok=True)
+
+
+def _packs(share: Path) -> set[str]:
+    return {pack.stem for pack in (share / "pack").glob("*.idx")}
+
+
+def _copied(share: Path, own: Path, packs: Iterable[str]) -> None:
+    for directory in share.glob(_LOOSE):
+        (own / directory.name).mkdir(exist_ok=True)
+        for name in _names(directory):
+            _copy(directory / name, own / directory.name / name)
+    (own / "pack").mkdir(exist_ok=True)
+    for pack in packs:
+        for part in _PARTS:
+            _copy(share / "pack" / f"{pack}{part}", own / "pack" / f"{pack}{part}")
+
+
+def _names(directory: Path) -> list[str]:
+    """Leave out those of a directory that is gone, as it goes with its last object."""
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _copy(source: Path, place: Path) -> None:
+    """Leave out what is gone: it is in another pack, of the next pass."""
+    if place.exists():
+        return
+    try:
+        with open(source, "rb") as read, open(place, "xb") as written:
+            try:  # on file systems that can, both files then have the same blocks
+                while os.copy_file_range(read.fileno(), written.fileno(), PIECE_SIZE_BYTES):
+                    pass
+            except OSError as error:
+                if error.errno not in _OTHERWISE:
+                    raise
+                shutil.copyfileobj(read, written)
+    except FileNotFoundError:
+        return
