@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, and the rules and roles of the tenant file.
+"""Decide who may do what, by bearer tokens and by the rules and roles of the tenant file.
 
 Nothing is written without a token, wherever the request comes from: a job is a program of this machine, too.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from litestar.connection import ASGIConnection
+from litestar.connection import ASGIConnection, Request
 from litestar.exceptions import HTTPException
 
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
@@ -32,7 +32,7 @@ NAMED_ALONE = (UNAPPROVED, APPROVE)
 
 @dataclass(frozen=True, slots=True)
 class Realm:
-    """Who signs tokens, and what is said to those who bring none."""
+    """Say who signs tokens, and how callers without one are answered."""
 
     authenticator: Authenticator
     name: str
@@ -43,7 +43,7 @@ class Realm:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of the tenant file."""
+    """Hold the rules and roles of the tenant file."""
 
     rules: Mapping[str, AuthorizationRule]
     roles: Mapping[str, Role]
@@ -52,7 +52,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who asks."""
+    """Identify who asks."""
 
     claims: Mapping[str, Any]
     """JSON."""
@@ -74,7 +74,7 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`rules` are those of the tenant file as it is now."""
+    """Decide who may do what. `rules` are those of the current tenant file."""
 
     token: str = ""
     realms: Sequence[Realm] = ()
@@ -147,7 +147,7 @@ class Access:
             return None
 
     def of_token(self, given: str) -> Bearer:
-        """Raises 401."""
+        """Return the bearer of a token. Raise 401."""
         if self.token and hmac.compare_digest(given.encode(), self.token.encode()):
             return Bearer({}, everything=True)
         if not self.realms:
@@ -277,3 +277,11 @@ class Access:
 def _plain(text: str) -> str:
     """Return the text as it may stand in a header, with `'` in place of each character that may not."""
     return "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else "'" for c in text)
+
+
+def must_be_json(request: Request[Any, Any, Any]) -> None:
+    """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
+    nothing else changes anything."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method not in ("GET", "DELETE") and kind != "application/json":
+        raise HTTPException("the body must be sent as application/json", status_code=415)

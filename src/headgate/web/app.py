@@ -14,9 +14,10 @@ from headgate import __version__
 from headgate.web.access import Access, Connection
 from headgate.web.description import CompleteJson, CompleteYaml
 from headgate.web.errors import HANDLERS
-from headgate.web.login.flow import expected
+from headgate.web.loginflow import expected
 from headgate.web.manners import Mannered
 from headgate.web.peers.requests import App, Message, Receive, Send
+from headgate.web.refusals import RefusedWrites
 from headgate.web.routes import (
     about,
     accounts,
@@ -30,6 +31,7 @@ from headgate.web.routes import (
     hooks,
     images,
     keys,
+    linecomments,
     live,
     login,
     logs,
@@ -51,8 +53,8 @@ from headgate.web.site import OPEN, Site, must_read, site_of
 
 _MODULES = (
     vitals, about, live, history, share, changes, configuration, machines, images, control, onebuild, orders, autohold,
-    actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults, queues, login,
-    pages,
+    actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults, linecomments,
+    queues, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
 """Header of an answer that was given while the store could not be reached: since when, milliseconds since the epoch."""
@@ -81,8 +83,8 @@ def create_app(site: Site) -> App:
 
 
 class _Expecting:
-    """An application whose requests are answered once the key of a token is known that they bring, if somebody may have
-    it: nobody else waits."""
+    """Answer requests to an application once the key of the token they bring is known, if somebody may have it: nobody
+    else waits."""
 
     def __init__(self, access: Access, app: App) -> None:
         self._access, self._app = access, app
@@ -105,6 +107,7 @@ def _routed(site: Site) -> Litestar:
         ROUTES,
         state=State({"site": site, "vitals": site.vitals, "access": site.access}),
         before_send=[dated],
+        after_exception=[RefusedWrites(site).note],
         response_headers={"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"},
         guards=[_readable],
         exception_handlers=HANDLERS,

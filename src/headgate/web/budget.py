@@ -1,18 +1,21 @@
-"""How much of the loop the statuses of a tenant may take."""
+"""Limit how much of the loop the statuses of a tenant may take."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-SHARE, BURST_S = 0.02, 1.0
-"""Statuses are made of each tenant as often as they are asked for until that has cost so many seconds of the processor,
-and then for so much of the time: however many ask, it costs a fiftieth of the loop.  Between two of them the last one
+SHARE, BURST_S = 0.02, 0.2
+"""Statuses of each tenant are made as often as they are asked for until that has cost so many seconds of the processor,
+and then for so much of the time: however many ask, they cost a fiftieth of the loop. Between two of them the last one
 is shown."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What the statuses of one tenant cost."""
+    """Account for the processor time that the statuses of one tenant have cost."""
 
     left_s: float = BURST_S
     """Of the processor; below 0: more than there was."""
@@ -24,6 +27,15 @@ class Spent:
         self.left_s = min(BURST_S, self.left_s + SHARE * (now_s - self.at_s))
         self.at_s = now_s
         return self.left_s > 0.0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what the block costs, in which nothing is waited for."""
+        began_s = time.thread_time()
+        try:
+            yield
+        finally:
+            self.left_s -= time.thread_time() - began_s
 
     def once_more(self) -> None:
         """Allow one, however much was spent."""

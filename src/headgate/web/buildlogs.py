@@ -28,7 +28,7 @@ SAID_BY_EXECUTORS = ("content-encoding", "content-length", "content-range", "eta
 
 @dataclass(frozen=True, slots=True)
 class BuildLogs:
-    """Of builds that who asks may read; ids are alphanumeric."""
+    """Find the logs of builds that the caller may read; ids are alphanumeric."""
 
     root: Path
     """Of logs on this machine."""
@@ -91,7 +91,9 @@ class BuildLogs:
             async for piece in self.remote.file(build, quote(path.lstrip("/"))):
                 yield piece
 
-    async def output(self, build: str, over: Callable[[], bool], offset: int) -> AsyncIterator[bytes]:
+    async def output(  # noqa: C901 - one source of logs after the other
+        self, build: str, over: Callable[[], bool], offset: int
+    ) -> AsyncIterator[bytes]:
         """Yield the build's output from `offset` on, until it has ended; below 0: so many bytes from the end.  Raise
         NoLogs, 404, 503."""
         if (root := self._here(build)) is not None:
@@ -116,12 +118,8 @@ class BuildLogs:
         content = self.kept.file(found, OUTPUT)
         if content is None:
             raise NotFoundException(f"build {build} has no output{_why(found)}")
-        start = offset if offset >= 0 else max(0, content.size_bytes + offset)
-        try:
-            async for piece in content.read(start, content.size_bytes):
-                yield piece
-        except (NotStored, LogStoreError) as error:
-            raise NoLogs(f"build {build}: {error}") from error
+        async for piece in _from(content, offset, build):
+            yield piece
 
     async def missing(self, build: str) -> str:
         """Return what people are told of logs that are not whole although the build has ended; empty: they are."""
@@ -178,3 +176,13 @@ async def _whole(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 def _why(found: Manifest) -> str:
     return f": {missing(found)}" if missing(found) else ""
+
+
+async def _from(content: Content, offset: int, build: str) -> AsyncIterator[bytes]:
+    """Yield kept output from `offset` on; below 0: so many bytes from the end.  Raise NoLogs."""
+    start = offset if offset >= 0 else max(0, content.size_bytes + offset)
+    try:
+        async for piece in content.read(start, content.size_bytes):
+            yield piece
+    except (NotStored, LogStoreError) as error:
+        raise NoLogs(f"build {build}: {error}") from error

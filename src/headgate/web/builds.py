@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from headgate.config.model import FrozenJob
 from headgate.gate.model import Build, Item
 from headgate.gate.report import artifacts, error_of
 from headgate.gate.returns.shape import joined
@@ -21,9 +22,11 @@ from headgate.ports.history import (
     InBuildset,
     PastBuild,
     PastBuildset,
+    PastCourse,
     PastRef,
     Provided,
     SetEvent,
+    course_of,
     time_text,
 )
 from headgate.services.autohold import held_builds, hold_requests
@@ -37,7 +40,7 @@ Values = Mapping[str, Collection[str | bool]]
 
 @dataclass(frozen=True, slots=True)
 class Builds:
-    """Of one tenant, for one request."""
+    """Describe builds of one tenant for one request."""
 
     site: Site
     tenant: str
@@ -59,7 +62,7 @@ class Builds:
         past = await self.site.history.builds(self.tenant, _beyond(asked, len(live)))
         known = {build.uuid for build in live}
         found = [*live[asked.skip :], *(build for build in past if build.uuid not in known)][: asked.limit]
-        return [self.told(replace(build, held=build.uuid in held)) for build in found]
+        return [self.told(replace(build, held=build.uuid in held, course=UNSET)) for build in found]
 
     async def buildsets(self, asked: HistoryQuery) -> list[PastBuildset]:
         """Return those under way first, then what the history has."""
@@ -126,13 +129,13 @@ class Builds:
         found = []
         for pipeline, item, build in self.site.status.builds(self.tenant):
             assert item.buildset is not None, "a build is of a buildset"
-            job, refs = shown.get(build.id), self._refs(item)
+            job, frozen, refs = shown.get(build.id), job_of(item, build), self._refs(item)
             began = job.start_time if job else None
             found.append(
                 PastBuild(
                     id=build.asked_ms or item.enqueued_ms,
                     uuid=build.id,
-                    job_name=next((j.name for j in item.buildset.jobs if j.id == build.job), build.job),
+                    job_name=frozen.name if frozen else build.job,
                     result=build.result,
                     final=False,
                     attempt=build.attempt,
@@ -145,7 +148,8 @@ class Builds:
                     error_detail=error_of(build) or None,
                     image=build.image or None,
                     log_url=build.log_url or None,
-                    nodeset=_nodeset(item, build),
+                    nodeset=frozen.nodeset.name or None if frozen else None,
+                    course=_course(frozen, build),
                     artifacts=msgspec.convert(artifacts(build), tuple[Artifact, ...]),
                     ref=refs[0],
                     pipeline=pipeline,
@@ -169,6 +173,7 @@ class Builds:
             final=build.final,
             attempt=build.attempt,
             voting=build.voting,
+            execute_time=time_text(build.asked_ms),
             start_time=time_text(build.start_ms),
             end_time=time_text(build.end_ms),
             duration=(build.end_ms - build.start_ms) / 1000 if build.end_ms and build.start_ms else None,
@@ -176,6 +181,7 @@ class Builds:
             image=build.image or None,
             log_url=build.log_url or None,
             nodeset=build.nodeset or None,
+            course=course_of(build.needs, build.semaphores, build.course),
             artifacts=msgspec.convert(msgspec.to_builtins(build.artifacts), tuple[Artifact, ...]),
             provides=tuple(Provided(name) for name in build.provides),
             ref=refs[0],
@@ -189,18 +195,20 @@ class Builds:
     async def _live_sets(self) -> list[PastBuildset]:
         """Return the buildsets in the queues, and those on their way to the history, latest first."""
         status, found = self.site.status, dict[str, PastBuildset]()
+        began = {job.uuid: job.start_time for _, item in await self.site.items(self.tenant) for job in item.jobs}
         for pipeline in self.site.tenant(self.tenant).layouts.landed.pipelines:
             for _, item in status.state(self.tenant, pipeline).state.items():
                 if item.buildset is not None and item.live:
-                    found[item.buildset.id] = self._set(pipeline, item)
+                    found[item.buildset.id] = self._set(pipeline, item, began)
         for ended in self.site.leaving(self.tenant):
             if ended.result:
                 found[ended.buildset] = _ended(ended)
         return sorted(found.values(), key=lambda one: -one.id)
 
-    def _set(self, pipeline: str, item: Item) -> PastBuildset:
+    def _set(self, pipeline: str, item: Item, began: Mapping[str | None, float | None]) -> PastBuildset:
+        """Return the buildset of an item; `began`: when builds began, in seconds since the epoch."""
         assert item.buildset is not None, "who asks has seen it"
-        began = [build.start_ms for build in item.buildset.builds.values() if build.start_ms]
+        starts = [began.get(build.id) for build in item.buildset.builds.values()]
         return PastBuildset(
             id=item.enqueued_ms,
             uuid=item.buildset.id,
@@ -210,7 +218,7 @@ class Builds:
             event_id=item.event,
             event_timestamp=time_text(item.enqueued_ms),
             queue_item_uuid=item.id,
-            first_build_start_time=time_text(min(began, default=0)),
+            first_build_start_time=time_text(int(min(filter(None, starts), default=0) * 1000)),
             refs=self._refs(item),
             final=False,
         )
@@ -220,9 +228,16 @@ class Builds:
         return tuple(past_ref(change, known.get(change.key)) for change in item.whole)
 
 
-def _nodeset(item: Item, build: Build) -> str | None:
-    jobs = item.buildset.jobs if item.buildset is not None else ()
-    return next((job.nodeset.name for job in jobs if job.id == build.job), "") or None
+def job_of(item: Item, build: Build) -> FrozenJob | None:
+    """Return the job of a build; None: the item has no graph now, or one without it."""
+    graph = item.buildset.graph if item.buildset is not None else None
+    return graph.by_id.get(build.job) if graph is not None else None
+
+
+def _course(job: FrozenJob | None, build: Build) -> PastCourse:
+    needs = tuple(one.name for one in job.dependencies) if job is not None else ()
+    names = tuple(one.name for one in job.semaphores) if job is not None else ()
+    return course_of(needs, names, build.course)
 
 
 def _ended(ended: Finished) -> PastBuildset:

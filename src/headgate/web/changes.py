@@ -9,7 +9,7 @@ from headgate.web.shapes import RefShape
 
 
 def ref_shape(change: Change, standing: ChangeState | None) -> RefShape:
-    """`standing`: what its connection knows of it, of whichever patchset."""
+    """Return the shape of a change. `standing` is what its connection knows about it, for whichever patchset."""
     known = _of(change, standing)
     return RefShape(
         id=change.id,
@@ -30,7 +30,7 @@ def ref_shape(change: Change, standing: ChangeState | None) -> RefShape:
 
 
 def past_ref(change: Change, standing: ChangeState | None) -> PastRef:
-    """Of what is under way, as the history has it later."""
+    """Return a running change as the history will show it."""
     known = _of(change, standing)
     return PastRef(
         project=change.project,
@@ -40,7 +40,7 @@ def past_ref(change: Change, standing: ChangeState | None) -> PastRef:
         ref=change.ref,
         oldrev=change.old_commit or None,
         newrev=None if change.is_change else change.commit,
-        ref_url=change.url,
+        ref_url=change.url or None,
         author=change.owner,
         proposers=known.proposers,
         approvers=approvers(known),
@@ -48,5 +48,5 @@ def past_ref(change: Change, standing: ChangeState | None) -> PastRef:
 
 
 def _of(change: Change, standing: ChangeState | None) -> ChangeState:
-    """What is known of this patchset."""
+    """Return what is known of this patchset."""
     return standing if standing is not None and standing.change.commit == change.commit else ChangeState(change)

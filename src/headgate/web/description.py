@@ -1,8 +1,9 @@
 """The description of the API in OpenAPI: what Litestar knows of the routes, completed by what they say in `opt`.
 
-`opt["rest"]` has the ends of a path that takes the rest of an address, `opt["body"]` the types of a body that depends
-on the path, `opt["query"]` what may be asked, `opt["answers"]` the content types of what is not JSON, and
-`opt["alike"]` the refusals that look as the answer does.
+`opt["rest"]` has the ends of a path that takes the rest of an address, `opt["body"]` the type of the body by the last
+word of the path where it depends on that, `opt["query"]` what may be asked, `opt["answers"]` the content types of what
+is not JSON, `opt["alike"]` further statuses whose answers look as the one that succeeds, `opt["bare"]` those without a
+body, and `opt["refuses"]` refusals that others do not have.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Litestar, Request
@@ -31,7 +32,7 @@ _KEYS = re.compile(r"{(\w+)}")
 
 
 class QueryParameter(NamedTuple):
-    """Something that an address may ask for."""
+    """Declare a query parameter of a route."""
 
     name: str
     text: str = ""
@@ -54,7 +55,7 @@ def paths_of(handler: HTTPRouteHandler | WebsocketRouteHandler) -> list[str]:
 
 
 class CompleteJson(JsonRenderPlugin):
-    """Serves the completed description of its application as JSON."""
+    """Serve the completed description of an application as JSON."""
 
     _made: bytes | None = None
 
@@ -65,7 +66,7 @@ class CompleteJson(JsonRenderPlugin):
 
 
 class CompleteYaml(YamlRenderPlugin):
-    """Serves the completed description of its application as YAML, which takes long to make."""
+    """Serve the completed description of an application as YAML, which takes long to make."""
 
     _made: bytes | None = None
 
@@ -100,10 +101,10 @@ def _operation(known: Json, handler: HTTPRouteHandler, path: str, method: str, s
     found = {**known, "operationId": _KEYS.sub(r"\1", f"{method.lower()}{path}").replace("/", "-")}
     found["parameters"] = [*keys, *(one.described() for one in queries)]
     if "body" in handler.opt:
-        kinds = get_args(handler.opt["body"]) or (handler.opt["body"],)
-        schemas, more = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+        kind = handler.opt["body"][path.rpartition("/")[2]]
+        (schema,), more = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
         shapes.update(more)
-        found["requestBody"] = {"content": {"application/json": {"schema": {"anyOf": list(schemas)}}}, "required": True}
+        found["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
     if "answers" in handler.opt:
         body: Json = {kind: {"schema": {}} for kind in handler.opt["answers"]}
         found["responses"] = {"200": {"description": "As asked.", "content": body}}
@@ -112,6 +113,9 @@ def _operation(known: Json, handler: HTTPRouteHandler, path: str, method: str, s
     found["responses"] = {**answers, **refused}
     for status in handler.opt.get("alike", ()):
         found["responses"][str(status)] = {**answers["200"], "description": HTTPStatus(status).phrase}
+    known_already = (304,) if method == "GET" and path.startswith("/api") else ()
+    for status in (*known_already, *handler.opt.get("bare", ())):
+        found["responses"][str(status)] = {"description": HTTPStatus(status).phrase}
     return found
 
 
@@ -129,6 +133,7 @@ def _refusals(handler: HTTPRouteHandler, path: str, method: str, keys: list[Json
         yield from (413, 415)
     if "/tenant/{tenant}/" in path:
         yield 422
+    yield from handler.opt.get("refuses", ())
     yield 503
 
 

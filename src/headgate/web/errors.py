@@ -1,4 +1,4 @@
-"""What is answered when something is not: one form for programs, and one for people and for pages that ask for HTML."""
+"""Answer errors: in one form for programs, in another for people and for pages that ask for HTML."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from litestar.exceptions import HTTPException
 from headgate.ports.history import HistoryUnavailable
 from headgate.ports.secrets import SecretError
 from headgate.store.types import SessionLost, StoreError
+from headgate.web.files import edition
 
 log = logging.getLogger("headgate.web")
 
@@ -21,8 +22,12 @@ AnyRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 _HTML = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>{title}</title></head>
-<body><h2>{title}</h2><p>{text}</p><p><a href="/">To the first page</a></p></body></html>
+<meta name="color-scheme" content="light dark"><title>{title} · Headgate</title>
+<link rel="icon" href="/static/{edition}/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/{edition}/style.css"></head>
+<body><header><a class="brand" href="/"><img src="/static/{edition}/icon.svg" alt="" width="22" height="22">Headgate</a>
+</header>
+<main><h1>{title}</h1><p>{text}</p><p><a href="/">To the first page</a></p></main></body></html>
 """
 
 
@@ -45,7 +50,7 @@ def answer(
     told = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):
-        page = _HTML.format(title=escape(f"{status} {name}"), text=escape(text))
+        page = _HTML.format(title=escape(f"{status} {name}"), text=escape(text), edition=edition())
         return Response(page, status_code=status, media_type="text/html", headers=told)
     body = {"error": error or name, "description": text, **(more or {})}
     return Response(body, status_code=status, media_type="application/json", headers=told)

@@ -1,4 +1,4 @@
-"""How long jobs will take: as long as they took lately."""
+"""Estimate how long jobs will take: as long as they took lately."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class Estimates:
-    """`of` answers at once from what is known; `learn` asks the history for what was missed."""
+    """Estimate durations. `of` answers at once from what is known; `learn` asks the history for what was missing."""
 
     history: HistoryReader
     now_ms: Callable[[], int]
@@ -39,7 +39,7 @@ class Estimates:
         return known_s
 
     async def learn(self) -> bool:
-        """Whether anything is known now that was not, or is different."""
+        """Ask the history, and return whether anything new or different is known now."""
         missed, self._missed = self._missed, set()
         if len(self._known) > KNOWN_MAX:
             self._known.clear()

@@ -21,7 +21,7 @@ FOR_EVER = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One of them, as it is sent."""
+    """Hold one file as it is sent."""
 
     kind: str
     body: bytes

@@ -1,4 +1,4 @@
-"""What a job comes to where it runs, with everything that a build of it would be told."""
+"""Show what a job comes to where it runs, with everything that a build of it would be told."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from headgate.config.explain.origins import Elements, Explained
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.config.tenants import TenantProject
+from headgate.web.projects import default_branch
 
 NO_BUILD = "0" * 32
+PHASES = ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks")
 Json = dict[str, Any]
 
 
 class OriginShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: a place in the configuration that said something of a job."""
+    """Name a place in the configuration that sets something of a job. Headgate only."""
 
     step: int
-    """Of the way to the frozen job, from 1; 0: variables of the project, beneath all of them."""
+    """The step towards the frozen job, from 1; 0 means variables of the project, below all others."""
     job: str
-    """Of which job it is a definition: the job itself, or one of its parents."""
+    """The job that this defines: the job itself, or one of its parents."""
     project: str
     """Canonical name; empty, as all that follows, of what is built in."""
     branch: str
@@ -33,14 +35,14 @@ class OriginShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingShape(msgspec.Struct, frozen=True):
-    """Ours: a value, and what gave it."""
+    """Hold a value and where it comes from. Headgate only."""
 
     value: Any
     origin: OriginShape
 
 
 class AttributeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: an attribute of a frozen job with all that was said of it."""
+    """Describe an attribute of a frozen job with all its settings. Headgate only."""
 
     name: str
     """Dots lead into mappings."""
@@ -50,7 +52,7 @@ class AttributeShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: a job where it runs, and where each of its attributes comes from."""
+    """Describe a job where it runs, and where each of its attributes comes from. Headgate only."""
 
     job: str
     inheritance: tuple[OriginShape, ...]
@@ -78,7 +80,7 @@ def explanation(found: Explained) -> ExplainedShape:
 
 
 class RunPlace(NamedTuple):
-    """Where jobs run."""
+    """Name where jobs run."""
 
     tenant: str
     pipeline: str
@@ -91,6 +93,8 @@ def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) 
     """Return the answer of `freeze-job`, and beside it everything else that is known of the job.  JSON."""
     told = answers.job(job)
     pipeline = layout.pipelines[place.pipeline]
+    for role in (role for phase in PHASES for book in told.get(phase, ()) for role in book["roles"]):
+        role["project_default_branch"] = default_branch(layout, role["project"])
     told |= {
         "branch": place.branch,
         "items": [],

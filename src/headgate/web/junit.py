@@ -8,7 +8,7 @@ from xml.parsers import expat
 import msgspec
 
 CASES_MAX = 50_000
-"""Cases that are counted; a file with more is no report of tests."""
+"""Cases that are counted; a file with more is not a report of tests."""
 SHOWN_MAX = 500
 """Cases that are told one by one."""
 TEXT_MAX_CHARS = 4_000
@@ -18,11 +18,11 @@ _WORSE = ("failed", "error")
 
 
 class Malformed(ValueError):
-    """It is no JUnit XML, or goes beyond a bound."""
+    """Report that a file is not JUnit XML, or exceeds a bound."""
 
 
 class CaseShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One test, as the job reported it."""
+    """Describe one test as the job reported it."""
 
     name: str
     suite: str
@@ -38,7 +38,7 @@ class CaseShape(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class JUnitReader:
-    """Reads one file, in pieces.  Declarations of document types are refused, so that no entity expands."""
+    """Read one file in pieces. Document type declarations are rejected, so no entity expands."""
 
     file: str
     cases: list[CaseShape] = field(default_factory=list)

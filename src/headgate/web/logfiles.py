@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from litestar.exceptions import NotFoundException
 
+from headgate.services.context import Context
 from headgate.web.shapes import LogFile
 
 LOG = "job-output.txt"
@@ -24,7 +25,7 @@ Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
 
 
 def inside(root: Path, name: str) -> Path:
-    """The file of this name in the build's directory, and nowhere else.  Raises 404."""
+    """Return the path of the file of this name, which lies in the build's directory. Raise 404."""
     try:
         file = (root / name.lstrip("/")).resolve()
         known = file.is_relative_to(root) and file.is_file()
@@ -64,14 +65,24 @@ def _listed(root: Path, url: str) -> list[LogFile]:
 
 
 def _plain(name: str) -> str:
-    """As JSON can say it."""
+    """Replace what JSON cannot say in a name."""
     return name.encode(errors="replace").decode()
 
 
 async def output(follow: Follow, root: Path, finished: Callable[[], bool], offset: int) -> AsyncIterator[bytes]:
-    """The job's output from `offset` on; below 0: so many bytes from the end."""
+    """Yield the job's output from `offset` on; a negative offset counts bytes from the end."""
     path = root / LOG
     if offset < 0:
         offset = max(0, (path.stat().st_size if path.exists() else 0) + offset)
     async for chunk in follow(path, finished, offset):
         yield chunk
+
+
+def over(context: Context, build: str) -> Callable[[], bool]:
+    """Return a function that says whether no executor runs the build any more."""
+
+    def gone() -> bool:
+        paths = (queue.places.requests for queue in context.zones())
+        return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
+
+    return gone

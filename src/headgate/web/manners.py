@@ -1,4 +1,4 @@
-"""What every answer of the pages' port has in common: HEAD, entity tags, compression, and what caches may keep."""
+"""Give every answer of the pages' port what all have in common: entity tags, compression, and what caches may keep."""
 
 from __future__ import annotations
 
@@ -19,44 +19,33 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Mannered:
-    """An application that answers GET; whoever asks for less, or knows the answer already, is sent less."""
+    """Wrap an application that answers GET, and send less to a client that knows the answer already."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+        if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(scope, receive, send)
-        await self._app({**scope, "method": "GET"}, answer.receive, answer.send)
+        await self._app(scope, receive, _Answer(scope, send).send)
 
 
 class _Answer:
-    """One answer on its way: what is whole is tagged and compressed, what is streamed goes as it is."""
+    """Send one answer on its way: tag and compress what is whole, and leave what is streamed as it is."""
 
-    def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
-        self._receive, self._send = receive, send
-        self._head = scope["method"] == "HEAD"
-        self._api = scope["path"].startswith("/api")
+    def __init__(self, scope: Message, send: Send) -> None:
+        self._send = send
+        self._api = scope["path"].lstrip("/").startswith("api")
         asked = {name: value.decode("latin-1") for name, value in scope["headers"]}
         self._known = asked.get(b"if-none-match", "")
         self._gzip = takes_gzip(asked.get(b"accept-encoding", ""))
         self._start: Message | None = None
         self._own = b"private, no-cache" if b"cookie" in asked else b"no-cache"
-        self._over = False
-
-    async def receive(self) -> Message:
-        """Return what the client sends; who asked for the head alone is gone once it has that."""
-        if self._over:
-            return {"type": "http.disconnect"}
-        return await self._receive()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._start = message
-            return
-        if self._over:
             return
         if message["type"] != "http.response.body" or self._start is None:
             await self._send(message)
@@ -66,8 +55,7 @@ class _Answer:
         if not message.get("more_body", False):
             start, body = await self._whole(start, body)
         await self._send(start)
-        self._over = self._head
-        await self._send({**message, "body": b"", "more_body": False} if self._head else {**message, "body": body})
+        await self._send({**message, "body": body})
 
     async def _whole(self, start: Message, body: bytes) -> tuple[Message, bytes]:
         headers: Headers = [(name.lower(), value) for name, value in start.get("headers", ())]

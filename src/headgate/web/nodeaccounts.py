@@ -16,7 +16,7 @@ NAMED_MAX = 5
 
 
 class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: where machines were made, and may still be."""
+    """Name an account in which machines were made and may still exist. Headgate only."""
 
     id: str
     connection: str
@@ -28,7 +28,7 @@ class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
     lacking: bool
     """Whether the launcher's settings have no such connection."""
     since: int | None
-    """Since when something is wrong there, in milliseconds since the epoch."""
+    """Since when there is a problem, in milliseconds since the epoch."""
 
 
 def node_accounts(context: Context) -> list[AccountShape]:
@@ -36,7 +36,8 @@ def node_accounts(context: Context) -> list[AccountShape]:
     now = seen(context.map, context.mirror)
     found = []
     for id, one in now.accounts.items():
-        nodes = [node.id for node in now.nodes.values() if not node.fixed and _is_at(one, node.connection, node.said)]
+        made = (node for node in now.nodes.values() if not (node.fixed or node.main))
+        nodes = [node.id for node in made if _is_at(one, node.connection, node.said)]
         found.append(AccountShape(
             id=id, connection=one.connection, region=one.region, nodes=tuple(sorted(nodes)), strange=one.strange,
             lacking=bool(one.lacking_ms) and not one.given_up,

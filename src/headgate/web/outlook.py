@@ -1,4 +1,4 @@
-"""When one change will land: where it is, what keeps it, what it needs and what needs it."""
+"""Estimate when one change will land, and tell where it is, what keeps it, what it needs and what needs it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ OTHERS_MAX = 100
 FILES_MAX = 1_000
 """Changed paths shown."""
 DEPTH_MAX = 20
-"""Of the chain of what is needed."""
+"""Limit of the length of a chain of needed changes."""
 
 
 class ApprovalStatement(msgspec.Struct, frozen=True):
-    """What one person says of a change of plain git."""
+    """Hold one person's statement on a change of plain git."""
 
     who: str
     current: bool
-    """Of this patchset; else of an older one, and it does not count."""
+    """Whether it concerns this patchset; one of an older patchset does not count."""
     since: int
     """Milliseconds since the epoch."""
 
 
 class MissingRequirements(msgspec.Struct, frozen=True):
-    """What a pipeline that lands changes still asks for."""
+    """State what a pipeline that lands changes still requires."""
 
     pipeline: str
     lacks: tuple[str, ...]
@@ -46,13 +46,13 @@ class MissingRequirements(msgspec.Struct, frozen=True):
 
 
 class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the change is now."""
+    """Say where the change is in a queue."""
 
     pipeline: str
     queue: str
     item: str
     position: int
-    """In its queue; 1: the head."""
+    """The position in its queue; 1 is the head."""
     active: bool
     """Within the window of its queue: its jobs run."""
     phase: str
@@ -64,13 +64,13 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
     """What that rests on, for people."""
     resets: int | None
-    """Of the `buildsets` of its project in this pipeline in the last 30 days, those made anew because of what is ahead;
-    null where nothing is ahead of anything."""
+    """How many of the `buildsets` of its project in this pipeline in the last 30 days were reset because of what is
+    ahead; null if nothing is ever ahead."""
     buildsets: int | None
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that it needs, or that needs it."""
+    """Describe a change that this one needs, or that needs this one."""
 
     key: str
     state: str
@@ -83,7 +83,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One change among others."""
+    """Describe one change in a list."""
 
     ref: RefShape
     state: str
@@ -94,12 +94,12 @@ class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     mergeable: bool | None
     lacks: tuple[MissingRequirements, ...]
-    """Of each pipeline that lands changes of its project."""
+    """The missing requirements of each pipeline that lands changes of its project."""
     places: tuple[PlaceInLine, ...]
 
 
 class ChangeShape(ProposedShape, frozen=True, kw_only=True):
-    """One change, as its connection knows it now, and what comes of it."""
+    """Describe one change as its connection knows it now, with its prospects."""
 
     message: str
     files: tuple[str, ...] | None
@@ -111,12 +111,14 @@ class ChangeShape(ProposedShape, frozen=True, kw_only=True):
     """What it rests on and what its footers name, nearest first, and what those need; a hundred at most."""
     needed_by: tuple[Neighbour, ...]
     """A hundred at most."""
+    circle: tuple[str, ...]
+    """Keys of those among `needs` that need this one, too: they are tested and land as one, or not at all."""
     unresolved: tuple[str, ...]
     """Footers that name nothing that is known."""
 
 
 class Outlook:
-    """Of one tenant at one moment."""
+    """Describe changes of one tenant at one moment."""
 
     def __init__(self, site: Site, tenant: str, places: ItemPlaces) -> None:
         self._site, self._tenant, self._places = site, tenant, places
@@ -135,16 +137,18 @@ class Outlook:
         return ProposedShape(**self._said(standing, {}))
 
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
-        """`costs`: (project, pipeline) -> buildsets lately, and those made anew."""
+        """Describe a change. `costs` maps (project, pipeline) to the recent buildsets, and to those that were reset."""
         standing = self._standings.get(change.key) or ChangeState(change, open=False)
         change = standing.change
+        needs = tuple(islice(self._needed(change), OTHERS_MAX))
         return ChangeShape(
             **self._said(standing, costs),
             message=change.message,
             files=change.files[:FILES_MAX] if change.files is not None else None,
             reason=standing.reason,
             vetoes=_said(standing, standing.vetoes),
-            needs=tuple(islice(self._needed(change), OTHERS_MAX)),
+            needs=needs,
+            circle=self._circle(change, needs),
             needed_by=tuple(islice(self._needing(change), OTHERS_MAX)),
             unresolved=change.unresolved,
         )
@@ -213,6 +217,15 @@ class Outlook:
             seen.update(keys)
             yield from (self._neighbour(key, depth) for key in keys)
             level = [own.change for own in map(self._own, keys) if own is not None]
+
+    def _circle(self, change: Change, needs: Sequence[Neighbour]) -> tuple[str, ...]:
+        """Return the keys of what it needs that needs it, be it through others of them."""
+        of = {one.key: own.change.needs for one in needs if (own := self._own(one.key)) is not None and own.open}
+        found, level = dict[str, None](), {change.key}
+        while level:
+            level = {key for key, keys in of.items() if key not in found and not level.isdisjoint(keys)}
+            found.update(dict.fromkeys(level))
+        return tuple(key for key in of if key in found)
 
     def _needing(self, change: Change) -> Iterator[Neighbour]:
         for key in sorted(self._known.dependants.get(change.key, ())):

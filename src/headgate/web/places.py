@@ -1,4 +1,4 @@
-"""Where changes are in the queues: found once for each status, whoever asks."""
+"""Locate changes in the queues: once for each status, whoever asks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.web.shapes import ItemShape, PipelineShape, QueueShape, StatusShap
 
 
 class ItemSpot(NamedTuple):
-    """One item in its queue."""
+    """Locate one item in its queue."""
 
     pipeline: PipelineShape
     queue: QueueShape
@@ -24,7 +24,7 @@ class ItemSpot(NamedTuple):
 
 
 class ItemPlaces:
-    """Of all changes of one status."""
+    """Locate all changes of one status."""
 
     def __init__(self, status: StatusShape) -> None:
         self.status = status

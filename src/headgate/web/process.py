@@ -1,8 +1,8 @@
-"""What a process without pages serves: health, figures, and, of an executor, the logs of its builds."""
+"""Serve what a process without pages has: health, figures, and, of an executor, the logs of its builds."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from headgate.store.types import StoreError
 from headgate.web.access import Access, Connection
 from headgate.web.errors import HANDLERS
 from headgate.web.jobfiles import local, served
-from headgate.web.logfiles import Follow, inside, listed, output
+from headgate.web.logfiles import Follow, inside, listed, output, over
 from headgate.web.peers.fleet import HEADER, PeerFleet
 from headgate.web.routes import vitals as vital
 from headgate.web.shapes import LogFile
@@ -29,7 +29,7 @@ from headgate.web.vitals import Vitals
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Of this executor's builds."""
+    """Serve the logs of this executor's builds."""
 
     context: Context
     root: Path
@@ -38,7 +38,7 @@ class Logs:
 
 
 async def _of_the_fleet(connection: Connection, _: BaseRouteHandler) -> None:
-    """Logs are for the web, which knows who may read them, and for the operator.  Raises 401."""
+    """Admit the web, which knows who may read logs, and the operator. Raise 401."""
     logs, access = connection.app.state["logs"], connection.app.state["access"]
     build = connection.path_params.get("build", "")
     try:
@@ -60,7 +60,7 @@ def _directory(state: State, build: str) -> Path:
 
 @get("/logs/{build:str}", guards=[_of_the_fleet])
 async def log_files(state: State, build: FromPath[str]) -> list[LogFile]:
-    """The files a build left here."""
+    """List the files that a build left here."""
     return await listed(_directory(state, build), f"/logs/{build}")
 
 
@@ -68,14 +68,14 @@ async def log_files(state: State, build: FromPath[str]) -> list[LogFile]:
 async def log_file(
     request: Request[Any, Any, Any], state: State, build: FromPath[str], rest: FromPath[str]
 ) -> Stream | Response[bytes]:
-    """One of them, or a part of it."""
+    """Return a file, or a part of it."""
     file = inside(_directory(state, build), rest)
     return await served(local(file), rest, request.headers)
 
 
 @get("/stream/{build:str}", guards=[_of_the_fleet])
 async def stream(state: State, build: FromPath[str], offset: FromQuery[int] = 0) -> Stream:
-    """The output of a build from `offset` on, as it is written; below 0: so many bytes from its end."""
+    """Stream the output of a build from `offset` on, as it is written; a negative offset counts bytes from the end."""
     logs: Logs = state["logs"]
     if not isinstance(logs, Logs) or not build.isalnum():
         raise NotFoundException(f"there are no logs of a build {build} here")
@@ -87,25 +87,15 @@ async def stream(state: State, build: FromPath[str], offset: FromQuery[int] = 0)
     return Stream(pieces(), media_type="application/octet-stream")
 
 
-def over(context: Context, build: str) -> Callable[[], bool]:
-    """Whether nobody runs the build any more."""
-
-    def gone() -> bool:
-        paths = (queue.places.requests for queue in context.zones())
-        return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
-
-    return gone
-
-
 @route(["/", "/{rest:path}"], http_method=[HttpMethod.GET, HttpMethod.POST, HttpMethod.PUT, HttpMethod.DELETE])
 async def waiting(state: State, rest: FromPath[str] = "") -> None:
-    """Whatever else is asked before there is a store."""
+    """Answer every other request before there is a store."""
     vitals: Vitals = state["vitals"]
     raise HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
 
 
 def create_waiting_app(vitals: Vitals) -> Litestar:
-    """Before there is a store."""
+    """Create the application that answers before there is a store."""
     state = State({"vitals": vitals, "access": Access(figures_open=True)})  # there are none yet
     return _app((*vital.ROUTES, waiting), state)
 

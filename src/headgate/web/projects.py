@@ -1,4 +1,4 @@
-"""How a project is configured, as the API tells of it."""
+"""Describe how a project is configured, as the API tells of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def project_shape(layout: Layout, source: TenantProject, type: str) -> ProjectSh
     configs = tuple(config for stanza in stanzas for config in _configs(layout, stanza, branches))
     metadata: dict[str, Any] = {
         "merge_mode": layout.merge_mode(canonical, branches[0] if branches else ""),
-        "default_branch": layout.default_branch(canonical) or (branches[0] if branches else source.load_branch),
+        "default_branch": default_branch(layout, canonical),
         "is_template": False,
         "queue_name": next((config.queue_name for config in configs if config.queue_name), None),
     }
@@ -37,6 +37,12 @@ def project_shape(layout: Layout, source: TenantProject, type: str) -> ProjectSh
         configs=configs,
         metadata=metadata if stanzas else {},
     )
+
+
+def default_branch(layout: Layout, project: str) -> str:
+    """Return the branch of a project that is used where none is named; empty: the tenant does not have the project."""
+    source, branches = layout.source(project), layout.branches.get(project, ())
+    return layout.default_branch(project) or (branches[0] if branches else source.load_branch if source else "")
 
 
 def _configs(layout: Layout, stanza: Stanza, branches: tuple[str, ...]) -> Iterator[ProjectConfig]:

@@ -1,4 +1,4 @@
-"""What a queue worker answers: whether it is well, its figures, and, to who has its key, wishes for its partitions."""
+"""Answer for a queue worker: whether it is well, its figures and, to whoever has its key, changes of its partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDED = "the application's key is needed: Authorization: Application KEY; witho
 
 
 class PartitionChange(msgspec.Struct, frozen=True):
-    """For one partition; what is not said stays."""
+    """Request a change of one partition; what is missing stays."""
 
     lane: str
     paused: bool | None = None

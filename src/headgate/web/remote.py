@@ -20,16 +20,16 @@ RELAYED = (200, 206, 304, 416)
 
 
 class NoLogs(Exception):
-    """No executor that lives has them."""
+    """Report that no running executor has the logs."""
 
 
 class RunsHere(NoLogs):
-    """The executor that runs it serves no logs, since it is in one process with the pages."""
+    """Report that the executor serves no logs because it is in one process with the pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """An executor's answer, as it is."""
+    """Hold an executor's answer as it is."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,7 +44,7 @@ class RemoteLogs:
     fleet: PeerFleet
 
     async def files(self, build: str) -> list[LogFile]:
-        """With URLs below the executor's; none when nobody has any."""
+        """List files with URLs below the executor's; the list is empty if no executor has any."""
         try:
             answer = await self._get(f"{await self._home(build)}/logs/{build}", build)
             answer.raise_for_status()
@@ -53,7 +53,7 @@ class RemoteLogs:
         return [LogFile(**found) for found in answer.json()]
 
     async def file(self, build: str, path: str) -> AsyncIterator[bytes]:
-        """Raises NoLogs before the first piece."""
+        """Yield the file. Raise NoLogs before the first piece."""
         home = await self._home(build)
         async for chunk in self._read(f"{home}/logs/{build}/{path}", build):
             yield chunk
@@ -74,7 +74,8 @@ class RemoteLogs:
         return Relayed(answer.status_code, answer.headers, _raw(answer))
 
     async def follow(self, build: str, offset: int) -> AsyncIterator[bytes]:
-        """The job's output from `offset` on, as it is written; below 0: so many bytes from the end.  Raises NoLogs."""
+        """Yield the job's output from `offset` on, as it is written; a negative offset counts bytes from the end.
+        Raise NoLogs."""
         while (found := self._under_way(build)) is not None and not found.locked:
             await self.context.mirror.moved(self.context.mirror.moves)
         home = await self._home(build)
@@ -100,7 +101,7 @@ class RemoteLogs:
         return next((o for o in opened if o.request.id == build), None)
 
     async def _home(self, build: str) -> str:
-        """URL of the executor that runs it, or that has its logs still.  Raises NoLogs."""
+        """Find the URL of the executor that runs the build, or that has its logs still. Raise NoLogs."""
         running = self._under_way(build)
         urls = {r.data.url: r for r in executors(self.context) if r.data.url}
         if running is not None:

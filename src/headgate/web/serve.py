@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from headgate.web.peers.door import LOOPBACK, ConnectionAdmission, peer_of
+from headgate.web.peers.heads import HeadApplication
 from headgate.web.peers.listener import Acceptor, ServerCertificates, Tls, listening
 from headgate.web.peers.protocols import (
     CLIENT_CERTIFICATE,
@@ -31,7 +32,7 @@ SWEEP_TICKS = 10
 
 
 class _Server(uvicorn.Server):
-    """Accepts by itself: connections count from their first moment, before TLS is spoken."""
+    """Accept connections without uvicorn's help: they count from their first moment, before TLS is spoken."""
 
     def __init__(self, config: uvicorn.Config, certificates: ServerCertificates | None) -> None:
         super().__init__(config)
@@ -41,7 +42,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the program's, not the server's."""
+        """Leave signals alone: they are the program's, not the server's."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -75,14 +76,15 @@ async def serve(
     tls: Tls | None = None,
     names: Collection[str] = (),
     shared: bool = False,
+    dashboards: Collection[str] = (),
 ) -> None:
-    """Until `stop` or cancelled; `bound` is told the port.  `names`: by which people reach a server of this machine,
-    beside those of the machine itself.  `shared`: see `CheckedApplication`.  Raises UserError when the address cannot
-    be had:
-    `section` and `option` of the settings are where the port is set."""
+    """Serve until `stop` or cancelled; `bound` receives the port. `names` are names of this server besides those of
+    the machine. For `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be
+    used: `section` and `option` name the setting of the port."""
     here = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
     hosts = LOOPBACK_NAMES | {host, *names} if here else ()
-    config = _configured(CheckedApplication(app, hosts, names, shared=shared))
+    checked = CheckedApplication(HeadApplication(app), hosts, names, shared=shared, dashboards=dashboards)
+    config = _configured(checked)
     certificates = ServerCertificates(tls) if tls else None
     listener = listening(host, port, section, option)
     bound(listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What the API answers with.  Names and units are those of Zuul's API; what is ours is marked."""
+"""Define what the API answers with.  Names and units are those of Zuul's API; what is ours is marked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 
 class JobShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One job of an item.  `elapsed_time` and `remaining_time` are of the moment of the answer, and leave the entity
-    tag alone; from `start_time` and `estimated_time` anybody can tell them later."""
+    """Describe one job of an item. `elapsed_time` and `remaining_time` are as of the answer and do not change the
+    entity tag; a client can compute them from `start_time` and `estimated_time`."""
 
     name: str
     dependencies: tuple[str, ...] = ()
@@ -21,11 +21,11 @@ class JobShape(msgspec.Struct, frozen=True, kw_only=True):
     report_url: str | None = None
     result: str | None = None
     error: str = ""
-    """Ours."""
+    """Headgate only."""
     tries: int = 0
     queued: bool = False
     running: bool = False
-    """Ours."""
+    """Headgate only."""
     waiting_status: str | None = None
     start_time: float | None = None
     """Seconds since the epoch."""
@@ -38,12 +38,13 @@ class JobShape(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds."""
     remaining_time: int | None = None
     """Milliseconds."""
-    canceled: bool = False
-    paused: bool = False
-    pre_fail: bool = False
-    retry: bool = False
-    snapshotting: bool = False
-    """Never: no images are made here.  Clients of Zuul's API look for it."""
+    canceled: bool | None = None
+    """Null, as the next ones, before there is a build."""
+    paused: bool | None = None
+    pre_fail: bool | None = None
+    retry: bool | None = None
+    snapshotting: bool | None = None
+    """Never true: no images are made here.  Clients of Zuul's API look for it."""
 
 
 class RefShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,23 +54,23 @@ class RefShape(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     project_canonical: str
     key: str = ""
-    """Ours: names the change in all its patchsets."""
+    """Names the change in all its patchsets. Headgate only."""
     change: str | int | None = None
-    """Ours: its name or number; null for what is no change."""
+    """Its name or number; null for a ref that is not a change. Headgate only."""
     patchset: str | None = None
-    """Ours: the proposed commit."""
+    """The proposed commit. Headgate only."""
     branch: str
-    """Ours."""
+    """Headgate only."""
     topic: str
-    """Ours."""
+    """Headgate only."""
     subject: str
-    """Ours: first line of the message."""
+    """The first line of the message. Headgate only."""
     owner: str
-    """Who wrote it, name and address."""
+    """The author's name and address."""
     proposers: tuple[str, ...] = ()
-    """Ours: who pushed this patchset, as far as the server tells."""
+    """The people who pushed this patchset, as far as the server tells. Headgate only."""
     approvers: tuple[str, ...] = ()
-    """Ours: who approved it under their own names."""
+    """The people who approved it under their own names. Headgate only."""
 
 
 class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,21 +84,22 @@ class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
     items_behind: tuple[str, ...]
     failing_reasons: tuple[str, ...]
     phase: str = ""
-    """Ours: one word for what it waits for; empty when its jobs say it."""
+    """One word for what it waits for; empty if its jobs show it. Headgate only."""
     enqueue_time: int
     """Milliseconds since the epoch."""
     remaining_time: int | None = None
-    """Milliseconds, of the moment of the answer."""
+    """Milliseconds, of the moment of the answer: until its jobs end, and those of the item ahead."""
     jobs: tuple[JobShape, ...]
 
 
 class QueueShape(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     branch: str | None
+    """The branch, for a queue of one branch, whose name ends with it after `@`."""
     window: int
     """0: no limit."""
     closed: str = ""
-    """Ours: who closed it, and why; nothing lands from it.  Empty: nobody."""
+    """Who closed it, and why; nothing lands from it. Empty if it is open. Headgate only."""
     heads: tuple[tuple[ItemShape, ...], ...]
     """Chains: a new one begins at every item that has none ahead."""
 
@@ -113,7 +115,7 @@ class PipelineShape(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """normal | error"""
     closed: str = ""
-    """Ours, as of a queue."""
+    """Who closed it, and why, as for a queue. Headgate only."""
     manager: str
     triggers: tuple[TriggerShape, ...]
     trigger_events: int
@@ -127,7 +129,8 @@ class Length(msgspec.Struct, frozen=True):
 
 
 class TroubleShape(msgspec.Struct, frozen=True):
-    """Something is wrong with a repository, with the store, or nobody is there to do the work; or was set aside."""
+    """Describe a problem: with a repository, with the store, with missing components, or something that was set
+    aside."""
 
     project: str
     """Or `the store`: the queues are then as they were last seen; or `no KIND takes part`; or `the tenant file`; or
@@ -138,7 +141,7 @@ class TroubleShape(msgspec.Struct, frozen=True):
 
 
 class ClosingShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is closed: nothing lands from it."""
+    """Describe something that is closed: nothing lands from it."""
 
     pipeline: str
     queue: str
@@ -150,7 +153,7 @@ class ClosingShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a tenant stands still because people want it to."""
+    """Describe what people have paused in a tenant."""
 
     trigger_queue_discarding: bool = False
     trigger_queue_paused: bool = False
@@ -158,9 +161,9 @@ class StateShape(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     info: str | None = None
     loaded: bool
-    """Ours: whether its configuration was read."""
+    """Whether its configuration was read. Headgate only."""
     closings: tuple[ClosingShape, ...] = ()
-    """Ours."""
+    """Headgate only."""
 
 
 class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,15 +176,15 @@ class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds since the epoch."""
     pipelines: tuple[PipelineShape, ...]
     troubles: tuple[TroubleShape, ...] = ()
-    """Ours."""
+    """Headgate only."""
 
 
 class TenantName(msgspec.Struct, frozen=True):
     name: str
     projects: int
-    """Ours."""
+    """Headgate only."""
     queue: int
-    """Ours: items in its pipelines."""
+    """The number of items in its pipelines. Headgate only."""
 
 
 class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +193,7 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     """running | paused | stopping"""
     version: str
     name: str
-    """Ours, as the next ones: by which it is paused or stopped."""
+    """The name by which it is paused or stopped. This and the following members are Headgate only."""
     pid: int
     accepting: bool
     """Whether it takes work."""
@@ -247,11 +250,11 @@ class ProjectPipeline(msgspec.Struct, frozen=True):
     parameters: tuple[dict[str, Any], ...]
     """What may be given by hand: name, type, description, values, default, required."""
     jobs: tuple[tuple[dict[str, Any], ...], ...]
-    """Of each name what is said of it, as definitions of jobs are told."""
+    """For each name, its definitions in this project."""
 
 
 class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stanza, or a template that it names, says of the project."""
+    """Describe what one stanza, or a template that it names, says about the project."""
 
     source_context: dict[str, Any]
     """project, branch, path, line."""
@@ -269,7 +272,7 @@ class ProjectShape(msgspec.Struct, frozen=True, kw_only=True):
     canonical_name: str
     type: str
     branches: tuple[str, ...]
-    """Ours: those that carry configuration, default branch first."""
+    """The branches that carry configuration, default branch first. Headgate only."""
     configs: tuple[ProjectConfig, ...]
     metadata: dict[str, Any]
     """merge_mode, default_branch, is_template, queue_name; empty for a project that nobody configures."""
@@ -296,6 +299,15 @@ class ConnectionShape(msgspec.Struct, frozen=True, kw_only=True):
     baseurl: str
     canonical_hostname: str
     source: bool = True
+    """Whether it has repositories. Headgate only."""
+    server: str | UnsetType = UNSET
+    """The host of a forge."""
+    repo_cache: str | UnsetType | None = UNSET
+    """An option of GitHub."""
+    ssh_server: str | UnsetType = UNSET
+    """An option of Gerrit."""
+    port: int | UnsetType = UNSET
+    """Gerrit's ssh port."""
 
 
 class LogFile(msgspec.Struct, frozen=True):

@@ -24,10 +24,11 @@ def of_tenants(paths: Iterable[str]) -> frozenset[str]:
 
 
 class Rooted:
-    """An application, seen as that of one tenant; everything else of it stays where it is."""
+    """Show an application as that of one tenant; its other paths stay where they are."""
 
     def __init__(self, app: App, tenant: str, calls: frozenset[str], pages: Iterable[str]) -> None:
-        """`calls`: words below `/api` that are the tenant's; `pages`: words at the root that are pages of it."""
+        """Take `calls`, words below `/api` that are the tenant's, and `pages`, words at the root that are pages of
+        it."""
         self._app, self._tenant, self._calls, self._pages = app, tenant, calls, frozenset(pages)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What the routes share: the tenants, what is known of them, and what may be asked of them by whom."""
+"""Hold what the routes share: the tenants, what is known of them, and what may be asked of them by whom."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headgate.services.requests import Unanswered, ask
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
-from headgate.web.access import Access, Bearer, Connection
+from headgate.web.access import Access, Bearer, Connection, must_be_json
 from headgate.web.budget import Spent
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.estimates import Estimates
@@ -75,7 +75,7 @@ HttpRequest = Request[Any, Any, Any]  # no user, no auth, no state of its own
 
 @dataclass(slots=True)
 class Shot:
-    """The status of a tenant as it was seen: equal tags, equal status."""
+    """Hold the status of a tenant as last read: equal tags mean equal status."""
 
     status: StatusShape
     tag: str
@@ -89,7 +89,7 @@ class Shot:
 
 @dataclass(slots=True)
 class Site:
-    """What the routes share."""
+    """Hold what the routes share."""
 
     context: Context
     tenants: Mapping[str, Configured]
@@ -146,7 +146,7 @@ class Site:
         self.audience = Audience(self.shot, self._still, mirror.moved, self.context.now_ms)
 
     def tenant(self, name: str) -> Configured:
-        """Raises 404."""
+        """Return the tenant. Raise 404."""
         found = self.tenants.get(name)
         if found is None:
             shown = ", ".join(other for other, one in self.tenants.items() if self.access.may_read(None, one.tenant))
@@ -165,14 +165,13 @@ class Site:
         spent = self._spent.setdefault(tenant, Spent())
         if known is not None and known.loaded == loaded and not spent.may(time.monotonic()):
             return known
-        began_s = time.thread_time()
-        away, status = self.away, self.status.of(tenant, self._estimates.of)
-        spent.left_s -= time.thread_time() - began_s
-        everybodys = self.troubles()
-        if await self._estimates.learn():
-            status = self.status.of(tenant, self._estimates.of)
-        status = replace(status, troubles=(*everybodys, *status.troubles))
-        tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
+        with spent.counting():
+            away, status, everybodys = self.away, self.status.of(tenant, self._estimates.of), self.troubles()
+        learnt = await self._estimates.learn()
+        with spent.counting():
+            status = self.status.of(tenant, self._estimates.of) if learnt else status
+            status = replace(status, troubles=(*everybodys, *status.troubles))
+            tag = hashlib.sha256(msgspec.json.encode(status)).hexdigest()[:24]
         found = self._shots[tenant] = Shot(status, tag, moves, layouts, loaded, away)
         return found
 
@@ -231,28 +230,26 @@ class Site:
         return await self.history.build(tenant, build) is not None
 
     def allow(self, request: HttpRequest, tenant: str, permission: str, **asked: str) -> None:
-        """Returns when who asks may; `asked`: project and ref.  Raises 401, 403, 404, 415."""
+        """Return if the caller has the permission; `asked` gives project and ref. Raise 401, 403, 404 or 415."""
         must_be_json(request)
-        bearer, found = self._bearer(request), self.tenant(tenant).tenant
-        if not self.access.permits(bearer, found, permission, asked):
-            raise self.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
+        must_be_permitted(self, request, tenant, permission, asked)
 
     def allow_all(self, request: HttpRequest) -> None:
         """Check that who asks may do what concerns every tenant.  Raise 401, 403, 415."""
         must_be_json(request)
         if not self.access.permits_all(self._bearer(request)):
-            raise self.access.refused(403, "the bearer of this token is no administrator of the whole")
+            raise self.access.refused(403, "the bearer of this token is not an administrator of the whole")
 
     def _bearer(self, request: HttpRequest) -> Bearer:
-        """Raises 401."""
+        """Return the bearer of the request's token. Raise 401."""
         bearer = self.access.bearer(request)
         if bearer is None:
             raise self.access.refused(401, NEEDED)
         return bearer
 
     def readable(self, tenant: str | None, bearer: Bearer | None) -> None:
-        """Returns when who asks may read what this tenant has, or, for None, what belongs to no tenant; of a
-        tenant that is none, somebody else says it.  Raises 401, 403."""
+        """Return if the caller may read the tenant or, for None, what belongs to no tenant. An unknown tenant
+        passes; the route reports it. Raise 401 or 403."""
         if self._may_read(tenant, bearer):
             return
         what = "this" if tenant is None else f"tenant {tenant}"
@@ -271,8 +268,8 @@ class Site:
         return found is None or self.access.may_read(bearer, found.tenant)
 
     async def ask(self, tenant: str, pipeline: str, work: Managed, besides: Sequence[Op] = ()) -> None:
-        """Returns once it is done; `besides` is written with it.  Raises 404, 409 when the pipeline could not, 503 when
-        nobody answered, or the pipelines are not known yet."""
+        """Request `work` of a pipeline and return once it is done; `besides` is written in the same commit. Raise
+        404, 409 if the pipeline could not do it, or 503 if there was no answer or the pipelines are not known yet."""
         self.pipeline(tenant, pipeline)
         await self._ask(tenant, partial(ForPipeline, pipeline, work), besides)
 
@@ -355,12 +352,13 @@ def _too_early(why: str) -> HTTPException:
     return HTTPException(why, status_code=503, headers={"Retry-After": str(AGAIN_S)})
 
 
-def must_be_json(request: HttpRequest) -> None:
-    """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
-    nothing else changes anything."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method not in ("GET", "DELETE") and kind != "application/json":
-        raise HTTPException("the body must be sent as application/json", status_code=415)
+def must_be_permitted(
+    site: Site, request: HttpRequest, tenant: str, permission: str, asked: Mapping[str, str] | None = None
+) -> None:
+    """Check as `Site.allow` does, where nothing is read from a body.  Raise 401, 403, 404."""
+    bearer, found = site._bearer(request), site.tenant(tenant).tenant
+    if not site.access.permits(bearer, found, permission, asked or {}):
+        raise site.access.refused(403, f"the bearer of this token may not {permission} in tenant {tenant}")
 
 
 def must_read(site: Site, connection: Connection, tenant: str | None = None) -> None:

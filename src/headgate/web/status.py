@@ -1,4 +1,4 @@
-"""What is going on now, in the shape of the API (gating-behaviour §15.1), from the mirror alone."""
+"""Describe what is going on now, in the shape of the API, from the mirror alone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from headgate import __version__
 from headgate.config.dynamic import TenantLayouts
+from headgate.config.layout import branch_of
 from headgate.config.tenants import Tenant
 from headgate.gate.change import ChangeState
 from headgate.gate.closures import Closing, closing_of
@@ -56,7 +59,7 @@ def no_estimate(tenant: str, job: str, project: str, branch: str) -> float | Non
 
 
 class Configured(Protocol):
-    """A tenant with the configuration in effect."""
+    """Declare a tenant with its current configuration."""
 
     @property
     def tenant(self) -> Tenant: ...
@@ -68,7 +71,7 @@ class Configured(Protocol):
 
 @dataclass(slots=True)
 class Status:
-    """`tenants` know the configuration; everything else is read from the store."""
+    """Build statuses. `tenants` know the configuration; everything else is read from the store."""
 
     context: Context
     tenants: Mapping[str, Configured]
@@ -159,7 +162,10 @@ class Status:
         word = "error" if damaged else "disabled" if state.disabled else "normal"
         closings = state_of(self.context, tenant).closings
         whole = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
-        view = _View(tenant, name, running, waits, estimate, closings, self.standings(tenant).now())
+        view = _View(
+            tenant, name, running, waits, estimate, closings, self.standings(tenant).now(),
+            partial(branch_of, configured.layouts.landed), page_root(self.context, tenant),
+        )  # fmt: skip
         return PipelineShape(
             name=name,
             description=pipeline.description,
@@ -230,7 +236,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The items of one pipeline as they are shown."""
+    """Show the items of one pipeline."""
 
     tenant: str
     pipeline: str
@@ -241,6 +247,10 @@ class _View:
     closings: tuple[Closing, ...]
     standings: Mapping[str, ChangeState]
     """Change key -> what its connection knows of it."""
+    branch_of: Callable[[str], str | None]
+    """Of a queue, by its name."""
+    root: str
+    """What stands before the addresses of pages of the tenant."""
 
     def queue(self, queue: Queue) -> QueueShape:
         heads: list[list[ItemShape]] = []
@@ -258,7 +268,7 @@ class _View:
         shut = closing_of(self.closings, self.pipeline, queue.name)
         return QueueShape(
             name=queue.name,
-            branch=None,
+            branch=self.branch_of(queue.name),
             window=queue.window,
             closed=shut.why if shut else "",
             heads=tuple(tuple(head) for head in heads),
@@ -304,7 +314,7 @@ class _View:
             job,
             uuid=build.id,
             url=f"stream/{build.id}?logfile=console.log",
-            report_url=f"build/{build.id}",
+            report_url=f"{self.root}build/{build.id}",
             result=build.result,
             error=error_of(build),
             tries=build.attempt,
@@ -315,11 +325,18 @@ class _View:
             start_time=start_ms / 1000 if start_ms else None,
             end_time=build.end_ms / 1000 if build.end_ms else None,
             elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,
+            remaining_time=0 if build.result is not None else None,
             canceled=build.result == "CANCELED",
             paused=build.result is None and build.paused and not build.resumed,
             retry=build.result is None and build.attempt > 1,
             pre_fail=build.pre_fail and build.result is None,
+            snapshotting=False,
         )
+
+
+def page_root(context: Context, tenant: str) -> str:
+    """Return what stands before the addresses of pages of a tenant; empty: nobody said under which address we are."""
+    return f"{context.root_url}/t/{quote(tenant, safe='')}/" if context.root_url else ""
 
 
 def _ahead(queue: Queue) -> dict[str, str]:
@@ -331,18 +348,25 @@ def _ahead(queue: Queue) -> dict[str, str]:
 
 def timed(status: StatusShape, now_ms: int) -> StatusShape:
     """Return the status with what is true at this moment only: how long jobs have run, and may run still."""
+    shown = ((p, tuple(timed_queue(queue, now_ms) for queue in p.change_queues)) for p in status.pipelines)
+    return replace(status, pipelines=tuple(replace(pipeline, change_queues=queues) for pipeline, queues in shown))
 
-    def queue(one: QueueShape) -> QueueShape:
-        return replace(one, heads=tuple(tuple(timed_item(i, now_ms) for i in head) for head in one.heads))
 
-    return replace(
-        status,
-        pipelines=tuple(replace(p, change_queues=tuple(queue(q) for q in p.change_queues)) for p in status.pipelines),
-    )
+def timed_queue(queue: QueueShape, now_ms: int) -> QueueShape:
+    """Return a queue as `timed` does: no item has less left than the one ahead of it."""
+    left = dict[str | None, int | None]()
+
+    def item(one: ItemShape) -> ItemShape:
+        shown = timed_item(one, now_ms)
+        own, ahead = shown.remaining_time, left.get(one.item_ahead)
+        left[one.id] = own if own is None or ahead is None else max(own, ahead)
+        return replace(shown, remaining_time=left[one.id])
+
+    return replace(queue, heads=tuple(tuple(map(item, head)) for head in queue.heads))
 
 
 def timed_item(item: ItemShape, now_ms: int) -> ItemShape:
-    """Return an item as `timed` does."""
+    """Return an item as `timed` does, as if nothing were ahead of it."""
 
     def job(one: JobShape) -> JobShape:
         if not one.running or one.start_time is None:

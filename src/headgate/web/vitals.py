@@ -1,4 +1,4 @@
-"""How this process is: for whoever starts it anew, sends it traffic, or draws its figures."""
+"""Tell how this process is: whoever starts it anew, sends it traffic, or draws its figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.services.membership import Membership
 
 
 class StoreReach(Protocol):
-    """Whether the store can be reached."""
+    """Tell whether the store can be reached."""
 
     @property
     def away_since_ms(self) -> int | None: ...
@@ -33,7 +33,7 @@ class ComponentHealth(msgspec.Struct, frozen=True):
     state: str
     """initializing | running | paused | stopping"""
     trouble: str = ""
-    """Why it is no member just now."""
+    """Why it is not a member just now."""
 
 
 class ProcessHealth(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class ProcessHealth(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """`members`: the components of this process."""
+    """Describe the health of this process; `members` are its components."""
 
     reach: StoreReach
     figures: Callable[[], bytes]
@@ -59,7 +59,8 @@ class Vitals:
 
     @property
     def health(self) -> ProcessHealth:
-        """Ready: the store can be reached, every component is a member and takes part."""
+        """Return the health. The process is ready if the store can be reached and every component is a member and
+        takes part."""
         components = tuple(ComponentHealth(m.kind, m.state, m.trouble) for m in self.members)
         ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
         return ProcessHealth(ready, self.store, components)

@@ -1,4 +1,4 @@
-"""What items, and builds that were asked for, wait for: for people."""
+"""Tell people what items, and builds that were asked for, wait for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.nodes.status import standing
-from headgate.services.nodes.zones import IMAGE
+from headgate.services.nodes.zones import IMAGE, can_run, executors, served_zones
 
 HELD = "passed; lands once it is opened again"
 
@@ -17,12 +17,16 @@ HELD = "passed; lands once it is opened again"
 def awaited(context: Context) -> dict[str, str]:
     """Build -> what it waits for, of every build that does."""
     found, mirror, nodes = dict[str, str](), context.mirror, context.map.nodes
+    there = executors(context)
     for zone in ("", *context.zone_names()):
         whose = f"an executor of zone {zone}" if zone else "an executor"
+        serving = [one for one in there if zone in served_zones(one.data)]
         for open in context.zone(zone).open(mirror):
             if open.request.state == "requested":
                 image = open.request.meta.get(IMAGE)
-                found[open.request.id] = f"{whose} that runs containers, for the image {image}" if image else whose
+                told = f"{whose} that runs containers, for the image {image}" if image else whose
+                able = any(can_run(one, open) for one in serving)
+                found[open.request.id] = told if able else f"{told}: none is there"
     for entry in mirror.under(nodes.requests.path):
         request = readable(entry, NodeRequest)
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
@@ -47,7 +51,8 @@ def _explain(context: Context, found: dict[str, str]) -> None:
 
 
 def phase(item: Item) -> str:
-    """One word for what the item waits for; empty when its jobs say it, or it is there only for another's sake."""
+    """Return one word for what the item waits for, or an empty string if its jobs show it, or if it is there only
+    for another item's sake."""
     buildset = item.buildset
     if not item.live:
         return ""

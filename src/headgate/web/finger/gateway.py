@@ -1,5 +1,5 @@
-"""What is answered to who asks for the log of a build, by its id and a newline: the bytes of the log so far, and then
-those that are written, until the build has ended.  There is no frame and no mark of the end.
+"""Answer whoever asks for the log of a build, by its id and a newline, with the bytes of the log so far, and then those
+that are written, until the build has ended.  There is no frame and no mark of the end.
 
 Whoever asks is nobody in particular: a build of a tenant that is not for everybody does not exist.
 """
@@ -15,14 +15,14 @@ from headgate.recipes.requests import Open
 from headgate.services.context import Context
 from headgate.web.access import Access
 from headgate.web.buildlogs import BuildLogs
-from headgate.web.process import over
+from headgate.web.logfiles import over
 from headgate.web.remote import NoLogs
 
 NOT_FOUND = b"Build not found"
 NOT_STARTED = b"Build did not start yet"
 FAILED = b"Internal streaming error"
 ECHO_MAX = 64
-"""Of what is no id, told back."""
+"""Of what is not an id, told back."""
 
 _ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
 _ODD = re.compile(rb"[^\x21-\x7e]")
@@ -30,7 +30,7 @@ _ODD = re.compile(rb"[^\x21-\x7e]")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """`tenants`: as they are configured now."""
+    """Answer finger requests. `tenants` are those of the current configuration."""
 
     context: Context
     tenants: Callable[[], Mapping[str, Tenant]]

@@ -34,7 +34,7 @@ Answer = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """One connection, that tells when it is lost."""
+    """Represent one connection, and tell when it is lost."""
 
     def __init__(self, served: Callable[[_Connection], Coroutine[Any, Any, None]]) -> None:
         super().__init__(asyncio.StreamReader(limit=REQUEST_MAX_BYTES), self._connected)
@@ -51,7 +51,7 @@ class _Connection(asyncio.StreamReaderProtocol):
 
 
 class _Served:
-    """The connections of one server."""
+    """Manage the connections of one server."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer, self._tasks = answer, set[asyncio.Task[None]]()
@@ -102,7 +102,7 @@ class _Served:
                 place.until_s = FOREVER
 
     async def sweep(self) -> None:
-        """Go on until cancelled."""
+        """End connections that are gone or have made no progress, again and again, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self.door.sweep()

@@ -30,7 +30,8 @@ HttpRequest = Request[Any, Any, State]  # neither users nor tokens are Litestar'
 
 
 class HttpRoute(NamedTuple):
-    """`{name}` in the path is a field of the request; without a body, so are query parameters (`place.type=…`)."""
+    """Declare a route. `{name}` in the path is a field of the request; without a body, query parameters are fields
+    too (`place.type=…`)."""
 
     verb: str
     path: str
@@ -87,7 +88,7 @@ _HTTP = {
 
 
 def create_app(parts: Sequence[object]) -> Litestar:
-    """`parts` answer the methods, as for gRPC."""
+    """Create the application. `parts` answer the methods, as for gRPC."""
     answers = methods(V1, parts)
     handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
     return Litestar(
@@ -130,15 +131,15 @@ def _handler(
 
 
 async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Message:
-    """Raises Invalid."""
+    """Read what the request says into the message. Raise Invalid."""
     said: dict[str, Any] = {}  # JSON
     if route.has_body:
         try:
             said = json.loads(await request.body() or b"{}")
         except (ValueError, RecursionError) as error:
-            raise Invalid(f"the body is no JSON: {error}") from error
+            raise Invalid(f"the body is not JSON: {error}") from error
         if not isinstance(said, dict):
-            raise Invalid("the body is no JSON object")
+            raise Invalid("the body is not a JSON object")
     else:
         for key, value in request.query_params.multi_items():
             _put(said, key.split("."), value)
@@ -146,7 +147,7 @@ async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Mes
     session = {name: request.headers.get(f"headgate-{name}", "") for name in SESSION}
     given = said.get("session", {})
     if not isinstance(given, dict):
-        raise Invalid("session is no JSON object")
+        raise Invalid("session is not a JSON object")
     said["session"] = {**session, **given}
     try:
         return ParseDict(_flags(said, message), message)
@@ -164,14 +165,14 @@ def _put(said: dict[str, Any], names: list[str], value: str) -> None:  # JSON
 
 
 def _flags(said: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
-    """Words for true and false are those in query parameters."""
+    """Turn the words true and false, as in query parameters, into truth values where the message wants those."""
     words = {"true": True, "false": False}
     flags = {f.name for f in message.DESCRIPTOR.fields if f.type == FieldDescriptor.TYPE_BOOL}
     return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in said.items()}
 
 
 async def _stream(told: AsyncIterator[Message]) -> Response[Any]:  # what Litestar streams
-    """One line of JSON a message.  What is refused at once is refused with its status."""
+    """Stream one line of JSON a message. What is refused at once is refused with its status."""
     first = await anext(told)
 
     async def lines() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Who calls: bearer tokens and client certificates; or, for development, whoever the session says."""
+"""Identify callers: by bearer tokens and client certificates or, for development, by what the session says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.services.inventory.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class InventoryCall:
-    """One request, whatever the protocol."""
+    """Represent one request, whatever the protocol."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Headers, in lower case."""
@@ -29,7 +29,7 @@ class InventoryCall:
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """The session, as the request has it."""
+    """Hold the session as the request states it."""
 
     user: str = ""
     project: str = ""
@@ -37,7 +37,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Somebody; the first project is meant when none is named."""
+    """Identify a caller; without a named project, the first one applies."""
 
     user: str
     projects: tuple[str, ...]
@@ -63,20 +63,20 @@ class Principal(msgspec.Struct, frozen=True):
 
 class Identity(Protocol):
     def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
-        """Raises Unauthenticated."""
+        """Return who calls. Raise Unauthenticated."""
         ...
 
 
 class Trusting:
-    """For clients that know no tokens, on loopback: everybody is who they say, and may administer partitions, types and
-    definitions."""
+    """Trust every caller, for clients without tokens on loopback: everybody is who they say, and may administer
+    partitions, types and definitions."""
 
     def who(self, call: InventoryCall, said: SessionInfo) -> Principal:
         return _as_they_say(call, said)
 
 
 def _as_they_say(call: InventoryCall, said: SessionInfo) -> Principal:
-    """More roles are taken from the header `roles`, with commas between."""
+    """Trust what callers say of themselves; take more roles from the header `roles`, with commas between."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
     return Principal(said.user, (said.project,) if said.project else (), frozenset({OPERATOR, *roles}), (EVERY,))
 
@@ -87,10 +87,11 @@ GRANTS_MAX = 1_000
 
 
 class Verifying:
-    """By a token whose claims `projects`, `roles` and `partitions` say more, or by a certificate (CN, O: projects, OU:
-    roles, L: partitions).
+    """Verify a token, whose claims `projects`, `roles` and `partitions` say more, or a certificate (CN, O: projects,
+    OU: roles, L: partitions).
 
-    Whoever brings the operator's token is who they say."""
+    Whoever brings the operator's token is who they say.
+    """
 
     def __init__(self, tokens: Sequence[Authenticator] = (), operator: str = "") -> None:
         self._tokens, self._operator = tokens, operator
@@ -143,10 +144,10 @@ def _of_certificate(pem: bytes) -> Principal:
 
 
 class CallerSessions:
-    """From a request's session to the caller."""
+    """Find the caller of a request's session."""
 
     def __init__(self, identity: Identity, inventory: Inventory, open_partitions: Sequence[str] = ()) -> None:
-        """`open_partitions`: names or uuids of those for credentials that name none; `*`: every one."""
+        """Open `open_partitions`, names or uuids, to credentials that name none; `*`: every one."""
         self._identity, self._inventory, self._open = identity, inventory, tuple(open_partitions)
 
     async def anybody(self, call: InventoryCall, said: SessionInfo) -> Caller:

@@ -92,7 +92,8 @@ class RunmObjects:
             yield found.object.message()
 
     async def _filters(self, caller: Caller, any: Sequence[pb.ObjectFilter]) -> list[Filter]:
-        """Those whose partitions and types exist.  Raises Unmet when there are filters, but none of that kind."""
+        """Return the filters whose partitions and types exist. Raise Unmet when there are filters, but none of that
+        kind."""
         found, missing = [], []
         for one in any:
             try:

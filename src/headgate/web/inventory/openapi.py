@@ -21,7 +21,7 @@ _PLAIN: dict[int, Json] = {
 }
 """Protobuf's JSON writes 64 bits as text."""
 REFUSALS = {
-    400: "INVALID_ARGUMENT: a field is wrong, or the body is no JSON object.",
+    400: "INVALID_ARGUMENT: a field is wrong, or the body is not a JSON object.",
     401: "UNAUTHENTICATED: no credentials, or wrong ones.",
     403: "PERMISSION_DENIED: this caller may not.",
     404: "NOT_FOUND: there is no such thing.",

@@ -25,7 +25,7 @@ class _Request(Protocol):
 
 
 def said(request: _Request) -> SessionInfo:
-    """Raises Invalid when the request has no session."""
+    """Return the session. Raise Invalid if the request has none."""
     if not request.HasField("session"):
         raise Invalid("the request has no session")
     return SessionInfo(request.session.user, request.session.project, request.session.partition)
@@ -34,7 +34,7 @@ def said(request: _Request) -> SessionInfo:
 def chosen(
     found: Iterable[T], options: pb.SearchOptions, fields: Sequence[str], key: Callable[[T], str]
 ) -> Sequence[T]:
-    """Sorted, after the marker, at most so many, as the options say.  Raises Invalid."""
+    """Sort the elements, and return those after the marker up to the limit, as the options say. Raise Invalid."""
     several = list(found)
     for sort in reversed(options.sort_fields):
         if sort.field not in fields:
@@ -82,7 +82,8 @@ class RunmPartitions:
     async def partition_create(
         self, call: InventoryCall, request: pb.PartitionCreateRequest
     ) -> pb.PartitionCreateResponse:
-        """An empty system begins with this one: its session needs no partition, and where everybody is trusted none."""
+        """Create a partition. An empty system starts with this call: its session needs no partition, and none at all
+        where everybody is trusted."""
         session = said(request) if request.HasField("session") else SessionInfo()
         caller = await self._sessions.anybody(call, SessionInfo(session.user, session.project))
         if not request.HasField("partition"):
@@ -99,7 +100,7 @@ class RunmPartitions:
 
 
 def _matches(partition: Partition, wanted: pb.PartitionFindFilter) -> bool:
-    """Everything the filter says; what says nothing at all matches nothing."""
+    """Tell whether the partition fits everything the filter says; one that says nothing at all matches nothing."""
     uuid, name = wanted.uuid_filter, wanted.name_filter
     if not uuid.uuid and not name.name:
         return False

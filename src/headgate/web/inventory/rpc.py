@@ -1,4 +1,4 @@
-"""From what a service is declared to be, to what gRPC calls; messages are read here, so that bad ones are told well."""
+"""Turn the declaration of a service into what gRPC calls; read messages here, so that bad ones are told well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.web.inventory.identity import InventoryCall
 from headgate.web.inventory.status import status
 
 CALL_MAX_S = 60.0
-"""Of a call that is no stream, if its client set no earlier deadline."""
+"""Of a call that is not a stream, if its client set no earlier deadline."""
 
 Context = Any  # grpc.aio.ServicerContext: its stubs leave the messages open
 
@@ -33,7 +33,7 @@ def methods(
 
 
 def calls(service: ServiceDescriptor, parts: Sequence[object]) -> grpc.GenericRpcHandler:
-    """Each method is answered by the part that has one of its name: `answer(call, request)`."""
+    """Build the handler: each method is answered by the part that has a method of its name, `answer(call, request)`."""
     made = {name: _made(method, answer) for name, (method, answer) in methods(service, parts).items()}
     return grpc.method_handlers_generic_handler(service.full_name, made)
 

@@ -70,13 +70,13 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def runm_parts(sessions: CallerSessions, inventory: Inventory) -> Sequence[object]:
-    """What answers runm.RunmMetadata."""
+    """Return the parts that answer runm.RunmMetadata."""
     kinds = (RunmPartitions, RunmTypes, RunmObjects, RunmDefinitions)
     return [kind(sessions, inventory) for kind in kinds]
 
 
 def v1_parts(sessions: CallerSessions, inventory: Inventory) -> Sequence[object]:
-    """What answers headgate.inventory.v1.Inventory."""
+    """Return the parts that answer headgate.inventory.v1.Inventory."""
     return [Additions(sessions, inventory), Administration(sessions, inventory), LeaseRoutes(sessions, inventory)]
 
 
@@ -88,7 +88,7 @@ async def serve(
     stop: asyncio.Event,
     bound: Callable[[int], None],
 ) -> None:
-    """Until `stop` or cancelled; `address` is host:port, `bound` is told the port.  Raises UserError.
+    """Serve until `stop` or cancelled. `address` is host:port; `bound` receives the port. Raise UserError.
 
     `inventory.journal.run()` must be running beside it.
     """

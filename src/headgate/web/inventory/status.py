@@ -46,7 +46,7 @@ _CODES: tuple[tuple[type[Exception], StatusCode], ...] = (
 
 
 def status(error: Exception) -> RpcStatus:
-    """What nobody foresaw is INTERNAL, and logged."""
+    """Return the status of an error. An unexpected error is INTERNAL, and is logged."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return RpcStatus(code, _short(str(error) or code.value[1]))

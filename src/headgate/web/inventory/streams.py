@@ -29,7 +29,7 @@ class _Stream:
 
 
 class Streams(grpc.aio.ServerInterceptor):
-    """Counts the streams of every service.  Beyond their number, the oldest of whoever has most is ended."""
+    """Count the streams of every service. Beyond the limit, the oldest stream of the caller with most streams ends."""
 
     def __init__(self) -> None:
         self._running = list[_Stream]()

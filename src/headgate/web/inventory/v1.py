@@ -144,7 +144,7 @@ class Additions:
         return [await self._inventory.filter(caller, one) for one in said]
 
     async def _step(self, caller: Caller, said: pb.Step) -> Step:
-        """Raises Invalid, Unmet."""
+        """Convert a step. Raise Invalid, Unmet."""
         match said.WhichOneof("step"):
             case "create":
                 return Create(await self._created(caller, of(said.create)))
@@ -183,7 +183,7 @@ def _update(said: pb.Patch) -> Update:
 
 
 def expression(said: pb.Filter) -> Expression:
-    """Raises Invalid when there is too much in it."""
+    """Return the filter as an expression. Raise Invalid if it is too large."""
     lists = (
         "require_items", "any_items", "forbid_items", "require_keys", "any_keys", "forbid_keys",
         "require_tags", "any_tags", "forbid_tags", "partitions", "types", "uuids",

@@ -118,7 +118,7 @@ class LeaseRoutes:
 
 
 def _lease(one: ObjectLease, ahead: int = 0) -> pb.Lease:
-    """Without the properties of its machine, which may be hidden."""
+    """Convert a lease, without the properties of its machine, which may be hidden."""
     return pb.Lease(
         id=one.id,
         user=one.user,

@@ -1,4 +1,4 @@
-"""What a browser keeps for us, and when it counts: only for our own pages."""
+"""Decide what a browser keeps for us, and when it counts: only for our own pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE_MAX_CHARS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class PageOrigin:
-    """Where people reach the pages."""
+    """Set cookies of the pages, and accept them only from the pages."""
 
     origin: str
     """`https://gate.example`"""
@@ -69,7 +69,7 @@ def ours(place: PageOrigin, headers: Mapping[str, str]) -> bool:
 
 
 def _same(origin: str, place: PageOrigin, host: str) -> bool:
-    """As people reach us, or by the very name and port of this request."""
+    """Return whether the origin is where people reach us, or is the very name and port of this request."""
     origin = origin.lower()
     return origin == place.origin or (bool(host) and origin == f"{place.origin.partition('://')[0]}://{host.lower()}")
 

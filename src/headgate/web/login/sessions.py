@@ -1,4 +1,4 @@
-"""Who is logged in: records of the store, so that every web knows them, and one of them can end any."""
+"""Store who is logged in: as records, so that every web knows them, and each can end any."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp
 
 
 class ProfileTooLarge(Exception):
-    """A provider says more of a person than is kept."""
+    """Report that a provider says more about a person than is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginSessions:
-    """`root`: where people reach the pages, if the settings say it; `lasts_s`: how long who logs in is."""
+    """Store logins. `root` is where people reach the pages, if the settings say so; `lasts_s` is how long a login
+    lasts."""
 
     context: Context
     root: str = ""

@@ -1,4 +1,4 @@
-"""Who asks: applications and their keys, and what each may do with a queue."""
+"""Identify who asks, by applications and their keys, and decide what each may do with a queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.adapters.messages.records import QueueRecord
 
 
 class AccessDenied(Exception):
-    """`status` is 401, 403 or 404; `fields` says why."""
+    """Report that access is denied. `status` is 401, 403 or 404; `fields` says why."""
 
     def __init__(self, status: int, fields: dict[str, str]) -> None:
         super().__init__(next(iter(fields.values())))
@@ -23,7 +23,7 @@ class AccessDenied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QueueCaller:
-    """Principals proved by the keys of one request: `app:<name>`."""
+    """Hold the principals that the keys of one request prove: `app:<name>`."""
 
     principals: frozenset[str]
 
@@ -36,7 +36,8 @@ class QueueCaller:
             self.must_change(app, queue)
 
     def must_change(self, app: str, queue: QueueRecord) -> None:
-        """Messages that are there: the principles of the queue may, or without any its application."""
+        """Require permission to change existing messages: the principals of the queue have it, or its application if
+        there are none."""
         allowed = frozenset(queue.principles.split(",")) if queue.principles else {f"app:{app}"}
         if not self.principals & allowed:
             raise _forbidden(app)
@@ -47,7 +48,7 @@ def _forbidden(app: str) -> AccessDenied:
 
 
 class ApplicationKeys:
-    """Application -> its keys; beside them the operator's token, and tokens whose claim `applications` names some."""
+    """Hold the keys of each application, the operator's token, and tokens whose claim `applications` names some."""
 
     def __init__(
         self,
@@ -57,7 +58,8 @@ class ApplicationKeys:
         until: Mapping[str, float] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`until`: key -> the Unix time from which on it is no good.  Several of an application are good at once."""
+        """Take the keys of applications; several of one are good at once. `until`: key -> the Unix time from which on
+        it is no good."""
         self._until, self._now_s = {_hashed(key): at_s for key, at_s in (until or {}).items()}, now_s
         self.apps = frozenset(keys)
         self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
@@ -69,13 +71,14 @@ class ApplicationKeys:
         self._app_of, self._operator, self._tokens = other._app_of, other._operator, other._tokens
 
     def caller(self, app: str, header: str) -> QueueCaller:
-        """Raises AccessDenied: 404 for an unknown application, 401 for an unknown key.  No header: anonymous."""
+        """Return the caller. Raise AccessDenied: 404 for an unknown application, 401 for an unknown key. Without a
+        header, the caller is anonymous."""
         if app not in self.apps:
             raise AccessDenied(404, {"application": f"there is no application {app!r}"})
         return QueueCaller(frozenset(self._proved(header)))
 
     def somebody(self, header: str) -> frozenset[str]:
-        """The principals that are proved.  Raises AccessDenied when there are none."""
+        """Return the principals that are proved. Raise AccessDenied if there are none."""
         if not (found := frozenset(self._proved(header))):
             raise AccessDenied(401, {"authorization": "a key of an application, or the operator's token, is needed"})
         return found
@@ -89,7 +92,7 @@ class ApplicationKeys:
                 continue
             known = self._app_of.get(_hashed(key.strip())) if scheme.lower() in ("application", "bearer") else None
             if known is None:
-                raise _unknown("this is no key of any application: Authorization: Application KEY")
+                raise _unknown("this is not a key of any application: Authorization: Application KEY")
             if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):
                 raise _unknown("this key was good for a time that is over: ask for the one that has taken its place")
             yield f"app:{known}"
@@ -110,5 +113,5 @@ def _unknown(why: str) -> AccessDenied:
 
 
 def _hashed(key: str) -> bytes:
-    """Looking up the hash takes as long for a nearly right key as for any other."""
+    """Return the hash of a key: looking it up takes as long for a nearly right key as for any other."""
     return hashlib.sha256(key.encode(errors="replace")).digest()

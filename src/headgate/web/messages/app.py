@@ -34,12 +34,13 @@ async def docs() -> str:
 
 @get("/", include_in_schema=False)
 async def admin() -> Response[str]:
-    """Queues, lag and dead letters, for people."""
+    """Return the page of queues, lag and dead letters."""
     return document_page("messages", "Queues of messages")
 
 
 def create_app(board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> Litestar:
-    """The board stays the caller's; it outlives the application.  Streams and waiting requests end at `stop`."""
+    """Create the application. The board belongs to the caller and outlives it. Streams and waiting requests end at
+    `stop`."""
     routes: list[Any] = [
         *QUEUE_ROUTES,
         *MESSAGE_ROUTES,

@@ -1,4 +1,4 @@
-"""What a request says, checked.  Everything here raises Refused, naming the fields."""
+"""Check what a request says.  Everything here raises InvalidPost, naming the fields."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _ID = re.compile(r"(?:([0-9]{1,3}):)?([0-9a-f]{32})")
 
 
 def form(body: bytes) -> dict[str, str]:
-    """A form, each name once."""
+    """Parse a form in which each name occurs once."""
     try:
         found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
-        raise InvalidPost({"body": f"this is no form: {error}"}) from error
+        raise InvalidPost({"body": f"this is not a form: {error}"}) from error
     return {name: values[-1] for name, values in found.items()}
 
 
 def whole(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
-    """A whole number, or the default when it is not given."""
+    """Return a whole number, or the default if it is missing."""
     value = fields.get(name)
     if type(value) is int and low <= value <= high:
         return value
@@ -67,7 +67,7 @@ def truth(fields: Mapping[str, str], name: str) -> bool:
 
 
 def queue(fields: Mapping[str, str], known: QueueRecord | None, now_ms: int, name: str = "") -> QueueRecord:
-    """A queue as wanted; what is not said stays as `known` has it."""
+    """Return the queue that is requested; settings that are missing stay as `known` has them."""
     name = name or fields.get("queue_name") or secrets.token_hex(16)
     if not QUEUE_NAME.fullmatch(name):
         raise InvalidPost({"queue_name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
@@ -129,7 +129,7 @@ def _principles(fields: Mapping[str, str], default: str) -> str:
 
 
 def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> list[MessageDraft]:
-    """One message as it stands, or with JSON a batch; fields of a batch are named `<index>.<field>`."""
+    """Return one message as it is or, with JSON, a batch, whose fields are named `<index>.<field>`."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
         fields["key"] = _utf8(headers.get("x-key", ""))
@@ -139,7 +139,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InvalidPost({"body": f"this is no JSON: {error}"}) from error
+        raise InvalidPost({"body": f"this is not JSON: {error}"}) from error
     messages = found.get("messages") if isinstance(found, dict) else None
     if not isinstance(messages, list) or not messages:
         raise InvalidPost({"messages": 'a batch is {"messages": [{"body": …}, …]} with at least one message'})
@@ -157,7 +157,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
 
 
 def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = BODY_MAX_BYTES) -> MessageDraft:
-    """One message, from its fields as a batch has them."""
+    """Return one message from its fields in a batch."""
     body = fields.get("body", "")
     why = wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
     if why:
@@ -170,7 +170,7 @@ def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int =
 
 
 def _utf8(header: str) -> str:
-    """Of a header that is not in ASCII: its bytes are told as if each were a letter."""
+    """Decode a header that is not in ASCII: its bytes are told as if each were a letter."""
     try:
         return header.encode("latin-1").decode()
     except ValueError as error:
@@ -178,7 +178,7 @@ def _utf8(header: str) -> str:
 
 
 def _key(fields: Mapping[str, Any]) -> str:
-    """What decides on the partition, in place of a number."""
+    """Return the key, which decides on the partition in place of a number."""
     key = fields.get("key")
     if key is None or key == "":
         return ""
@@ -190,7 +190,7 @@ def _key(fields: Mapping[str, Any]) -> str:
 
 
 def _priority(fields: Mapping[str, Any]) -> str:
-    """As it is said; whether the queue has it is seen when the message is posted."""
+    """Return the priority as it is said; whether the queue has it is seen when the message is posted."""
     said = fields.get("priority")
     if said is None or said == "":
         return ""
@@ -203,7 +203,7 @@ def _priority(fields: Mapping[str, Any]) -> str:
 
 
 class DeliveryTime(NamedTuple):
-    """When a message is to be delivered."""
+    """Say when a message is to be delivered."""
 
     delay_ms: int = 0
     at_ms: int = 0
@@ -269,7 +269,7 @@ def ttl(fields: Mapping[str, Any]) -> int:
 
 
 def single(headers: Mapping[str, str], body: bytes) -> tuple[str, int]:
-    """Body and TTL of a message that is put."""
+    """Return body and TTL of a message that is put."""
     one = draft({"body": _text(body), "ttl": headers.get("x-ttl")}, "", 0)
     return one.body, one.ttl_s
 
@@ -282,12 +282,12 @@ def _text(body: bytes) -> str:
 
 
 def ids(text: str) -> list[tuple[int, str]]:
-    """`[partition:]id` with commas between them -> (partition, id)."""
+    """Parse `[partition:]id`, separated by commas, to (partition, id)."""
     found = []
     for part in text.split(","):
         match = _ID.fullmatch(part)
         if match is None or not 1 <= int(match[1] or 1) <= PARTITIONS_MAX:
-            raise InvalidPost({"message_ids": f"{part[:60]!r} is no message id: it is [PARTITION:]32 hex digits"})
+            raise InvalidPost({"message_ids": f"{part[:60]!r} is not a message id: it is [PARTITION:]32 hex digits"})
         found.append((int(match[1] or 1), match[2]))
     if len(found) > IDS_MAX:
         raise InvalidPost({"message_ids": f"at most {IDS_MAX} at once, not {len(found)}"})
@@ -295,7 +295,7 @@ def ids(text: str) -> list[tuple[int, str]]:
 
 
 class MessagePage(msgspec.Struct, frozen=True):
-    """Which messages are wanted."""
+    """Say which messages are requested."""
 
     partitions: tuple[int, ...]
     since: Position

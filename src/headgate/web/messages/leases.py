@@ -30,7 +30,7 @@ RETRY_AFTER_MAX_S = 30 * 86_400.0
 
 
 class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For a lease, as it is asked for."""
+    """Request a lease."""
 
     worker: str = ""
     group: str = CREW
@@ -95,7 +95,7 @@ async def give_back(
 
 
 async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
-    """What `look` finds; looks again when something is posted, and now and then, until `wait_s` are over."""
+    """Return what `look` finds; look again when something is posted, and now and then, until `wait_s` are over."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
     with site.waiting.track_inprogress(), site.board.bell.listen(app, queue) as listener:
@@ -109,7 +109,7 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
 
 
 async def _body(request: Asked, type: type[T]) -> T:
-    """Of JSON; nothing at all stands for an object without members."""
+    """Parse a body of JSON; nothing at all stands for an object without members."""
     try:
         return msgspec.json.decode(await request.body() or b"{}", type=type)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -122,14 +122,14 @@ def _between(name: str, value: float, low: float, high: float) -> None:
 
 
 def _checked(said: Outcome) -> None:
-    """Raises InvalidPost."""
+    """Check the limits of an outcome. Raise InvalidPost."""
     named = [*said.done, *(one.message_id for one in said.failed)]
     if len(named) > NAMED_MAX:
         raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
     if len(named) != len(set(named)):
         raise InvalidPost({"done": "a message is named twice"})
     if wrong := [id for id in named if not is_id(id)]:
-        raise InvalidPost({"done": f"{wrong[0][:60]!r} is no message id: it is 32 hex digits"})
+        raise InvalidPost({"done": f"{wrong[0][:60]!r} is not a message id: it is 32 hex digits"})
     _between("ttl", said.ttl, 1, TTL_MAX_S)
     _between("attempts", said.attempts, 1, 1_000)
     for one in said.failed:

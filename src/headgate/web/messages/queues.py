@@ -20,14 +20,14 @@ LIST_MAX = 100_000
 
 @get("/v1")
 async def list_applications(state: State, request: Asked) -> Response[bytes]:
-    """Those that the caller is let in to."""
+    """Return the applications that the caller may see."""
     proved = site_of(state).keys.somebody(request.headers.get("authorization", ""))
     return answer({**OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
 
 
 @get("/v1/{app:str}/{queue:str}/standing")
 async def get_standing(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
-    """What each partition keeps, and how far groups of workers are, or one `group` of them."""
+    """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
@@ -78,7 +78,7 @@ def _shown(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 
 def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
-    """Where there are some."""
+    """Return the bounds of a queue, where there are some."""
     said = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
     aged = {"age_max": queue.age_max_s} if queue.age_max_s else {}
     return {**said, **aged} if queue.messages_max or queue.bytes_max else aged
@@ -86,7 +86,7 @@ def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 @post("/v1/{app:str}", status_code=201)
 async def create_queue(state: State, request: Asked, app: FromPath[str]) -> Response[bytes]:
-    """Of a name that is taken: changes what is said, leaves the rest."""
+    """Create a queue. If it exists, change the given settings and leave the others."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
     fields = forms.form(await request.body())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from litestar import Response, delete, get, head, post, put
+from litestar import Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath
 from prometheus_client import generate_latest
@@ -21,7 +21,7 @@ from headgate.web.messages.streams import messages, stream
 
 @post("/v1/{app:str}/{queue:str}", status_code=201)
 async def post_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
-    """Once for each Idempotency-Key."""
+    """Post messages, once for each Idempotency-Key."""
     site = site_of(state)
     site.caller(request, app).must_be(app)
     key = request.headers.get("idempotency-key", "")
@@ -55,7 +55,7 @@ async def get_messages(state: State, request: Asked, app: FromPath[str], queue: 
 
 @get("/v1/{app:str}/{queue:str}/stream")
 async def stream_messages(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[Any]:
-    """Goes on behind `Last-Event-ID` when that is sent, as browsers do after a broken connection."""
+    """Stream messages. Continue after `Last-Event-ID`, which browsers send after a broken connection."""
     site, of = await _seen(state, request, app, queue)
     page = forms.page(request.query_params, of)
     last = request.headers.get("last-event-id", "")
@@ -66,7 +66,7 @@ async def stream_messages(state: State, request: Asked, app: FromPath[str], queu
 
 @get("/v1/{app:str}/{queue:str}/lag")
 async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
-    """What waits behind `after` in one `partition`."""
+    """Return what waits behind `after` in one `partition`."""
     site, of = await _seen(state, request, app, queue)
     partition = forms.whole(request.query_params, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query_params)
@@ -76,7 +76,7 @@ async def get_lag(state: State, request: Asked, app: FromPath[str], queue: FromP
 
 @get("/v1/{app:str}/{queue:str}/delayed")
 async def get_delayed(state: State, request: Asked, app: FromPath[str], queue: FromPath[str]) -> Response[bytes]:
-    """What is not due yet in one `partition`."""
+    """Return what is not due yet in one `partition`."""
     site, of = await _seen(state, request, app, queue)
     query = request.query_params
     partition = forms.whole(query, "partition", 1, of.partitions, 1)
@@ -133,19 +133,14 @@ async def heartbeat() -> str:
     return "OK"
 
 
-@head("/__heartbeat__")
-async def heartbeat_head() -> None:
-    return None
-
-
 @get("/metrics")
 async def metrics(state: State, request: Asked) -> Response[bytes]:
-    """They name applications: for who has a key of one, or the operator's token."""
+    """Return metrics. They name applications, so the caller needs a key of one, or the operator's token."""
     site_of(state).keys.somebody(request.headers.get("authorization", ""))
     return Response(generate_latest(site_of(state).metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 MESSAGE_ROUTES = [
     post_messages, get_messages, stream_messages, get_lag, get_delayed, withdraw, get_by_id, put_by_id, delete_by_id,
-    heartbeat, heartbeat_head, metrics,
+    heartbeat, metrics,
 ]  # fmt: skip

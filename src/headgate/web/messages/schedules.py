@@ -18,7 +18,7 @@ from headgate.web.messages.state import OK, Asked, answer, now_ms, site_of
 
 
 class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A schedule as it is asked for."""
+    """Request a schedule."""
 
     cron: str
     body: str
@@ -63,7 +63,7 @@ async def remove_schedule(
 
 
 def _wanted(name: str, body: bytes) -> MessageSchedule:
-    """Raises InvalidPost."""
+    """Read the schedule that is wanted. Raise InvalidPost."""
     if not QUEUE_NAME.fullmatch(name):
         raise InvalidPost({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     try:

@@ -1,4 +1,4 @@
-"""What the routes share, and how they answer."""
+"""Hold what the routes share, and give their answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MessageSite:
         self.waiting = Gauge("headgate_messages_waiting", "Requests that wait for messages.", registry=self.metrics)
 
     def caller(self, request: Asked, app: str) -> QueueCaller:
-        """Raises AccessDenied."""
+        """Return the caller. Raise AccessDenied."""
         return self.keys.caller(app, request.headers.get("authorization", ""))
 
     def still(self, request: Asked, app: str, queue: QueueRecord | None = None) -> Callable[[], bool]:
@@ -51,7 +51,7 @@ class MessageSite:
         return allowed
 
     async def queue(self, app: str, name: str) -> QueueRecord:
-        """Raises NoQueue, also for names no queue can have."""
+        """Return the queue. Raise NoQueue, also for names that no queue can have."""
         return await self.board.queue(app, name)
 
 
@@ -80,7 +80,7 @@ def _refusal(status: int, fields: dict[str, str], again_s: float = 0.0) -> Respo
 
 
 def refused(_: Asked, error: Exception) -> Response[bytes]:
-    """Every error in the one shape: `status` and `error_msg`."""
+    """Answer every error in one shape: `status` and `error_msg`."""
     match error:
         case AccessDenied():
             return _refusal(error.status, error.fields)

@@ -23,7 +23,7 @@ Event = dict[str, str]
 
 
 async def messages(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
-    """Partition by partition.  When none is new, waits for some as long as the page says."""
+    """Return messages partition by partition. If there are none, wait for some as long as the page says."""
     found = await _read(site, app, queue, page)
     if not page.wait_s or _news(found, page):
         return found
@@ -39,7 +39,7 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
 
 
 def _news(found: list[StoredMessage], page: MessagePage) -> bool:
-    """Is there more than the message it is asked since?"""
+    """Tell whether there is more than the message since which the page is asked for."""
     return any(one.message_id != page.since.id for one in found)
 
 
@@ -58,9 +58,10 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
 def stream(
     site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, still: Callable[[], bool]
 ) -> ServerSentEvent:
-    """Messages behind the page's position, and every one posted from now on; in order within each partition.
+    """Stream the messages behind the page's position and every later one, in order within each partition.
 
-    It ends when `still` says that the caller would not be let in any more."""
+    It ends when `still` says that the caller would not be let in any more.
+    """
 
     async def events() -> AsyncIterator[Event]:
         places: dict[int, Position] = {}
@@ -90,7 +91,7 @@ async def _after(
     page: MessagePage,
     still: Callable[[], bool],
 ) -> AsyncIterator[StoredMessage]:
-    """What is new since the last look; `places` remembers."""
+    """Yield what is new since the last look, which `places` remembers."""
     while True:
         since = places.get(partition, page.since)
         skip = partition in places or page.exclusive
@@ -104,7 +105,8 @@ async def _after(
 
 
 def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> ServerSentEvent:
-    """Where something was posted, and when queues come, go or grow: one stream for all queues of an application.
+    """Stream where something was posted, and when queues are created, removed or enlarged: one stream for all queues of
+    an application.
 
     `ready` comes first; whoever looks at queues after it misses nothing.  It ends as `stream` does.
     """
@@ -129,7 +131,7 @@ def happenings(site: MessageSite, app: str, still: Callable[[], bool]) -> Server
 
 
 async def _rung(site: MessageSite, listener: Listener) -> tuple[set[Lane], bool] | None:
-    """None when nothing happened for PING_INTERVAL_S, or the server is to stop."""
+    """Wait for the listener; return None when nothing happened for PING_INTERVAL_S, or the server is to stop."""
     try:
         async with asyncio.timeout(PING_INTERVAL_S):
             return await unless(site.stop, listener.wait())

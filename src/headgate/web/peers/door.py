@@ -29,7 +29,7 @@ LOOPBACK = "loopback"
 
 @dataclass(slots=True)
 class AdmittedConnection:
-    """One connection."""
+    """Represent one connection."""
 
     transport: asyncio.Transport
     peer: str
@@ -41,7 +41,7 @@ class AdmittedConnection:
 
 @dataclass(slots=True)
 class ConnectionAdmission:
-    """`now`: seconds, of the loop's clock."""
+    """Admit connections. `now` returns seconds of the loop's clock."""
 
     now: Callable[[], float]
     connections_max: int = CONNECTIONS_MAX
@@ -56,7 +56,8 @@ class ConnectionAdmission:
         return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
 
     def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
-        """Where there is no more room, who has most gives way: those that do nothing first, the oldest first."""
+        """Admit a connection. If there is no room, the peer with most connections loses one: idle ones first, the
+        oldest first."""
         known = self._places.pop(id(transport), None)
         if known is not None:
             self._count(known.peer, -1)
@@ -75,7 +76,7 @@ class ConnectionAdmission:
             self._count(place.peer, -1)
 
     def sweep(self) -> None:
-        """Ends what got nowhere."""
+        """End connections that have made no progress."""
         now = self.now()
         for place in list(self._places.values()):
             if place.transport.is_closing():
@@ -99,7 +100,8 @@ class ConnectionAdmission:
 
 
 def peer_of(host: str) -> str:
-    """Whom an address stands for: a network of IPv6, this machine for any of its own, else itself."""
+    """Return the peer that an address belongs to: a network of IPv6, this machine for its own addresses, otherwise
+    the address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -26,7 +26,7 @@ TROUBLE_PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files.  With `client_ca`, clients show a certificate of that authority."""
+    """Name PEM files. With `client_ca`, clients must show a certificate of that authority."""
 
     certificate: Path
     key: Path
@@ -34,7 +34,7 @@ class Tls:
 
 
 class ServerCertificates:
-    """The files of a server's TLS, read again for the next connection when one has changed."""
+    """Load the files of a server's TLS, and load them again for the next connection after a change."""
 
     def __init__(self, tls: Tls) -> None:
         """Raise UserError."""
@@ -90,7 +90,7 @@ def listening(host: str, port: int, section: str, option: str) -> socket.socket:
 
 
 class Acceptor:
-    """Accepts on any number of sockets; each connection gets a protocol of its own."""
+    """Accept connections on any number of sockets, each with a protocol of its own."""
 
     def __init__(self, protocol: Callable[[], asyncio.Protocol], certificates: ServerCertificates | None) -> None:
         self._protocol, self._certificates = protocol, certificates

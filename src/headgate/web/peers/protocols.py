@@ -36,15 +36,15 @@ WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
 
 
 class MalformedRequest(Exception):
-    """The request is none: it is answered with the status of the protocol, and the connection ends."""
+    """Report a malformed request: it is answered with the protocol's status, and the connection ends."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection."""
+    """Serve one connection."""
 
     _place: AdmittedConnection
     _status = 400
-    _why = "this is no request"
+    _why = "this is not a request"
     _head_bytes = 0
     _unread_bytes = 0
     """Of a body that came after its answer, and is thrown away."""
@@ -158,7 +158,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """One connection that was upgraded."""
+    """Serve one connection that was upgraded."""
 
     _place: AdmittedConnection
 

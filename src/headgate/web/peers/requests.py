@@ -1,4 +1,4 @@
-"""What every request is held against before an application sees it, and what every answer says of itself."""
+"""Check every request before an application sees it, and add what every answer says of itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ PAGE_POLICY = (
     "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
 )
 STRICT_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""Of whatever is no page: what a job wrote cannot act as one, whatever a browser takes it for."""
+"""Of whatever is not a page: what a job wrote cannot act as one, whatever a browser takes it for."""
 READING = frozenset({"GET", "HEAD"})
+WRITING = frozenset({"DELETE", "POST", "PUT"})
 PREFLIGHT_KNOWN_S = 600
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -24,14 +25,22 @@ App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
 class CheckedApplication:
-    """An application whose requests are well-formed, and whom no page of another server has write anything."""
+    """Wrap an application: reject malformed requests, and writes that a page of another server sends."""
 
     def __init__(
-        self, app: App, hosts: Collection[str] = (), names: Collection[str] = (), *, shared: bool = False
+        self,
+        app: App,
+        hosts: Collection[str] = (),
+        names: Collection[str] = (),
+        *,
+        shared: bool = False,
+        dashboards: Collection[str] = (),
     ) -> None:
-        """`hosts`: those it is reached by; any, if there are none.  `names`: those its own pages come from, beside the
-        one that a request names.  `shared`: pages of other servers may read with a token of theirs."""
-        self._app, self._hosts, self._names, self._shared = app, hosts, names, shared
+        """Check requests to `app`. `hosts`: those it is reached by; any, if there are none. `names`: those its own
+        pages come from, beside the one that a request names. `shared`: pages of other servers may read with a bearer
+        token; pages from the origins in `dashboards` may also write with one."""
+        self._app, self._hosts, self._names = app, hosts, names
+        self._shared, self._dashboards = shared, dashboards
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -40,14 +49,14 @@ class CheckedApplication:
         status, why = self._wrong(scope)
         wanted = _header(scope, b"access-control-request-method") if scope.get("method") == "OPTIONS" else ""
         if not why and wanted:
-            await self._preflight(send, wanted.upper())
+            await self._preflight(scope, send, wanted.upper())
         elif not why:
             await self._app(scope, receive, _saying_more(send))
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": why})
         else:
-            await _refuse(send, status, why)
+            await _refuse(send, status, why, to_pages=self._shared and not self._hosts)
 
     def _wrong(self, scope: Message) -> tuple[int, str]:
         if (what := _unreadable(scope["raw_path"])) or (what := _unreadable(scope["query_string"])):
@@ -56,27 +65,32 @@ class CheckedApplication:
             return 400, f"a query has at most {QUERY_FIELDS_MAX} fields"
         if self._hosts and _host(scope) not in self._hosts:
             return 421, "this server is for this machine; name it so, or set [web] root to the address people use"
-        if self._hosts and (page := _header(scope, b"origin")) and _name_of(page) not in self._hosts:
+        page = _header(scope, b"origin")
+        if self._hosts and page and _name_of(page) not in self._hosts and page not in self._dashboards:
             return 403, "this server is for this machine, and no page of another one may ask it; see [web] root"
         if scope.get("method", "GET") not in READING | {"OPTIONS"} and self._foreign(scope):
-            return 403, "a page of another server may not change anything here; see [web] root"
+            return 403, "a page of another server may not change anything here; see [web] root and dashboards"
         return 0, ""
 
     def _foreign(self, scope: Message) -> bool:
-        """Whether a page of another server asks."""
+        """Return whether a page of another server asks."""
         page = _header(scope, b"origin")
+        if page in self._dashboards and scope["path"].lstrip("/").startswith("api/"):
+            return not _header(scope, b"authorization")
         return bool(page) and _name_of(page) not in {_host(scope), *self._hosts, *self._names}
 
-    async def _preflight(self, send: Send, wanted: str) -> None:
-        """What a browser asks before a page of another server may: to read with a token, never to write; and nothing
-        rides on a browser, as no answer lets it send what it keeps for us."""
-        if not self._shared or wanted not in READING:
-            await _refuse(send, 403, "pages of other servers may read here at most, and change nothing")
+    async def _preflight(self, scope: Message, send: Send, wanted: str) -> None:
+        """Answer what a browser asks before a page of another server may do something.  Every page may read with a
+        token, and a known dashboard may write with one; no answer lets a browser send what it keeps for us."""
+        known = _header(scope, b"origin") in self._dashboards
+        allowed = READING | WRITING if known else READING
+        if not self._shared or wanted not in allowed:
+            await _refuse(send, 403, "pages of other servers may read here at most; see [web] dashboards")
             return
         headers = [
             (b"access-control-allow-origin", b"*"),
-            (b"access-control-allow-methods", b", ".join(sorted(one.encode() for one in READING))),
-            (b"access-control-allow-headers", b"Authorization"),
+            (b"access-control-allow-methods", b", ".join(sorted(one.encode() for one in allowed))),
+            (b"access-control-allow-headers", b"Authorization, Content-Type" if known else b"Authorization"),
             (b"access-control-max-age", str(PREFLIGHT_KNOWN_S).encode()),
             (b"vary", b"Origin, Access-Control-Request-Method"),
         ]
@@ -85,7 +99,7 @@ class CheckedApplication:
 
 
 def _unreadable(part: bytes) -> str:
-    """What is in a path or query that nobody writes into one."""
+    """Return what is in a path or query that nobody writes into one; empty: nothing."""
     plain = unquote_to_bytes(part.replace(b"+", b" "))
     try:
         text = plain.decode()
@@ -95,12 +109,12 @@ def _unreadable(part: bytes) -> str:
 
 
 def _host(scope: Message) -> str:
-    """As the request has it, without a port."""
+    """Return the host as the request has it, without a port."""
     return _without_port(_header(scope, b"host"))
 
 
 def _header(scope: Message, wanted: bytes) -> str:
-    """In lower case; empty when there is none."""
+    """Return a header in lower case; empty when there is none."""
     return next((value for name, value in scope["headers"] if name == wanted), b"").decode("latin-1").lower()
 
 
@@ -110,7 +124,7 @@ def _without_port(named: str) -> str:
 
 
 def _name_of(origin: str) -> str:
-    """The host of a page; empty for one that has none."""
+    """Return the host of a page; empty for one that has none."""
     return _without_port(origin.partition("://")[2])
 
 
@@ -133,8 +147,11 @@ def _saying_more(send: Send) -> Send:
     return told
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
+async def _refuse(send: Send, status: int, why: str, *, to_pages: bool = False) -> None:
+    """Refuse a request. `to_pages`: those of other servers may read why, too."""
     body = b'{"error":"%b","description":"%b"}' % (HTTPStatus(status).phrase.encode(), why.encode())
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if to_pages:
+        headers.append((b"access-control-allow-origin", b"*"))
     await _saying_more(send)({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

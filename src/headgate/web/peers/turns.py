@@ -30,7 +30,7 @@ BUSY = b'{"error": "Service Unavailable", "description": "too many questions wai
 
 
 class PeerTurns:
-    """Who may begin."""
+    """Decide which request may start."""
 
     def __init__(self, share: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._share, self._now_s = share, now_s
@@ -84,7 +84,7 @@ class PeerTurns:
 
 
 class Paced:
-    """An application whose requests take turns."""
+    """Wrap an application whose requests take turns."""
 
     def __init__(self, app: App, turns: PeerTurns) -> None:
         self._app, self._turns = app, turns
@@ -97,6 +97,7 @@ class Paced:
         host = (scope.get("client") or ("", 0))[0]
         if not await self._turns.begin(peer_of(host), _kind(path)):
             headers = [(b"content-type", b"application/json"), (b"retry-after", b"5")]
+            headers.append((b"access-control-allow-origin", b"*"))
             await send({"type": "http.response.start", "status": 503, "headers": headers})
             await send({"type": "http.response.body", "body": BUSY})
             return
@@ -104,7 +105,7 @@ class Paced:
 
 
 class Measured(Generic[T]):
-    """Runs a coroutine, and tells of each of its steps what it took of the processor."""
+    """Run a coroutine, and report the processor time of each of its steps."""
 
     def __init__(self, work: Awaitable[T], spent: Callable[[float], None]) -> None:
         self._work = cast(Coroutine[Any, Any, T], work)  # ASGI says Awaitable
@@ -131,6 +132,6 @@ class Measured(Generic[T]):
 
 
 def _kind(path: str) -> str:
-    """What sort of thing is asked, whatever it is asked of."""
+    """Return what sort of thing is asked, whatever it is asked of."""
     words = path.split("/")
     return words[4] if words[1:3] == ["api", "tenant"] and len(words) > 4 else "/".join(words[1:3])

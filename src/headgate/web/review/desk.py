@@ -48,7 +48,7 @@ class _Kept(NamedTuple):
 
 @dataclass(slots=True)
 class ReviewService:
-    """Of one web."""
+    """Ask mergers for one web server."""
 
     context: Context
     joined: Callable[[], Session | None]

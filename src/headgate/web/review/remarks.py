@@ -16,7 +16,7 @@ WORDS = ("approved", "withdrawn")
 
 
 class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One line of a note in `refs/notes/headgate-review`."""
+    """Represent one line of a note in `refs/notes/headgate-review`."""
 
     id: str
     change: str
@@ -53,7 +53,7 @@ def _signature(secret: bytes, remark: ReviewRemark) -> str:
 
 
 class ShownRemark(msgspec.Struct, frozen=True, kw_only=True):
-    """A remark as it is shown."""
+    """Represent a remark as it is shown."""
 
     id: str
     who: str

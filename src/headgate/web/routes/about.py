@@ -1,15 +1,18 @@
-"""What this server is, and what who asks may do."""
+"""Tell what this server is, and what the caller may do."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from litestar import Litestar, Response, get
 from litestar.datastructures import State
+from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 from litestar.params import FromPath
-from litestar.routes import HTTPRoute
+from litestar.routes import HTTPRoute, WebSocketRoute
 
 from headgate import __version__
 from headgate.adapters.identity.tokens import OPENID
@@ -18,6 +21,7 @@ from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
 from headgate.web.description import CompleteYaml, paths_of
 from headgate.web.errors import wants_html
 from headgate.web.routes.autohold import AUTOHOLD
+from headgate.web.routes.machines import MODIFY_REQUEST
 from headgate.web.routes.orders import STATE
 from headgate.web.routes.pages import page
 from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
@@ -25,7 +29,7 @@ from headgate.web.site import NEEDED, OPEN, HttpRequest, Site, site_of
 OF_CHANGES = ("read", "enqueue", "dequeue", "promote", AUTOHOLD, STATE, UNAPPROVED, APPROVE, COMMENT)
 OF_MACHINES = (
     "modify-node", "build-image", "upload-image", "validate-image-upload", "delete-image-build-artifact",
-    "delete-image-upload",
+    "delete-image-upload", MODIFY_REQUEST,
 )  # fmt: skip
 PERMISSIONS = (*OF_CHANGES, *OF_MACHINES)
 """Those that anything here asks for."""
@@ -42,12 +46,18 @@ async def everything(request: HttpRequest) -> Response[Any]:
 def paths(app: Litestar) -> dict[str, str]:
     """Return name -> path; what takes the rest of an address stands as `{rest:.*}`."""
     found: dict[str, str] = {}
+    handlers = list[HTTPRouteHandler | WebsocketRouteHandler]()
     for route in app.routes:
-        if isinstance(route, HTTPRoute) and route.path.startswith("/api/"):
-            named = next(h.handler_name for h in route.route_handlers if h.handler_name != "options_handler")
-            several = list(dict.fromkeys(path for h in route.route_handlers for path in paths_of(h)))
-            for number, path in enumerate(several):
-                found[f"{named}{number or ''}"] = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
+        if isinstance(route, HTTPRoute):
+            handlers += [one for one in route.route_handlers if one.handler_name != "options_handler"]
+        elif isinstance(route, WebSocketRoute):
+            handlers.append(route.route_handler)
+    several = ((h.handler_name, path) for h in handlers for path in paths_of(h) if path.startswith("/api/"))
+    for named, path in dict.fromkeys(several):
+        told = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
+        if told not in found.values():
+            number = next(n for n in count() if f"{named}{n or ''}" not in found)
+            found[f"{named}{number or ''}"] = told
     return found
 
 
@@ -131,7 +141,10 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
 @get("/openapi.yaml", include_in_schema=False)
 async def described(request: HttpRequest) -> Response[bytes]:
     """Return the description of the API as YAML, at the path where the reference has it."""
-    schema = CompleteYaml().render(request, request.app.openapi_schema.to_schema())
+    config = request.app.openapi_config
+    assert config is not None, "the application has a description"
+    yaml = next(one for one in config.render_plugins if isinstance(one, CompleteYaml))
+    schema = await asyncio.to_thread(yaml.render, request, request.app.openapi_schema.to_schema())
     return Response(schema, media_type="application/yaml")
 
 

@@ -20,7 +20,7 @@ from headgate.web.site import HttpRequest, site_of
 
 
 class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request about an account."""
+    """Request something of an account."""
 
     do: Literal["forget"]
     reason: str = ""
@@ -28,7 +28,7 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
 async def list_accounts(state: State, request: HttpRequest) -> list[AccountShape]:
-    """Return accounts that machines were made in, as long as something of ours may be there.  Ours."""
+    """Return accounts that machines were made in, as long as something of ours may be there.  Headgate only."""
     site = site_of(state)
     site.allow_all(request)
     return node_accounts(site.context)
@@ -36,7 +36,7 @@ async def list_accounts(state: State, request: HttpRequest) -> list[AccountShape
 
 @post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
 async def forget_account(state: State, request: HttpRequest, id: FromPath[str], data: JSONBody[WhatOfAccount]) -> bool:
-    """Strike out what was made in an account that the launcher's settings do not have any more.  Ours."""
+    """Strike out what was made in an account that the launcher's settings do not have any more.  Headgate only."""
     site = site_of(state)
     site.allow_all(request)
     context = site.context

@@ -1,4 +1,4 @@
-"""What was done by hand: who, what, why, when, from where, and what came of it."""
+"""Record and show what is done by hand: who, what, why, when, from where, and what came of it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ log = logging.getLogger("headgate.hand")
 TEXT_MAX_CHARS = 1_024
 WAITING_MAX = 10_000
 """On their way into the history, that are looked through."""
-_WORDS = {"dequeue": "taken out", "cancel": "stopped"}
+_WORDS = {"dequeue": "taken out", "cancel": "stopped", "modify-nodeset-request": "stopped"}
 """Verb -> what those are told whose change it was done to."""
+KEPT = "headgate_kept"
+"""In the scope of a request whose outcome is kept already."""
 Work = Callable[[Sequence[Op]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """One request that takes a hand, by somebody who may."""
+    """Perform one action of a person who may do it."""
 
     site: Site
     request: HttpRequest
@@ -46,9 +48,10 @@ class Hand:
     details: dict[str, Any] = field(default_factory=dict)  # JSON
 
     async def does(self, work: Work) -> None:
-        """Does it and keeps what came of it.  `work` writes what it is given in the commit that asks for its effect:
-        what is done is recorded, whatever dies next."""
+        """Perform the action and record its outcome. `work` writes the operations that it receives in the commit
+        that requests the effect, so that every action is recorded, whatever fails next."""
         action = self._action()
+        self.request.scope[KEPT] = True  # type: ignore[literal-required]  # a key of ours
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
         stream = self.site.context.map.history.by_hand
         try:
@@ -65,12 +68,16 @@ class Hand:
 
     @property
     def said(self) -> str:
-        """For the people whose change it is: who did it, and why."""
+        """Say, to the owners of the change, who did it and why."""
         bearer = self.site.access.bearer(self.request)
         who = plain(bearer.name) if bearer is not None else "nobody"
         return (
             f"it was {_WORDS.get(self.verb, 'done by hand')} by {who}{f': {plain(self.reason)}' if self.reason else ''}"
         )
+
+    async def refused(self, why: str) -> None:
+        """Keep that it was not done, since this person may not do it."""
+        await self._ended(replace(self._action(), outcome=f"refused: {plain(why)}"))
 
     async def _ended(self, action: HandAction) -> None:
         log.info("%s by %s: %s", action.verb, action.who, action.outcome)
@@ -99,7 +106,7 @@ class Hand:
 
 
 def plain(text: str) -> str:
-    """One line that a log, a database and a terminal can be given; cut when it is too long."""
+    """Reduce text to one line that is safe in a log, a database and a terminal; cut it if it is too long."""
     cut = text if len(text) <= TEXT_MAX_CHARS else f"{text[: TEXT_MAX_CHARS - 1]}…"
     return "".join(c if c.isprintable() else " " for c in cut)
 
@@ -109,7 +116,7 @@ def _because(action: HandAction) -> str:
 
 
 class ActionShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours."""
+    """Describe an action of a person. Headgate only."""
 
     id: str
     verb: str
@@ -147,7 +154,7 @@ PART = (QueryParameter("limit", "At most so many; 50.", NUMBER), QueryParameter(
 
 
 async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
-    """Latest first, with those that are on their way into the history."""
+    """List actions, latest first, with those that are on their way into the history."""
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
     if limit > LIMIT_MAX:
         raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
@@ -162,14 +169,14 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
 
 @get("/api/tenant/{tenant:str}/actions", opt={"query": PART})
 async def actions(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ActionShape]:
-    """What was done by hand in the tenant, latest first; limit and skip as for builds.  Ours."""
+    """Return the actions of people in the tenant, latest first; limit and skip work as for builds. Headgate only."""
     site_of(state).tenant(tenant)
     return await _found(site_of(state), request, tenant)
 
 
 @get("/api/actions", opt={"query": PART})
 async def all_actions(state: State, request: HttpRequest) -> list[ActionShape]:
-    """What was done by hand to the whole system, for its administrators.  Ours."""
+    """Return the actions of people on the whole system, for its administrators. Headgate only."""
     site_of(state).allow_all(request)
     return await _found(site_of(state), request, "")
 

@@ -15,7 +15,7 @@ from headgate.web.site import HttpRequest, site_of
 
 
 class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a note about an approval."""
+    """Request a note about an approval."""
 
     project: str
     change: str
@@ -26,7 +26,7 @@ class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
 async def approval(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ApprovalBody]) -> bool:
-    """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Ours."""
+    """Keep that somebody approved a change by a push: who, what and why.  This approves nothing.  Headgate only."""
     site = site_of(state)
     site.allow(request, tenant, "enqueue", project=data.project)
     site.project(tenant, data.project)

@@ -30,13 +30,13 @@ ATTEMPTS_MAX = 100
 
 
 class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request to hold builds."""
+    """Request that builds are held."""
 
     job: str
     count: int
     """How many builds."""
-    reason: str | None
-    node_hold_expiration: int | None
+    reason: str | None = None
+    node_hold_expiration: int | None = None
     """Seconds for which each is held; null: as the settings say, 0 or more than they allow: as long as they allow."""
     change: str | None = None
     """`<topic>` or `<branch>/<topic>`: only builds for this change, in any patchset."""
@@ -47,23 +47,23 @@ class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A build that is held, or was."""
+    """Describe a build that is or was held."""
 
     build: str
     nodes: tuple[str, ...]
     """Names of its machines."""
     directory: str
-    """Ours: its work directory on the executor; told to who may hold builds."""
+    """Its work directory on the executor, shown to people who may hold builds. Headgate only."""
     executor: str
-    """Ours: its host; told to who may hold builds."""
+    """The host of its executor, shown to people who may hold builds. Headgate only."""
     until: int
-    """Ours: when it is given back, seconds since the epoch."""
+    """When the hold ends, in seconds since the epoch. Headgate only."""
     over: bool
-    """Ours: it was given back."""
+    """Whether the hold has ended. Headgate only."""
 
 
 class HoldShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to hold builds."""
+    """Describe a request to hold builds."""
 
     id: str
     tenant: str
@@ -79,7 +79,7 @@ class HoldShape(msgspec.Struct, frozen=True, kw_only=True):
     """When the last was held, seconds since the epoch; null: it holds more."""
     nodes: tuple[HeldShape, ...]
     who: str
-    """Ours: who asked for it."""
+    """The person who requested it. Headgate only."""
 
 
 def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: ForHold) -> HoldRequest:
@@ -214,7 +214,7 @@ def _found(site: Site, tenant: str, id: str) -> HoldRequest:
 
 @get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project"),)})
 async def holds(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[HoldShape]:
-    """Builds that are to be held when they fail, and those that are, oldest first; of one `project`."""
+    """Return the requests to hold failing builds, with the builds held, oldest first; `project` restricts them."""
     site, project = site_of(state), request.query_params.get("project", "")
     if project:
         return of_project(site, request, tenant, project)
@@ -223,7 +223,7 @@ async def holds(state: State, request: HttpRequest, tenant: FromPath[str]) -> li
 
 @get("/api/tenant/{tenant:str}/autohold/{id:str}")
 async def one_hold(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> HoldShape:
-    """One request to hold builds, with the builds that are held for it."""
+    """Return one request to hold builds, with the builds that are held for it."""
     site = site_of(state)
     return _shape(site, request, _found(site, tenant, id))
 

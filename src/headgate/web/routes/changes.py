@@ -41,7 +41,7 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
     },
 )
 async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ProposedShape]:
-    """What is proposed and open, ordered by project and name, with what each still lacks.  Ours."""
+    """Return the open changes, ordered by project and name, with what each still lacks. Headgate only."""
     site = site_of(state)
     name, limit, skip = (
         request.query_params.get("project", ""),
@@ -73,7 +73,8 @@ async def changes(state: State, request: HttpRequest, tenant: FromPath[str]) -> 
     },
 )
 async def change(state: State, request: HttpRequest, tenant: FromPath[str]) -> ChangeShape:
-    """One change that is open or has landed: where it is, when it will land, what it needs and what it lacks.  Ours."""
+    """Return one change that is open or has landed: where it is, when it will land, what it needs and what it lacks.
+    Headgate only."""
     site = site_of(state)
     project, name = (request.query_params.get(key, "") for key in ("project", "change"))
     if not project or not name:

@@ -28,13 +28,14 @@ STATES = ("hold", "used", "outdated")
 
 
 class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to become of a machine."""
+    """Request the next state of a machine."""
 
     state: str
     """hold | used | outdated"""
     comment: str | None = None
     hold_expiration: int | None = None
-    """Ours: how long it is held, in seconds; null: as autoholds by default; 0, or too long: as long as may be."""
+    """How long it is held, in seconds; null means the default of autoholds; 0, or too long, means the maximum.
+    Headgate only."""
 
 
 def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> list[NodeShape]:
@@ -86,6 +87,7 @@ def _shape(node: MadeNode, asked: NodeRequest | None, order: NodeOrder | None, n
         request_id=node.request or None,
         request_time=time_text(node.asked_ms),
         slot=node.slot,
+        main_node_id=node.main or None,
         why=node.why or (_endless(node, now_ms) if node.state == "hold" else "") or None,
     )
 

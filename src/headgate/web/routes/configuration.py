@@ -1,4 +1,4 @@
-"""What the configuration comes to: projects, jobs, pipelines, errors, frozen graphs."""
+"""Show what the configuration comes to: projects, jobs, pipelines, errors, frozen graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.jobview import RunPlace, explanation, frozen
 from headgate.web.projects import project_shape
 from headgate.web.routes.autohold import AUTOHOLD, HoldShape, of_project
-from headgate.web.routes.history import number
+from headgate.web.routes.history import must_be_known, number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape
 from headgate.web.site import HttpRequest, Site, must_be_read, site_of
 
@@ -124,9 +124,7 @@ async def config_errors(state: State, request: HttpRequest, tenant: FromPath[str
     """Return what is wrong with the configuration that landed.  Filters: project, branch, severity, name, each
     of which may be given several times; limit (50) and skip."""
     query, names = request.query_params, ("project", "branch", "severity", "name")
-    for name in query:
-        if name not in (*names, "limit", "skip"):
-            raise HTTPException(f"there is no filter {name!r}{nearest(name, names)}", status_code=400)
+    must_be_known(request, (*names, "limit", "skip"))
     found = [
         error
         for error in must_be_read(site_of(state), tenant).layouts.errors

@@ -21,20 +21,21 @@ from headgate.gate.work import ByHand, Dequeue, Enqueue, Promote
 from headgate.map.orders import ReadAnew
 from headgate.services.membership import want
 from headgate.store.types import Op
-from headgate.web.access import UNAPPROVED
+from headgate.web.access import UNAPPROVED, must_be_json
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.routes.onebuild import Why
-from headgate.web.site import HttpRequest, Site, asked, must_be_json, ref_of, site_of
+from headgate.web.site import HttpRequest, Site, asked, ref_of, site_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 
 CHANGES_MAX = 200
-"""That one request may promote."""
+"""How many changes one request may promote."""
 
 
 class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of enqueue and dequeue: of a change or of a ref.  Of both, a change is enqueued; one alone is dequeued."""
+    """Request to enqueue or dequeue a change or a ref. If both are given, enqueue takes the change; dequeue takes
+    only one."""
 
     pipeline: str
     change: str | None = None
@@ -47,15 +48,16 @@ class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     newrev: str | None = None
     """What it names; by default what it named when it was last seen.  Of dequeue: this update of it alone."""
     parameters: dict[str, Any] | None = None  # of the types that the configuration says
-    """Of enqueue, for a branch or a tag: what the pipeline's parameters are to be."""
+    """Values of the pipeline's parameters, to enqueue a branch or a tag."""
     reason: str = ""
-    """Ours: why, for those who look at it later."""
+    """The reason, recorded with the action. Headgate only."""
     unapproved: bool = False
-    """Ours, of enqueue: this patchset need not meet the requirements of a pipeline that lands."""
+    """Whether this patchset may enter although it does not meet the requirements of a pipeline that lands. Enqueue
+    and Headgate only."""
 
 
 class ForFreeze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of freeze-pipeline."""
+    """Request the frozen jobs of a ref."""
 
     pipeline: str = ""
     ref: str = ""
@@ -63,14 +65,15 @@ class ForFreeze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of promote."""
+    """Request to promote changes."""
 
     pipeline: str
     changes: tuple[str, ...]
-    """In the order wanted: `NAME`, `BRANCH/NAME` or `HOST/PROJECT/BRANCH/NAME`, each also with `,PATCHSET`."""
+    """The changes in the desired order: `NAME`, `BRANCH/NAME` or `HOST/PROJECT/BRANCH/NAME`, each also with
+    `,PATCHSET`."""
     reason: str = ""
     unapproved: bool = False
-    """Ours: they are moved although they do not meet the requirements any more."""
+    """Whether they are moved although they do not meet the requirements any more. Headgate only."""
 
 
 @post(
@@ -79,7 +82,7 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opt={
         "rest": ("{project}/enqueue", "{project}/dequeue", "{project}/autohold", "{project}/freeze-pipeline"),
         "permission": f"enqueue, dequeue, {AUTOHOLD}; with unapproved {UNAPPROVED}",
-        "body": ForChange | ForHold | ForFreeze,
+        "body": {"enqueue": ForChange, "dequeue": ForChange, AUTOHOLD: ForHold, "freeze-pipeline": ForFreeze},
     },
 )
 async def control(
@@ -151,7 +154,7 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
 
 
 def _one(data: ForChange, verb: str) -> None:
-    """Raises 400 for a body that does not say what is meant."""
+    """Check the body. Raise 400 for one that does not say what is meant."""
     if not (data.change or data.ref):
         raise HTTPException("name a change or a ref", status_code=400)
     if data.change and data.ref and verb == "dequeue":
@@ -220,7 +223,7 @@ def _key_of(site: Site, tenant: str, pipeline: str, said: str) -> str:
 
 
 class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of reconfigure."""
+    """Request to reconfigure projects."""
 
     projects: tuple[str, ...] = ()
     """Every project of the tenant when none is named."""
@@ -242,15 +245,15 @@ async def reconfigure(state: State, request: HttpRequest, tenant: FromPath[str],
 
 
 class HowMuch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request to read the tenant file anew."""
+    """Request to read the tenant file again."""
 
     full: bool = False
-    """With the configuration of every project of every tenant."""
+    """Whether to read the configuration of every project of every tenant, too."""
     reason: str = ""
 
 
 class ReadAgain(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """Hold the outcome."""
 
     text: str
     """What is different now, for people."""
@@ -259,7 +262,7 @@ class ReadAgain(msgspec.Struct, frozen=True):
 @post("/api/reconfigure", status_code=200, opt={"permission": OF_ALL})
 async def read_anew(state: State, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
     """Read the tenant file anew: tenants and projects come and go on every process.  One that is broken is refused, and
-    everything goes on as before.  Ours."""
+    everything goes on as before.  Headgate only."""
     site = site_of(state)
     site.allow_all(request)
     said = list[str]()
@@ -277,7 +280,7 @@ VERBS = {"running": "unpause", "paused": "pause", "stopped": "stop"}
 
 
 class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request about a component."""
+    """Request a state of a component."""
 
     state: Literal["running", "paused", "stopped"]
     reason: str = ""

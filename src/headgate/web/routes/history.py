@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 import msgspec
@@ -37,6 +38,8 @@ FLAGS = ("voting", "final", "held", "complete")
 """Of these the history knows `voting`, `final` and `complete`; what is held is known by the build."""
 BOUNDS = ("idx_min", "idx_max", "limit", "skip")
 DAYS_MAX = 365
+DIGITS_MAX = 15
+NUMBER_MAX = 10**DIGITS_MAX - 1
 STARS_MAX = 3
 """In a value that stands for several: more are dear to compare."""
 
@@ -48,18 +51,20 @@ FILTERS = (
     QueryParameter("exclude_result", "Results that are left out.", several=True),
 )
 """What builds and buildsets may be asked by."""
+OF_SETS = tuple(one for one in FILTERS if one.name not in ("job_name", "nodeset", "voting", "held"))
+"""The filters of buildsets: without those that only builds have."""
 DAYS = QueryParameter("days", "How far to look back; 30.", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX})
 
 
-def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> HistoryQuery | None:
-    """Return what the query asks, apart from the `others` that it may name, too, or None when no row can be an answer.
-    Raise HTTPException (400) for an unknown filter or a value that is not allowed."""
+def question(
+    site: Site, tenant: str, request: HttpRequest, filters: Iterable[QueryParameter] = FILTERS
+) -> HistoryQuery | None:
+    """Return what the query asks, or None when no row can be an answer.  `filters` are those that it may name.  Raise
+    HTTPException (400) for an unknown filter or a value that is not allowed."""
     equal: dict[str, list[str | bool]] = {}
     unequal: dict[str, list[str | bool]] = {}
-    known = (*NAMES, *FLAGS, *BOUNDS, "exclude_result", *others)
+    must_be_known(request, [one.name for one in filters])
     for name in request.query_params:
-        if name not in known:
-            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(known))}", status_code=400)
         values: list[str] = request.query_params.getall(name)
         if name in FLAGS:
             flags = {_flag(name, value) for value in values}
@@ -83,6 +88,13 @@ def question(site: Site, tenant: str, request: HttpRequest, *others: str) -> His
     least, most = (number(request, n, 0) if n in request.query_params else None for n in ("idx_min", "idx_max"))
     kept = {name: values for name, values in unequal.items() if values}
     return HistoryQuery(equal, kept, limit, skip, (least, most))
+
+
+def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
+    """Raise 400 for a filter that is none."""
+    for name in request.query_params:
+        if name not in filters:
+            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(filters))}", status_code=400)
 
 
 def _bounded(name: str, value: str) -> str:
@@ -109,9 +121,9 @@ def _flag(name: str, value: str) -> bool:
 
 
 def number(request: HttpRequest, name: str, default: int) -> int:
-    """Raises 400."""
+    """Return a number of the query. Raise 400."""
     value = request.query_params.get(name, str(default))
-    if not (value.isdecimal() and value.isascii() and len(value) < 16):
+    if not (value.isdecimal() and value.isascii() and len(value) <= DIGITS_MAX):
         raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
     return int(value)
 
@@ -135,11 +147,11 @@ async def build(state: State, request: HttpRequest, tenant: FromPath[str], uuid:
     return found
 
 
-@get("/api/tenant/{tenant:str}/buildsets", opt={"query": FILTERS})
+@get("/api/tenant/{tenant:str}/buildsets", opt={"query": OF_SETS})
 async def buildsets(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[PastBuildset]:
     """Return buildsets, those under way first, then those that ended, latest first; filters as for builds."""
     of = Builds.of(site_of(state), tenant, request)
-    asked = question(of.site, tenant, request)
+    asked = question(of.site, tenant, request, OF_SETS)
     return await of.buildsets(asked) if asked else []
 
 
@@ -153,7 +165,7 @@ async def buildset(state: State, request: HttpRequest, tenant: FromPath[str], uu
 
 
 class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one build took."""
+    """Say how long one build took."""
 
     id: int = msgspec.field(name="_id")
     uuid: str
@@ -169,31 +181,26 @@ class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     ref: str
     nodeset: str | None
-    """Ours."""
+    """Headgate only."""
 
 
 TIMES = ("project", "pipeline", "branch", "ref", "job_name", "final", "exclude_result", "limit", "skip", "result")
 """What times are asked by; `result` is ours."""
 
 
-@get(
-    "/api/tenant/{tenant:str}/build-times",
-    opt={
-        "query": (
-            *(one for one in FILTERS if one.name in TIMES),
-            QueryParameter("start_time"),
-            QueryParameter("end_time"),
-        )
-    },
+OF_TIMES = (
+    *(one for one in FILTERS if one.name in TIMES),
+    QueryParameter("start_time"),
+    QueryParameter("end_time"),
 )
+
+
+@get("/api/tenant/{tenant:str}/build-times", opt={"query": OF_TIMES})
 async def build_times(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[BuildTime]:
     """Return how long builds took that ended, latest first; filters as for builds, without `*`; `start_time` and
     `end_time` bound when they ended."""
     of = Builds.of(site_of(state), tenant, request)
-    for name in request.query_params:
-        if name not in (*TIMES, "start_time", "end_time"):
-            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(TIMES))}", status_code=400)
-    asked = question(of.site, tenant, request, "start_time", "end_time")
+    asked = question(of.site, tenant, request, OF_TIMES)
     if asked is None:
         return []
     bounds = (_moment(request, "start_time"), _moment(request, "end_time"))
@@ -234,8 +241,10 @@ def _moment(request: HttpRequest, name: str) -> int | None:
 
 
 class SystemEvent(msgspec.Struct, frozen=True):
-    """Something that happened to the tenant."""
+    """Describe something that happened to the tenant."""
 
+    id: int = msgspec.field(name="_id")
+    """Headgate only: when, milliseconds since the epoch."""
     event_id: str
     event_time: str
     event_type: str
@@ -248,63 +257,66 @@ class SystemEvent(msgspec.Struct, frozen=True):
     opt={
         "query": (
             QueryParameter("event_type", several=True),
-            QueryParameter("limit", schema=NUMBER),
-            QueryParameter("skip", schema=NUMBER),
+            *(QueryParameter(name, schema=NUMBER) for name in BOUNDS),
         )
     },
 )
 async def system_events(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[SystemEvent]:
     """Return when another configuration came into force last, and when somebody had it read anew, latest first.
-    Filters: event_type, limit, skip."""
+    Filters: event_type, idx_min, idx_max, limit, skip."""
     site, wanted = site_of(state), request.query_params.getall("event_type", [RECONFIGURED])
     site.tenant(tenant)
+    must_be_known(request, ("event_type", *BOUNDS))
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
+    least, most = number(request, "idx_min", 0), number(request, "idx_max", NUMBER_MAX)
     found = [
-        SystemEvent(one.id, time_text(one.at_ms) or "", RECONFIGURED, f"{one.who} had {one.subject} read anew")
+        SystemEvent(
+            one.at_ms, one.id, time_text(one.at_ms) or "", RECONFIGURED, f"{one.who} had {one.subject} read anew"
+        )
         for one in await site.history.actions(tenant, limit=LIMIT_MAX)
         if one.verb == "reconfigure"
     ]
     layout = layout_at(site.context.map.layout(tenant).record, site.context.mirror)
     if layout is not None:
         why = f"the configuration {layout.uuid} is in force"
-        found.append(SystemEvent(layout.uuid, time_text(layout.at_ms) or "", RECONFIGURED, why))
-    ordered = sorted(found, key=lambda one: one.event_time, reverse=True)
+        found.append(SystemEvent(layout.at_ms, layout.uuid, time_text(layout.at_ms) or "", RECONFIGURED, why))
+    ordered = sorted((one for one in found if least <= one.id <= most), key=lambda one: one.id, reverse=True)
     return ordered[skip:][:limit] if RECONFIGURED in wanted else []
 
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
 async def job_health(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[JobHealth]:
     """Return how reliable jobs are, the flakiest first; filters as for builds, and `days` to look back (30).  A job is
-    flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Ours."""
+    flaky on a tree where it failed and passed later; of the latest 20,000 builds.  Headgate only."""
     site = site_of(state)
     site.tenant(tenant)
-    asked = question(site, tenant, request, "days")
+    asked = question(site, tenant, request, (*FILTERS, DAYS))
     return await site.history.job_health(tenant, asked, _since_ms(site, request)) if asked else []
 
 
-@get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*FILTERS, DAYS)})
+@get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
 async def reset_costs(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[ResetCost]:
     """Return what it cost that changes were tested anew, the dearest first; filters as for buildsets, and `days` to
-    look back (30); of the latest 20,000 buildsets.  Ours."""
+    look back (30); of the latest 20,000 buildsets.  Headgate only."""
     site = site_of(state)
     site.tenant(tenant)
-    asked = question(site, tenant, request, "days")
+    asked = question(site, tenant, request, (*OF_SETS, DAYS))
     return await site.history.reset_costs(tenant, asked, _since_ms(site, request)) if asked else []
 
 
-@get("/api/tenant/{tenant:str}/statistics", opt={"query": (*FILTERS, DAYS)})
+@get("/api/tenant/{tenant:str}/statistics", opt={"query": (*OF_SETS, DAYS)})
 async def statistics(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[Throughput]:
     """Return how quickly changes came through, and what that took: of each pipeline (`project` is empty), of each
     project (`pipeline` is empty), and of each project in each pipeline; filters as for buildsets, and `days` to look
-    back (30); of the latest 20,000 buildsets.  Ours."""
+    back (30); of the latest 20,000 buildsets.  Headgate only."""
     site = site_of(state)
     site.tenant(tenant)
-    asked = question(site, tenant, request, "days")
+    asked = question(site, tenant, request, (*OF_SETS, DAYS))
     return await site.history.throughput(tenant, asked, _since_ms(site, request)) if asked else []
 
 
 def _since_ms(site: Site, request: HttpRequest) -> int:
-    """Raises 400."""
+    """Return the time from which on history is asked for, in milliseconds since the epoch. Raise 400."""
     days = number(request, "days", 30)
     if not 1 <= days <= DAYS_MAX:
         raise HTTPException(f"days is between 1 and {DAYS_MAX}", status_code=400)

@@ -27,8 +27,8 @@ take a minute over it."""
 
 @post("/api/connection/{name:str}/payload", status_code=200, request_max_body_size=BODY_MAX_BYTES)
 async def payload(state: State, request: HttpRequest, name: FromPath[str]) -> dict[str, Any]:
-    """A delivery of a forge's webhook, signed as that forge signs, or of a git server's hook.  What it says is not
-    believed: it is looked at the forge, soon.  The same delivery twice is as once."""
+    """Accept a delivery of a forge's webhook, signed as that forge signs, or of a git server's hook. Its content is
+    not trusted; Headgate looks at the forge soon. A repeated delivery has no further effect."""
     site = site_of(state)
     heard = site.context.hears(name)
     if heard is None:

@@ -28,7 +28,7 @@ from headgate.services.nodes.images.retention import spots
 from headgate.services.nodes.machines.survey import providers, seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
-from headgate.web.site import HttpRequest, Site, site_of
+from headgate.web.site import HttpRequest, Site, must_be_permitted, site_of
 
 BUILD, UPLOAD, VALIDATE = "build-image", "upload-image", "validate-image-upload"
 DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-upload"
@@ -36,7 +36,7 @@ DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-up
 
 
 class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """An image in one cloud."""
+    """Describe an image in one cloud."""
 
     uuid: str
     canonical_name: str
@@ -52,15 +52,16 @@ class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
     is_locked: bool = False
     lock_holder: str | None = None
     why: str | None = None
-    """Ours: what it waits for, or what went wrong."""
+    """What it waits for, or what went wrong. Headgate only."""
     providers: tuple[str, ...] = ()
-    """Ours: canonical names of the tenant's providers whose machines are made of it."""
+    """Canonical names of the tenant's providers whose machines are made from it. Headgate only."""
     machines: int = 0
-    """Ours: how many machines are made of it now; of what another tenant built, those of this tenant."""
+    """How many machines are made from it now; for an image of another tenant, only those of this tenant. Headgate
+    only."""
 
 
 class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
-    """An image as one build made it."""
+    """Describe an image as one build made it."""
 
     uuid: str
     canonical_name: str
@@ -82,7 +83,7 @@ class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageShape(msgspec.Struct, frozen=True):
-    """What machines are started from."""
+    """Describe an image that machines start from."""
 
     name: str
     canonical_name: str
@@ -91,7 +92,7 @@ class ImageShape(msgspec.Struct, frozen=True):
     type: str
     """zuul | cloud"""
     build_artifacts: tuple[ArtifactShape, ...] | UnsetType = UNSET
-    """Of those that jobs build, the newest first."""
+    """The builds of an image that jobs build, the newest first."""
 
 
 @get("/api/tenant/{tenant:str}/images")
@@ -131,7 +132,7 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
 
 
 class _Uses(NamedTuple):
-    """What uploads are there for, as one tenant sees it."""
+    """Tell what uploads are there for, as one tenant sees it."""
 
     tenant: str
     providers: Mapping[tuple[str, str], Sequence[str]]
@@ -141,7 +142,7 @@ class _Uses(NamedTuple):
     def machines(self, upload: ImageUpload) -> int:
         """Return how many machines are made of an upload, as far as the tenant sees them."""
         of = [one for one in self.nodes if one.said.get("image", {}).get(UPLOADED) == upload.id]
-        return sum(self.tenant in (upload.tenant, one.tenant) for one in of)
+        return sum(not one.main and self.tenant in (upload.tenant, one.tenant) for one in of)
 
 
 def _serving(several: Iterable[FlatProvider]) -> dict[tuple[str, str], list[str]]:
@@ -194,7 +195,7 @@ def _upload(one: ImageUpload, uses: _Uses) -> UploadShape:
 async def build_image(state: State, request: HttpRequest, tenant: FromPath[str], name: FromPath[str]) -> None:
     """Have the pipelines that are triggered by `image-build` run the jobs that build an image."""
     site = site_of(state)
-    site.allow(request, tenant, BUILD)
+    must_be_permitted(site, request, tenant, BUILD)
     layout = site.tenant(tenant).layouts.landed
     stanza = layout.singles["image"].get(name)
     if stanza is None:
@@ -242,7 +243,7 @@ async def end_upload(state: State, request: HttpRequest, tenant: FromPath[str], 
 async def validate_upload(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
     """Have the jobs that try an upload run again."""
     site = site_of(state)
-    site.allow(request, tenant, VALIDATE)
+    must_be_permitted(site, request, tenant, VALIDATE)
     if _own_upload(site, tenant, id).state != "ready":
         raise HTTPException("Invalid upload state: only one that is ready can be tried", status_code=400)
     await _order(site, request, VALIDATE, tenant, id, "validate")
@@ -252,7 +253,7 @@ async def validate_upload(state: State, request: HttpRequest, tenant: FromPath[s
 async def upload_again(state: State, request: HttpRequest, tenant: FromPath[str], id: FromPath[str]) -> None:
     """Have an upload that failed tried again."""
     site = site_of(state)
-    site.allow(request, tenant, UPLOAD)
+    must_be_permitted(site, request, tenant, UPLOAD)
     if _own_upload(site, tenant, id).state != "failed":
         raise HTTPException("Invalid upload state: only one that failed is uploaded again", status_code=400)
     await _order(site, request, UPLOAD, tenant, id, "upload")

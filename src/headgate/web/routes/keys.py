@@ -22,7 +22,8 @@ from headgate.web.site import HttpRequest, Site, site_of
 
 @get("/api/tenant/{tenant:str}/key/{rest:path}", media_type=MediaType.TEXT, opt={"rest": ("{project}.pub",)})
 async def public_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -> str:
-    """`rest` is `<project>.pub`; a project's name may hold slashes.  PEM; the pair is made when there is none."""
+    """Return the public key as PEM; create the pair if there is none. `rest` is `<project>.pub`; a project's name
+    may contain slashes."""
     site = site_of(state)
     if not rest.endswith(".pub"):
         raise NotFoundException("ask for <project>.pub")
@@ -34,7 +35,7 @@ async def public_key(state: State, tenant: FromPath[str], rest: FromPath[str]) -
 
 
 class ForKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a change of keys."""
+    """Request a change of keys."""
 
     retire: int | None = None
     """Version of an older key, which shall open nothing any more; null: a new key is made."""
@@ -44,7 +45,7 @@ class ForKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyShape(msgspec.Struct, frozen=True):
-    """One pair, newest first."""
+    """Describe one key pair; lists have the newest first."""
 
     version: int
     created_ms: int
@@ -80,7 +81,7 @@ async def change_keys(
 
 
 def _project(site: Site, tenant: str, name: str) -> TenantProject:
-    """Raises 404."""
+    """Find a project of the tenant by its name. Raise 404."""
     known = site.tenant(tenant).tenant
     found = known.find(name)
     if found is None:
@@ -89,7 +90,7 @@ def _project(site: Site, tenant: str, name: str) -> TenantProject:
 
 
 async def _needing(site: Site, project: TenantProject, version: int) -> list[str]:
-    """The secrets, in any tenant, that the key opens: what they are called, and where they stand."""
+    """List the secrets, in any tenant, that the key opens: what they are called, and where they stand."""
     found: dict[str, None] = {}
     for configured in site.tenants.values():
         for stanza in configured.layouts.landed.singles["secret"].values():

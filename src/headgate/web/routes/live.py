@@ -1,4 +1,4 @@
-"""What is going on now: tenants, queues, processes."""
+"""Show what is going on now: tenants, queues, processes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
     ItemShape,
+    QueueShape,
     SemaphoreShape,
     StatusShape,
     TenantName,
     TroubleShape,
 )
 from headgate.web.site import HttpRequest, Site, must_read, site_of
-from headgate.web.status import timed_item
+from headgate.web.status import timed_queue
 
 
 @get("/health")
 async def health(state: State) -> dict[str, Any]:  # JSON
-    """Whether every tenant's configuration has been read; those are named that are for everybody."""
+    """Return whether every tenant's configuration has been read. Only tenants that everybody may read are named."""
     site = site_of(state)
     loaded = {name: found.loaded.is_set() for name, found in site.tenants.items()}
     shown = {name: loaded[name] for name, found in site.tenants.items() if site.access.may_read(None, found.tenant)}
@@ -38,7 +39,7 @@ async def health(state: State) -> dict[str, Any]:  # JSON
 
 @get("/api/tenants")
 async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
-    """Every tenant that whoever asks may read."""
+    """Return every tenant that the caller may read."""
     site = site_of(state)
     bearer = site.access.reader(request)
     return [
@@ -50,28 +51,29 @@ async def tenants(state: State, request: HttpRequest) -> list[TenantName]:
 
 @get("/api/components")
 async def components(state: State, request: HttpRequest) -> dict[str, list[ComponentShape]]:
-    """Every process that takes part, by kind."""
+    """Return every running component, by kind."""
     must_read(site_of(state), request)
     return site_of(state).status.components()
 
 
 @get("/api/troubles")
 async def troubles(state: State, request: HttpRequest) -> list[TroubleShape]:
-    """What is wrong for every tenant: the store cannot be used, or nobody is there to do the work.  Ours."""
+    """Return what is wrong for every tenant: the store cannot be used, or no component does the work. Headgate only."""
     must_read(site_of(state), request)
     return list(site_of(state).troubles())
 
 
 @get("/api/connections")
 async def connections(state: State, request: HttpRequest) -> list[ConnectionShape]:
-    """Every configured connection."""
+    """Return every configured connection."""
     must_read(site_of(state), request)
     return list(site_of(state).connections)
 
 
 @get("/api/tenant/{tenant:str}/status")
 async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[StatusShape | None]:
-    """The queues.  The entity tag changes when something happens, not as time goes by: times are as old as a second."""
+    """Return the queues. The entity tag changes when something happens, not as time passes; times may be one second
+    old."""
     site = site_of(state)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     shot = await site.shot(tenant)
@@ -86,12 +88,17 @@ async def status(state: State, request: HttpRequest, tenant: FromPath[str]) -> R
 
 @get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
 async def status_change(state: State, tenant: FromPath[str], rest: FromPath[str]) -> list[ItemShape]:
-    """The items of one change, as it is named anywhere: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or by its ref
-    or commit."""
+    """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
+    its ref or commit."""
     site, said = site_of(state), rest.strip("/")
     meant = {c.key for c in _changes(site, tenant) if said in (c.ref, c.commit) or is_called(c, said)}
-    now_ms = site.context.now_ms()
-    return [timed_item(i, now_ms) for _, i in await site.items(tenant) if any(ref.key in meant for ref in i.refs)]
+    now_ms, status = site.context.now_ms(), (await site.shot(tenant)).status
+
+    def of(queue: QueueShape) -> list[ItemShape]:
+        return [i for head in queue.heads for i in head if any(ref.key in meant for ref in i.refs)]
+
+    queues = [queue for pipeline in status.pipelines for queue in pipeline.change_queues if of(queue)]
+    return [item for queue in queues for item in of(timed_queue(queue, now_ms))]
 
 
 def _changes(site: Site, tenant: str) -> Iterator[Change]:
@@ -103,7 +110,8 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
 
 @get("/api/tenant/{tenant:str}/events", raises=[], opt={"answers": ("text/event-stream",)})
 async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> Stream:
-    """The queues as server-sent events: `status` has the queues with ids of items, and those items that changed."""
+    """Stream the queues as server-sent events: `status` has the queues with the ids of items, and the items that
+    changed."""
     site = site_of(state)
     site.tenant(tenant)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
@@ -118,7 +126,7 @@ async def events(state: State, request: HttpRequest, tenant: FromPath[str]) -> S
 
 @get("/api/tenant/{tenant:str}/semaphores")
 async def semaphores(state: State, tenant: FromPath[str]) -> list[SemaphoreShape]:
-    """Semaphores, and who holds them."""
+    """Return the semaphores and their holders."""
     site_of(state).tenant(tenant)
     return site_of(state).status.semaphores(tenant)
 

@@ -12,13 +12,13 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Redirect
 
 from headgate.base.texts import line
-from headgate.web.access import Access, Bearer
-from headgate.web.login import flow
+from headgate.web import loginflow as flow
+from headgate.web.access import Access, Bearer, must_be_json
 from headgate.web.login.cookies import BEGUN, SESSION, PageOrigin, local, token_of
 from headgate.web.login.sessions import LoginSessions
 from headgate.web.peers.door import peer_of
 from headgate.web.routes.pages import page
-from headgate.web.site import HttpRequest, must_be_json, site_of
+from headgate.web.site import HttpRequest, site_of
 
 log = logging.getLogger("headgate.hand")
 
@@ -33,28 +33,28 @@ _FRESH = {"Cache-Control": "no-store"}
 
 
 class RealmShape(msgspec.Struct, frozen=True):
-    """Where people can log in."""
+    """Name a realm where people can log in."""
 
     name: str
     title: str
 
 
 class WhoShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours."""
+    """Say who is logged in. Headgate only."""
 
     realms: tuple[RealmShape, ...]
     """Where people can log in."""
     name: str = ""
     """What to call who is logged in; empty: nobody is."""
     who: str = ""
-    """As what they do is recorded."""
+    """The name under which the person's actions are recorded."""
     csrf: str = ""
     """What a page brings with what writes, in the header X-Headgate-CSRF."""
 
 
 @get("/api/login")
 async def login_state(state: State, request: HttpRequest) -> Response[WhoShape]:
-    """Who is logged in, and where people can log in.  Ours."""
+    """Return who is logged in, and where people can log in. Headgate only."""
     access = site_of(state).access
     realms = tuple(RealmShape(one.authenticator.name, one.name) for one in access.realms if one.authenticator.provider)
     bearer, place = access.reader(request), access.place(request)

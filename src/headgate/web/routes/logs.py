@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -18,8 +19,8 @@ from litestar.response import Stream
 
 from headgate.web.access import Bearer
 from headgate.web.builds import MANIFEST
-from headgate.web.login.flow import expected
-from headgate.web.process import over
+from headgate.web.logfiles import over
+from headgate.web.loginflow import expected
 from headgate.web.remote import NoLogs
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
@@ -27,6 +28,8 @@ from headgate.web.site import OPEN, HttpRequest, Site, must_read, site_of
 
 ASKED = {"Vary": "Accept, Authorization, Cookie"}
 FIRST_MESSAGE_TIMEOUT_S = 10.0
+REASON_MAX_BYTES = 123
+"""Of a websocket that closes, as its protocol has it."""
 DEPTH_MAX = 20
 """Of directories in the manifest; the name of a file that is deeper has the rest of its path."""
 
@@ -34,7 +37,7 @@ DEPTH_MAX = 20
 async def checked(site: Site, tenant: str, build: str) -> str:
     """Return the id of a build of this tenant.  Raise 404."""
     if not build.isalnum() or not build.isascii() or not await site.owns(tenant, build):
-        raise NotFoundException(f"tenant {tenant} has no build {build}")
+        raise NotFoundException(f"Build not found: tenant {tenant} has no build {build}")
     return build
 
 
@@ -59,11 +62,19 @@ async def log_index(state: State, request: HttpRequest, tenant: FromPath[str], b
     files = await log_files.fn(state, tenant, build)
     runs = any(found.id == build and found.result is None for _, _, found in site.status.builds(tenant))
     lost = "" if runs else await site.logs.missing(build)
+    # Programs that read such a page put the name of a file behind its address.
+    here = f"{_below(tenant, build)}/" if request.scope["raw_path"].endswith(b"/") else ""
     rows = "\n".join(
-        f'<li><a href="{escape(one.url)}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>' for one in files
+        f'<li><a href="{escape(one.url.removeprefix(here))}">{escape(one.path)}</a> {one.size_bytes:,} bytes</li>'
+        for one in files
     )
     said = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
     return Response(_INDEX.format(build=build, rows=rows, said=said), media_type="text/html", headers=ASKED)
+
+
+def _below(tenant: str, build: str) -> str:
+    """Return the address of the logs of a build, without the server."""
+    return f"/t/{quote(tenant)}/logs/{build}"
 
 
 _INDEX = """\
@@ -76,7 +87,10 @@ _INDEX = """\
 """
 
 
-@get("/t/{tenant:str}/logs/{build:str}/{rest:path}", opt={OPEN: True, "answers": ("*/*",)})
+@get(
+    "/t/{tenant:str}/logs/{build:str}/{rest:path}",
+    opt={OPEN: True, "answers": ("*/*",), "alike": (206,), "bare": (304, 416)},
+)
 async def log_file(
     state: State, request: HttpRequest, tenant: FromPath[str], build: FromPath[str], rest: FromPath[str]
 ) -> Stream | Response[Any]:
@@ -96,19 +110,20 @@ async def log_file(
 async def log_files(state: State, tenant: FromPath[str], build: FromPath[str]) -> list[LogFile]:
     """Return the files of a build's logs."""
     site = site_of(state)
-    return await site.logs.files(await checked(site, tenant, build), f"/t/{quote(tenant)}/logs/{build}")
+    return await site.logs.files(await checked(site, tenant, build), _below(tenant, build))
 
 
 class LogRequest(msgspec.Struct, frozen=True):
-    """The client's first message."""
+    """Hold the client's first message."""
 
     uuid: str
     logfile: str = "console.log"
     offset: int = 0
-    """Ours: bytes to leave out because the client has them; below 0: no more than so many bytes from the end."""
+    """How many bytes to leave out because the client has them; a negative number asks for at most that many bytes
+    from the end. Headgate only."""
     token: str | None = None
     csrf: str = ""
-    """Ours: what a page of ours brings for who is logged in to it."""
+    """The token that our pages send for a logged-in person. Headgate only."""
 
 
 @websocket("/api/tenant/{tenant:str}/console-stream")
@@ -127,7 +142,7 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
     try:
         if wanted.token:
             await expected(site.access, wanted.token)
-        bearer = site.access.of_token(wanted.token) if wanted.token else _follower(site, socket, tenant, wanted.csrf)
+        bearer = _follower(site, socket, tenant, wanted)
         site.readable(tenant, bearer)
         await checked(site, tenant, wanted.uuid)
         async for text in _texts(site, wanted):
@@ -136,21 +151,30 @@ async def console(socket: WebSocket[Any, Any, Any], state: State, tenant: FromPa
             await socket.send_text(text)
         await socket.close(1000, "No more data")
     except HTTPException as refused:
-        await socket.close(4011 if refused.status_code == 404 else 4000, refused.detail[:120])
+        error = refused.extra.get("error", "") if isinstance(refused.extra, dict) else ""
+        said = f"{error}: {refused.detail}" if error else refused.detail
+        await socket.close(4011 if refused.status_code == 404 else 4000, _cut(said))
     except NoLogs as missing:
-        await socket.close(4011, str(missing)[:120])
+        await socket.close(4011, _cut(str(missing)))
     except WebSocketDisconnect:
         return
 
 
-def _follower(site: Site, socket: WebSocket[Any, Any, Any], tenant: str, csrf: str) -> Bearer | None:
-    """Return who follows a log without a token in the message; that a page lacks the token of who is logged in counts
+def _cut(reason: str) -> str:
+    """Return as much of why a socket closes as its last frame has room for."""
+    return reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore")
+
+
+def _follower(site: Site, socket: WebSocket[Any, Any, Any], tenant: str, wanted: LogRequest) -> Bearer | None:
+    """Return who follows a log.  A token that is not good, and a page that lacks the token of who is logged in, count
     only where not everybody may read.  Raise 401, 403."""
     try:
-        return site.access.bearer(socket, csrf)
-    except HTTPException:
-        site.readable(tenant, None)
-        return None
+        return site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket, wanted.csrf)
+    except HTTPException as refused:
+        with suppress(HTTPException):
+            site.readable(tenant, None)
+            return None
+        raise refused
 
 
 async def _texts(site: Site, wanted: LogRequest) -> AsyncIterator[str]:

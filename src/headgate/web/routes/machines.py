@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from headgate.config.files.check import as_list
 from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
+from headgate.gate.onebuild import CancelBuild
 from headgate.map.inventory.machines import NodeWait
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.map.tree import Address, Undecodable
@@ -27,29 +29,32 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import SeenMachines, seen
 from headgate.services.nodes.status import standing
+from headgate.web.routes.actions import Hand
 from headgate.web.routes.cloudmachines import change_node, made_nodes
+from headgate.web.routes.executormachines import executor_nodes
 from headgate.web.routes.machineshapes import NodeShape, RequestShape
 from headgate.web.routes.pooled import free_nodes
-from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
+from headgate.web.site import HttpRequest, Site, site_of
 
 R = TypeVar("R")
 SECTIONS_MAX = 100
 """That a provider inherits from, one from the other."""
 IMAGE_TYPES = ("zuul", "cloud")
-NO_NODES = "who wants a build to wait no more cancels it"
+MODIFY_REQUEST = "modify-nodeset-request"
+"""The permission."""
 
 
 class LabelShape(msgspec.Struct, frozen=True):
-    """What machines can be asked for by."""
+    """Describe a label that jobs may ask for."""
 
     name: str
     canonical_name: str | UnsetType = UNSET
-    """Of one that the configuration defines."""
+    """The canonical name of a label that the configuration defines."""
     description: str | UnsetType | None = UNSET
 
 
 class FlavorShape(msgspec.Struct, frozen=True):
-    """A size of machines."""
+    """Describe a size of machines."""
 
     name: str
     canonical_name: str
@@ -57,7 +62,7 @@ class FlavorShape(msgspec.Struct, frozen=True):
 
 
 class ProviderShape(msgspec.Struct, frozen=True):
-    """Where machines come from."""
+    """Describe where machines come from."""
 
     name: str
     canonical_name: str
@@ -142,6 +147,7 @@ async def nodes(state: State, tenant: FromPath[str]) -> list[NodeShape]:
     found = [_node(site, claim, requests.get(claim.request)) for claim in claims if claim.tenant == tenant]
     found += made_nodes(site, tenant, requests)
     found += await free_nodes(site, configured.tenant, {claim.machine for claim in claims})
+    found += executor_nodes(site, tenant)
     return sorted(found, key=lambda node: node.id)
 
 
@@ -247,21 +253,22 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[R]:
             continue
 
 
-def _somebody(site: Site, request: HttpRequest) -> None:
-    """Return for anybody with a token: nothing is done for them.  Raise 401, 415."""
-    must_be_json(request)
-    if site.access.bearer(request) is None:
-        raise site.access.refused(401, NEEDED)
-
-
-@delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}")
+@delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}", opt={"permission": MODIFY_REQUEST})
 async def end_request(state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str]) -> None:
-    """Refuse: who wants a build to wait no more cancels it."""
+    """Have a build wait for machines no more: it is canceled, and its job counts as one that did not pass."""
     site = site_of(state)
-    _somebody(site, request)
-    if uuid not in {one.uuid for one in await nodeset_requests.fn(state, tenant)}:
+    site.allow(request, tenant, MODIFY_REQUEST)
+    found = next((one for one in await nodeset_requests.fn(state, tenant) if one.uuid == uuid), None)
+    if found is None:
         raise NotFoundException(f"Request not found: tenant {tenant} has no request {uuid}")
-    raise HTTPException(NO_NODES, status_code=409)
+    if found.state != "requested":
+        raise HTTPException("the build has its machines already; cancel the build instead", status_code=409)
+    if not found.pipeline_name:
+        raise HTTPException("its build has left the queues already", status_code=409)
+    build = next(one.build for one in _requests(site, tenant) if one.id == uuid)
+    subject = f"{found.job_name} in {found.pipeline_name}, build {build}"
+    hand = Hand(site, request, MODIFY_REQUEST, tenant, subject)
+    await hand.does(partial(site.ask, tenant, found.pipeline_name, CancelBuild(build, hand.said)))
 
 
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})

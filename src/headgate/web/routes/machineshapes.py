@@ -8,7 +8,7 @@ import msgspec
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that a build of the tenant has, or that is made for the tenant's."""
+    """Describe a machine that a build of the tenant has, or that is made for the tenant."""
 
     id: str
     uuid: str
@@ -16,7 +16,7 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     """Its labels."""
     label: str
     state: str
-    """requested | building | ready | in-use | used | failed | outdated | hold"""
+    """requested | building | slot-host | ready | in-use | used | failed | outdated | hold"""
     state_time: str
     """When it came to that; of the inventory, when it was asked for, or now, when nobody knows."""
     next_state: str | None = None
@@ -45,12 +45,13 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     request_time: str | None = None
     main_node_id: str | None = None
+    """Of a slot: its machine."""
     why: str | None = None
-    """Ours: what it waits for, or what went wrong."""
+    """What it waits for, or what went wrong. Headgate only."""
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A build that waits for machines, or has them."""
+    """Describe a build that waits for machines, or has them."""
 
     uuid: str
     state: str
@@ -71,10 +72,10 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     is_locked: bool = False
     lock_holder: str | None = None
     position: int | None = None
-    """Ours: in the line of those that wait."""
+    """The position among the waiting requests. Headgate only."""
     why: str | None = None
-    """Ours: why it waits."""
+    """Why it waits. Headgate only."""
     why_since: str | None = None
-    """Ours."""
+    """Since when it waits for that reason. Headgate only."""
     tried: tuple[str, ...] = ()
-    """Ours: what went wrong so far."""
+    """What went wrong so far. Headgate only."""

@@ -18,7 +18,7 @@ from headgate.web.site import HttpRequest, Site, site_of
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request that says no more."""
+    """Request something with no more than a reason."""
 
     reason: str = ""
 
@@ -48,7 +48,7 @@ def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permissio
 async def cancel(
     state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
 ) -> bool:
-    """Stop one build that waits or runs: its job counts as one that did not pass.  Ours."""
+    """Stop one build that waits or runs: its job counts as one that did not pass.  Headgate only."""
     site = site_of(state)
     found = _allowed(site, request, tenant, uuid, "dequeue")
     hand = Hand(site, request, "cancel", tenant, found.subject, data.reason)
@@ -60,8 +60,8 @@ async def cancel(
 async def rerun(
     state: State, request: HttpRequest, tenant: FromPath[str], uuid: FromPath[str], data: JSONBody[Why]
 ) -> bool:
-    """Run the job of one build once more that failed, while its change is still in its queue: so are the jobs that
-    depend on it, and where the pipeline lands changes, what is behind the change is tested anew on it.  Ours."""
+    """Run the job of a failed build again while its change is still in its queue, and the jobs that depend on it.
+    If the pipeline lands changes, the changes behind are tested again on it.  Headgate only."""
     site = site_of(state)
     found = _allowed(site, request, tenant, uuid, "enqueue")
     hand = Hand(site, request, "rerun", tenant, found.subject, data.reason)

@@ -27,7 +27,7 @@ CLOSINGS_MAX = 100
 
 
 class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request about the state of a tenant.  Flags that are left out stay as they are; words do not."""
+    """Request a state of a tenant. Missing flags keep their values; missing texts do not."""
 
     trigger_queue_discarding: bool | None = None
     trigger_queue_paused: bool | None = None
@@ -52,7 +52,7 @@ async def tenant_state(state: State, request: HttpRequest, tenant: FromPath[str]
 
 
 class ForQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of close and open."""
+    """Request to close or open a queue."""
 
     pipeline: str
     queue: str = ""
@@ -61,7 +61,7 @@ class ForQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """What came of closing."""
+    """Say what is still landing after a queue was closed."""
 
     landing: tuple[str, ...] = ()
     """Changes whose push had begun and is not answered yet: they may still land; nothing else does."""
@@ -70,7 +70,7 @@ class Closed(msgspec.Struct, frozen=True):
 @post("/api/tenant/{tenant:str}/close", status_code=200, opt={"permission": STATE})
 async def close(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForQueue]) -> Closed:
     """Let nothing land from a pipeline, or from one queue of it; changes are tested as ever.  Answered once what was
-    being pushed has ended.  Ours."""
+    being pushed has ended.  Headgate only."""
     site = site_of(state)
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
@@ -93,7 +93,7 @@ async def close(state: State, request: HttpRequest, tenant: FromPath[str], data:
 
 @post("/api/tenant/{tenant:str}/open", status_code=200, opt={"permission": STATE})
 async def open_again(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForQueue]) -> bool:
-    """Let what was closed land again; a pipeline with all its queues, when no queue is named.  Ours."""
+    """Let what was closed land again; a pipeline with all its queues, when no queue is named.  Headgate only."""
     site = site_of(state)
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
@@ -115,7 +115,7 @@ async def open_again(state: State, request: HttpRequest, tenant: FromPath[str], 
 
 
 def _wanted(site: Site, request: HttpRequest, tenant: str, data: ForQueue) -> Closing:
-    """What is asked for, in words that fit one line.  Raises 404, 503."""
+    """Return the closing that is asked for, in words that fit one line.  Raise 404, 503."""
     bearer = site.access.bearer(request)
     who = line(bearer.name if bearer is not None else "", WORDS_MAX_CHARS)
     closing = Closing(data.pipeline, data.queue, line(data.reason, WORDS_MAX_CHARS), who, site.context.now_ms())
@@ -126,7 +126,7 @@ def _wanted(site: Site, request: HttpRequest, tenant: str, data: ForQueue) -> Cl
 
 
 def _closable(site: Site, tenant: str, wanted: Closing) -> None:
-    """Raises 404 for a queue that is none, 409 where nothing ever lands."""
+    """Check that it can be closed. Raise 404 for a queue that does not exist, 409 where nothing ever lands."""
     site.pipeline(tenant, wanted.pipeline)
     layout = site.tenant(tenant).layouts.landed
     if not layout.pipelines[wanted.pipeline].lands:

@@ -13,6 +13,7 @@ from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
 from headgate.services.autohold import hold_requests
 from headgate.services.nodes.pooled import PooledMachine
+from headgate.web.routes.executormachines import not_steered
 from headgate.web.routes.machineshapes import NodeShape
 from headgate.web.site import Site
 
@@ -53,6 +54,8 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
         if one.uuid == uuid:
             do = LEASE if state == "hold" else REMOVE
             return HTTPException(f"{one.name} is a machine of the inventory that no build has: {do}", status_code=409)
+    if (of_executor := not_steered(site, uuid)) is not None:
+        return of_executor
     return NotFoundException(f"Node not found: tenant {tenant.name} has no machine {uuid}")
 
 

@@ -1,4 +1,4 @@
-"""What was set aside because handling it raised: shown, retried and dropped."""
+"""Show, retry and drop what was set aside because handling it raised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_MAX = 1_000
 
 
 class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: something that was set aside."""
+    """Describe something that was set aside. Headgate only."""
 
     id: str
     kind: str
@@ -41,14 +41,14 @@ class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DamagedShape(msgspec.Struct, frozen=True):
-    """Ours: an entry of the store that is not what the map says, and is left alone."""
+    """Describe an entry of the store that does not match the map and is left alone. Headgate only."""
 
     path: str
     why: str
 
 
 class QuarantineShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours."""
+    """List what was set aside. Headgate only."""
 
     aside: tuple[AsideShape, ...]
     damaged: tuple[DamagedShape, ...]
@@ -70,7 +70,8 @@ def shape(id: str, one: Quarantined) -> AsideShape:
 
 @get("/api/quarantine", opt={"permission": OF_ALL})
 async def everything(state: State, request: HttpRequest) -> QuarantineShape:
-    """What was set aside in the whole system, and entries of the store that cannot be read; at most 1,000 each."""
+    """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000
+    each."""
     site = site_of(state)
     site.allow_all(request)
     context = site.context
@@ -83,7 +84,7 @@ async def everything(state: State, request: HttpRequest) -> QuarantineShape:
 
 @get("/api/tenant/{tenant:str}/quarantine")
 async def of_tenant(state: State, tenant: FromPath[str]) -> tuple[AsideShape, ...]:
-    """What was set aside of this tenant; at most 1,000.  Ours."""
+    """Return what was set aside for this tenant; at most 1,000. Headgate only."""
     site = site_of(state)
     site.tenant(tenant)
     found = (shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
@@ -91,7 +92,7 @@ async def of_tenant(state: State, tenant: FromPath[str]) -> tuple[AsideShape, ..
 
 
 class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request about something that was set aside."""
+    """Request something of what was set aside."""
 
     do: Literal["retry", "drop"]
     reason: str = ""

@@ -28,7 +28,7 @@ class ApplicationShape(msgspec.Struct, frozen=True):
 
 @get("/api/queues")
 async def queues(state: State, request: HttpRequest) -> list[ApplicationShape]:
-    """Every application with its workers and partitions, as of now."""
+    """Return every application with its workers and partitions, as of now."""
     must_read(site_of(state), request)
     root = QueueMap()
     entries = await site_of(state).context.store.list(root.path)

@@ -1,4 +1,4 @@
-"""What pipelines report to mail, webhooks, chats and queues: what waits, what nobody takes."""
+"""Show what pipelines report to mail, webhooks, chats and queues: what waits, what nobody takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.web.site import HttpRequest, Site, site_of
 
 
 class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: what waits to be told to one connection."""
+    """Describe what waits for delivery to one connection. Headgate only."""
 
     connection: str
     waiting: int
@@ -31,11 +31,11 @@ class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str
     """Why they wait; empty: they are taken."""
     since: int | None
-    """Since when that is so."""
+    """Since when there is a problem."""
 
 
 class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours."""
+    """List outboxes and undeliverable reports. Headgate only."""
 
     outboxes: tuple[OutboxShape, ...]
     undelivered: tuple[AsideShape, ...]
@@ -61,7 +61,7 @@ def _undelivered(site: Site, tenant: str | None) -> tuple[AsideShape, ...]:
 
 @get("/api/reports", opt={"permission": OF_ALL})
 async def everything(state: State, request: HttpRequest) -> ReportsShape:
-    """What waits to be told to each connection, and the reports that nobody takes, at most 1,000."""
+    """Return what waits for delivery to each connection, and the reports that no receiver accepts, at most 1,000."""
     site = site_of(state)
     site.allow_all(request)
     waiting = tuple(_outbox(found) for found in outboxes(site.context))
@@ -70,7 +70,8 @@ async def everything(state: State, request: HttpRequest) -> ReportsShape:
 
 @get("/api/tenant/{tenant:str}/reports")
 async def of_tenant(state: State, tenant: FromPath[str]) -> ReportsShape:
-    """As `/api/reports`, of the connections that pipelines of the tenant report to, and of its own reports.  Ours."""
+    """Return the same as `/api/reports` for the connections that pipelines of the tenant report to, and for its own
+    reports. Headgate only."""
     site = site_of(state)
     pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
     named = {name for pipeline in pipelines for name in (*pipeline.posts, *pipeline.drivers)}
@@ -79,7 +80,7 @@ async def of_tenant(state: State, tenant: FromPath[str]) -> ReportsShape:
 
 
 class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request about what waits."""
+    """Request something of what waits."""
 
     do: Literal["retry", "drop"]
     reason: str = ""

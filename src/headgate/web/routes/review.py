@@ -23,8 +23,8 @@ from headgate.gate.review import (
 from headgate.ports.history import HistoryQuery, HistoryUnavailable, named
 from headgate.web.access import APPROVE, COMMENT
 from headgate.web.description import NUMBER, QueryParameter
-from headgate.web.review.permission import Approving, ReviewCall, approving, asked_about, nobody
 from headgate.web.review.remarks import ShownRemark, read
+from headgate.web.reviewcalls import Approving, ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.history import number
 from headgate.web.site import HttpRequest, site_of
 
@@ -40,10 +40,10 @@ WHICH = (
 
 
 class FileShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One file that differs."""
+    """Describe one file that differs."""
 
     number: int
-    """Among all of them, from 0; `patch` asks by it."""
+    """Its number among all files, from 0; `patch` uses it."""
     path: str
     old_path: str
     status: str
@@ -58,7 +58,7 @@ class FileShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change consists of."""
+    """Describe the content of a change."""
 
     commit: str
     """The patchset."""
@@ -79,7 +79,7 @@ class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of how a file differs."""
+    """Hold one part of how a file differs."""
 
     binary: bool
     lines: tuple[DiffLine, ...]
@@ -89,7 +89,7 @@ class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said of a change, oldest first."""
+    """List the remarks on a change, oldest first."""
 
     remarks: tuple[ShownRemark, ...]
     more: int
@@ -114,10 +114,13 @@ async def _review(asked: ReviewCall, one: str, page: int) -> ReviewAnswer:
 
 @get(
     "/api/tenant/{tenant:str}/review",
-    opt={"query": (*WHICH, QueryParameter("page", "Of its files, five hundred each, from 0.", NUMBER))},
+    opt={
+        "query": (*WHICH, QueryParameter("page", "Of its files, five hundred each, from 0.", NUMBER)),
+        "refuses": (502,),
+    },
 )
 async def review(state: State, request: HttpRequest, tenant: FromPath[str]) -> ReviewShape:
-    """Return the commits and files of a change of plain git.  Ours."""
+    """Return the commits and files of a change of plain git.  Headgate only."""
     query = request.query_params
     asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
     page = number(request, "page", 0)
@@ -154,15 +157,16 @@ def _file(number: int, file: ReviewFile) -> FileShape:
 @get(
     "/api/tenant/{tenant:str}/patch",
     opt={
+        "refuses": (502,),
         "query": (
             *WHICH,
             QueryParameter("file", "The number of the file.", NUMBER),
             QueryParameter("part", "From 0; a part has a thousand lines at most.", NUMBER),
-        )
+        ),
     },
 )
 async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> PatchShape:
-    """Return how one file of a change differs.  Ours."""
+    """Return how one file of a change differs.  Headgate only."""
     query = request.query_params
     asked = asked_about(site_of(state), request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
@@ -179,9 +183,12 @@ async def patch(state: State, request: HttpRequest, tenant: FromPath[str]) -> Pa
     return PatchShape(binary=answer.binary, lines=answer.lines, more=answer.more, ends=answer.ends)
 
 
-@get("/api/tenant/{tenant:str}/remarks", opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER))})
+@get(
+    "/api/tenant/{tenant:str}/remarks",
+    opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER)), "refuses": (502,)},
+)
 async def remarks(state: State, request: HttpRequest, tenant: FromPath[str]) -> RemarksShape:
-    """Return what people said of a change of plain git and of its last patchsets.  Ours."""
+    """Return what people said of a change of plain git and of its last patchsets.  Headgate only."""
     query = request.query_params
     site = site_of(state)
     asked = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))

@@ -1,4 +1,4 @@
-"""What other pages and programs of people show of the gate: badges, and feeds for readers of news."""
+"""Show the gate in other pages and programs: badges, and feeds for readers of news."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from headgate.ports.history import HistoryQuery, PastBuildset
-from headgate.web.routes.history import FILTERS, question
+from headgate.web.routes.history import OF_SETS, question
 from headgate.web.site import OPEN, HttpRequest, must_read, site_of
 
 ENTRIES_MAX = 50
@@ -26,14 +26,14 @@ def _ended(asked: HistoryQuery) -> HistoryQuery:
 
 @get(
     ["/api/tenant/{tenant:str}/badge", "/tenant/{tenant:str}/badge"],
-    opt={"query": FILTERS, "answers": ("image/svg+xml",)},
+    opt={"query": OF_SETS, "answers": ("image/svg+xml",)},
 )
 async def badge(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
-    """An SVG picture of how the latest buildset ended, with the name of its pipeline; `project`, `pipeline`, `branch`
-    say of which."""
+    """Return an SVG picture of how the latest buildset ended, with the name of its pipeline. `project`, `pipeline`
+    and `branch` select it."""
     site = site_of(state)
     site.tenant(tenant)
-    asked = question(site, tenant, request)
+    asked = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(asked), limit=1)) if asked else []
     if not found:
         raise NotFoundException("no buildset like this has ended")
@@ -61,14 +61,14 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
 
 @get(
     "/t/{tenant:str}/feed.atom",
-    opt={"query": FILTERS, "answers": ("application/atom+xml",), OPEN: True},
+    opt={"query": OF_SETS, "answers": ("application/atom+xml",), OPEN: True},
 )
 async def feed(state: State, request: HttpRequest, tenant: FromPath[str]) -> Response[str]:
-    """What ended, latest first, as an Atom feed; filters as for buildsets."""
+    """Return finished buildsets, latest first, as an Atom feed; filters work as for buildsets."""
     site = site_of(state)
     site.tenant(tenant)
     must_read(site, request, tenant)
-    asked = question(site, tenant, request)
+    asked = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(asked), limit=ENTRIES_MAX)) if asked else []
     root = site.root or str(request.base_url).rstrip("/")
     base = f"{root}/t/{quote(tenant)}"

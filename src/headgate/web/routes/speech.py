@@ -14,15 +14,15 @@ from litestar.params import FromPath, JSONBody
 from headgate.base.ids import fresh
 from headgate.gate.review import SayAnswer, SayRequest
 from headgate.store.types import Op
-from headgate.web.access import APPROVE, COMMENT
-from headgate.web.review.permission import ReviewCall, approving, asked_about, nobody
+from headgate.web.access import APPROVE, COMMENT, must_be_json
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
+from headgate.web.reviewcalls import ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.actions import Hand
-from headgate.web.site import NEEDED, HttpRequest, Site, must_be_json, site_of
+from headgate.web.site import NEEDED, HttpRequest, Site, site_of
 
 
 class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a remark."""
+    """Request a remark."""
 
     project: str
     change: str
@@ -36,12 +36,12 @@ class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reply: str = ""
     """The id of the remark that it answers."""
     resolved: bool | None = None
-    """Of a reply: whether that is settled now."""
+    """Whether a reply settles the remark."""
 
 
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
 async def remark(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForRemark]) -> ShownRemark:
-    """Say something of a proposed commit, under one's own name: it is kept in its repository.  Ours."""
+    """Say something of a proposed commit, under one's own name: it is kept in its repository.  Headgate only."""
     site = site_of(state)
     asked = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
     _proposed(asked, data.patchset)
@@ -69,21 +69,21 @@ def _unfit(data: ForRemark) -> str:
 
 
 class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of approve and recheck."""
+    """Request an approval or a recheck."""
 
     project: str
     change: str
     patchset: str
     """The whole commit: another one is not approved."""
     withdraw: bool = False
-    """Of approve: take it back."""
+    """Whether to withdraw the approval."""
     reason: str = ""
 
 
 @post("/api/tenant/{tenant:str}/approve", status_code=200, opt={"permission": APPROVE})
 async def approve(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForApproval]) -> bool:
     """Approve exactly this commit of a change of plain git under one's own name, or take that back.  What it is worth
-    the requirements of the pipelines say, as of any other approval.  Ours."""
+    the requirements of the pipelines say, as of any other approval.  Headgate only."""
     site = site_of(state)
     asked = _speaking(site, request, tenant, data.project, data.change, APPROVE)
     told = approving(asked)
@@ -106,7 +106,7 @@ async def approve(state: State, request: HttpRequest, tenant: FromPath[str], dat
 
 @post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
 async def recheck(state: State, request: HttpRequest, tenant: FromPath[str], data: JSONBody[ForApproval]) -> bool:
-    """Have a change of plain git tested again, as by a push to `refs/recheck`.  Ours."""
+    """Have a change of plain git tested again, as by a push to `refs/recheck`.  Headgate only."""
     site = site_of(state)
     asked = asked_about(site, request, tenant, data.project, data.change)
     site.allow(request, tenant, "enqueue", project=asked.project)

@@ -1,4 +1,4 @@
-"""What the tests of a build say, read from the files that it left."""
+"""Show what the tests of a build say, read from the files that it left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
 
 
 class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Ours: what the JUnit files among the logs of a build say."""
+    """Summarise the JUnit files among the logs of a build. Headgate only."""
 
     files: tuple[str, ...]
     passed: int
@@ -47,7 +47,7 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     seconds: float
     cases: tuple[CaseShape, ...]
-    """At most 500: those that did not pass, then what was skipped, then the slowest."""
+    """At most 500 tests: those that failed, then the skipped ones, then the slowest."""
     troubles: tuple[str, ...]
     """Files that could not be read, and why."""
 
@@ -62,7 +62,7 @@ async def test_results(
 ) -> TestResultsShape:
     """Return what tests of a build say, read from JUnit files among its logs: artifacts whose metadata has the type
     `junit`, `unittest`, `unit_test_report` or `xunit`, then files named as `junit.xml`, `TEST-*.xml` or
-    `test-results.xml`; at most 20 files of 5 MB each.  Ours."""
+    `test-results.xml`; at most 20 files of 5 MB each.  Headgate only."""
     site = site_of(state)
     id = await checked(site, tenant, build)
     known = await Builds.of(site, tenant, request).build(id)

@@ -4,4 +4,4 @@ nav("actions", "By hand");
 const MANY = 200, body = el("div");
 const who = (a) => (a.authenticator ? `${a.who} (${a.authenticator})` : a.who);
 main.append(el("h1", {}, "Done by hand"), body);
-watch(`${api}/actions?limit=${MANY}`, body, (found) => table(["When", "Who", "From", "What", "To", "Why", "What came of it"], found.map((a) => [passed(a.time), who(a), a.origin, a.verb, a.subject, a.reason, a.outcome || "not known yet"]), "Nothing was done by hand yet."), 10_000);
+watch(`${api}/actions?limit=${MANY}`, body, (found) => table(["When", "Who", "From", "What", "To", "Why", "What came of it"], found.map((a) => [passed(a.time), who(a), a.origin, a.verb, a.subject, a.reason, a.outcome || "not known yet"]), "There are no recorded actions yet."), 10_000);

@@ -1,23 +1,22 @@
-import { api, bearing, el, facts, fetched, copy, instant, link, login, look, main, nav, outside, people, short, subject as uuid, table, tenant, token, took, trouble, when } from "./page.js";
+import { api, el, facts, fetched, copy, instant, link, login, look, main, nav, outside, people, short, subject as uuid, table, tenant, token, took, trouble, when } from "./page.js";
 import { alive, keep, over } from "./live.js";
 import { button, post, project } from "./acts.js";
-import { plain } from "./colours.js";
 import { also } from "./keys.js";
+import { compare } from "./comparing.js";
 import { Console } from "./console.js";
-import { Lines, stamp } from "./lines.js";
+import { asked, linesOf } from "./joblog.js";
+import { remarked } from "./linecomments.js";
+import { plain, stamp } from "./printed.js";
 import { preview } from "./preview.js";
 
 nav("", "Build");
 main.classList.add("tall");
-const raw = `/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(uuid)}/job-output.txt`;
-const asked = (headers) => fetch(raw, { headers: { ...bearing(), Accept: "text/plain", ...headers } });
+const logOf = (build) => `/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(build)}/job-output.txt`;
+const raw = logOf(uuid);
 const title = el("h1"), about = el("div", { class: "about" });
-const lines = new Lines(async (first, last) => {
-  const answer = await asked({ Range: `bytes=${first}-${last}` });
-  if (answer.status !== 206) throw new Error(`${raw} answered ${answer.status}`);
-  return new Uint8Array(await answer.arrayBuffer());
-});
-const view = new Console(lines, "Log of the build");
+const lines = linesOf(raw);
+const own = new Console(lines, "Log of the build");
+let view = own; // or the comparison
 
 // --- the tools above the log
 const follow = el("input", { type: "checkbox", checked: true, onchange: () => { view.follow = follow.checked; if (follow.checked) view.end(); } });
@@ -26,27 +25,100 @@ const times = el("input", { type: "checkbox", checked: !narrow, onchange: () => 
 const search = el("input", { type: "search", placeholder: "Find in log", "aria-label": "Find in log", oninput: () => view.search(search.value), onkeydown: (e) => e.key === "Enter" && view.step(e.shiftKey ? -1 : 1) });
 const hits = el("span", { class: "small", role: "status" });
 const why = el("p", { class: "why", hidden: true }), steps = el("details", { class: "steps", hidden: true }), listed = el("ol", { class: "plain" });
-const all = el("button", { type: "button", onclick: () => { const shut = all.textContent === "Fold all"; all.textContent = shut ? "Unfold all" : "Fold all"; view.fold(lines.steps.map((one) => one.line), shut); } }, "Fold all");
+const all = el("button", { type: "button", onclick: () => { const shut = all.textContent === "Fold all"; all.textContent = shut ? "Unfold all" : "Fold all"; view.fold(shown.steps.map((one) => one.line), shut); } }, "Fold all");
 steps.append(el("summary", {}, "Steps"), listed);
-view.times = !narrow;
-view.onscroll = () => { follow.checked = view.follow; };
-view.onhits = (going) => { hits.textContent = view.hits.length ? `${view.here + 1} of ${view.full ? "more than " : ""}${view.hits.length}${going ? "…" : ""}` : !search.value ? "" : going ? "looking…" : "not found"; };
-const tools = el("div", { class: "tools" }, el("label", {}, follow, " Follow"), el("label", {}, times, " Times"), search, el("button", { type: "button", onclick: () => view.step(-1), "aria-label": "Previous match" }, "↑"), el("button", { type: "button", onclick: () => view.step(1), "aria-label": "Next match" }, "↓"), hits, all, el("a", { href: raw, class: "right" }, "Raw log"));
-main.append(title, about, why, steps, tools, view.log);
+let shown = /** @type {{ steps: { line: number }[] }} */ (lines); // the rows of the view
+function wire(made) {
+  made.times = times.checked;
+  made.onscroll = () => { follow.checked = view.follow; };
+  made.onhits = found;
+  return made;
+}
+function found(going) { hits.textContent = view.hits.length ? `${view.here + 1} of ${view.full ? "more than " : ""}${view.hits.length}${going ? "…" : ""}` : !search.value ? "" : going ? "looking…" : "not found"; }
+wire(own);
+const versus = el("button", { type: "button", hidden: true, "aria-pressed": "false", onclick: () => against() }, "Compare with the last success");
+const next = el("button", { type: "button", hidden: true, title: "Next difference ( n )", onclick: () => differ(1) }, "Next difference");
+const verdict = el("p", { class: "note", role: "status", hidden: true });
+const tools = el("div", { class: "tools" }, el("label", {}, follow, " Follow"), el("label", {}, times, " Times"), search, el("button", { type: "button", onclick: () => view.step(-1), "aria-label": "Previous match" }, "↑"), el("button", { type: "button", onclick: () => view.step(1), "aria-label": "Next match" }, "↓"), hits, all, versus, next, el("a", { href: raw, class: "right" }, "Raw log"));
+main.append(title, why, about, steps, tools, verdict, own.log);
 document.addEventListener("keydown", (event) => {
-  if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!(event.target instanceof Element) || event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "f" && lines.failure >= 0) jump(lines.failure);
+  else if (event.key === "n" || event.key === "N") differ(event.key === "n" ? 1 : -1);
 });
 
-also(["f", "Go to the first failure"]);
-function jump(line) { view.follow = follow.checked = false; view.go(line); view.mark(line); }
+also(["f", "Go to the first failure"], ["n", "Next difference from the last success"], ["N", "Previous difference"]);
+function jump(line) {
+  if (view !== own) turn(own, lines);
+  view.follow = follow.checked = false;
+  view.go(line);
+  view.mark(line);
+}
+
+// --- beside the last success
+let earlier = Promise.resolve(), last = null, both = null, at = -1; // until it is known: the build to compare with; its comparison, once it is made; the part that is looked at
+function turn(to, rows) {
+  const compares = to !== own;
+  view.log.replaceWith(to.log);
+  [view, shown, all.textContent] = [to, rows, compares ? "Unfold all" : "Fold all"];
+  versus.setAttribute("aria-pressed", String(compares));
+  next.hidden = !compares || !both?.rows.differing.length;
+  verdict.hidden = !compares;
+  follow.checked = view.follow = false;
+  view.times = times.checked;
+  view.grew();
+  if (search.value !== view.words) view.search(search.value); else found(false);
+  const query = new URLSearchParams(location.search);
+  if (compares) query.set("against", last.uuid); else query.delete("against");
+  history.replaceState(null, "", `${query.size ? `?${query}` : location.pathname}${compares ? "" : location.hash}`);
+}
+
+async function against() {
+  if (view !== own) return turn(own, lines);
+  if (!both) {
+    versus.disabled = true;
+    verdict.hidden = false;
+    verdict.className = "note";
+    try {
+      const { rows, parts, notes } = await compare(lines, { there: logOf(last.uuid), here: raw }, (text) => { verdict.textContent = text; });
+      const made = wire(new Console(rows, "Log of the build, compared with the last success"));
+      [made.there, made.online] = [`/t/${encodeURIComponent(tenant)}/build/${encodeURIComponent(last.uuid)}`, jump];
+      made.fold(rows.same, true);
+      both = { rows, view: made };
+      verdict.replaceChildren(parts ? `${parts.toLocaleString()} ${parts === 1 ? "part differs" : "parts differ"} from ` : "It says the same as ", link("build", last.uuid, `the success of ${last.ref.change || last.ref.branch || last.ref.ref}`), ", ", when(last.end_time), `. What is another each time is not compared: times, ids, addresses, temporary files. ${notes.join(" ")}`);
+    } catch (error) {
+      verdict.className = "note bad";
+      verdict.textContent = error.message;
+      return;
+    } finally { versus.disabled = false; }
+  }
+  turn(both.view, both.rows);
+  at = -1;
+  differ(1);
+}
+
+function differ(by) {
+  const rows = both?.rows.differing ?? [];
+  if (view === own || !rows.length) return;
+  at = at < 0 && by < 0 ? rows.length - 1 : (at + by + rows.length) % rows.length;
+  view.go(rows[at]);
+  view.mark(rows[at]);
+}
+
+// Once it is known with what, and the log is whole.
+async function comparable(read) {
+  await earlier;
+  if (!read || !last?.log_url) return;
+  versus.hidden = false;
+  if (new URLSearchParams(location.search).has("against")) against();
+}
 
 const STEPS_MAX = 500, CASES_SHOWN = 100;
 let told = 0, soon = 0, final = false;
 function add(data) {
   lines.feed(data);
-  view.grew();
-  if (search.value) view.searched();
+  own.grew();
+  if (search.value && view === own) view.searched();
   if (lines.failure >= 0 && why.hidden) first();
   if (told !== lines.steps.length && !soon) soon = setTimeout(outline, 200);
 }
@@ -84,36 +156,43 @@ async function summary() {
   document.title = `${b.job_name} ${result} · Headgate`;
   title.replaceChildren(link("job", b.job_name, b.job_name), " ", el("span", { class: `result ${b.result ? look(b.result) : "busy"}` }, result));
   const lasted = el("span"), start = instant(b.start_time);
-  const tell = () => { lasted.textContent = b.duration ? took(b.duration * 1000) : start ? `${took(Date.now() - start)}${b.estimated_time * 1000 > Date.now() - start ? ` of about ${took(b.estimated_time * 1000)}` : ""}` : ""; };
+  const tell = () => { lasted.textContent = b.duration ? took(b.duration * 1000) : start ? `${took(Date.now() - +start)}${b.estimated_time * 1000 > Date.now() - +start ? ` of about ${took(b.estimated_time * 1000)}` : ""}` : ""; };
   tell();
   if (!b.end_time && start) clock = setInterval(tell, 1000);
   const made = b.artifacts.filter((a) => a.metadata?.type !== "zuul_manifest");
-  about.replaceChildren(facts([
+  const known = about.querySelector("details.facts"), open = known instanceof HTMLDetailsElement ? known.open : !narrow;
+  const gist = [short(b.ref.project), String(change), b.ref.branch, b.pipeline, b.duration ? took(b.duration * 1000) : ""].filter(Boolean).join(" · ");
+  about.replaceChildren(el("details", { class: "facts", open }, el("summary", {}, gist), facts([
     ["Project", link("project", b.ref.project, short(b.ref.project))], ["Change", b.ref.ref_url ? outside(b.ref.ref_url, change) : change], ["Branch", b.ref.branch], ...people(b.ref),
     ["Pipeline", link("status", b.pipeline, b.pipeline)], ["Began", when(b.start_time)], ["Took", lasted.textContent ? lasted : ""], ["Voting", b.voting ? "" : "no: its result does not count"],
     ["Nodes", b.nodeset], ["Image", b.image], ["Error", b.error_detail], ["Held", b.held ? el("a", { href: `/t/${encodeURIComponent(tenant)}/autoholds` }, "yes: what it used is kept") : ""], ["Attempt", b.attempt > 1 || !b.final && final ? `${b.attempt}${b.final || !final ? "" : ": it counts for nothing, as it was tried again or its buildset gave way to another"}` : ""], ["Report", final ? link("buildset", b.buildset.uuid, "of the whole buildset") : ""],
     ["Build", [el("code", {}, uuid), " ", copy(uuid, "the id of the build")]],
     ["Artifacts", made.length ? el("ul", { class: "plain" }, made.map((a) => el("li", {}, outside(a.url, a.name), preview(a, uuid)))) : ""],
-    ["Logs", b.log_url ? outside(b.log_url, b.log_url) : ""], ["Not kept", b.log_missing],
-  ]));
+    ["Logs", b.log_url ? outside(b.log_url, "all of its files") : ""], ["Not kept", b.log_missing],
+  ])));
   about.append(acts);
   offer(b);
-  if (b.result && b.result !== "SUCCESS") before(b);
+  if (b.result && b.result !== "SUCCESS") earlier = before(b);
   return b;
 }
 
-// What to compare a failure with: the last time that the job passed, of the same project and branch.
+// What to compare a failure with: the last time that the job passed before, of the same project and branch, else the first
+// one after; or the build that the address names.
 async function before(b) {
+  if (about.querySelector(".before")) return;
+  const chosen = new URLSearchParams(location.search).get("against") ?? "";
   const query = new URLSearchParams({ job_name: b.job_name, project: b.ref.project, result: "SUCCESS", complete: "true", limit: "1" });
   if (b.ref.branch) query.set("branch", b.ref.branch);
-  const [last] = await fetched(`${api}/builds?${query}`).catch(() => []);
+  const one = (found) => fetched(`${api}/${found}`).catch(() => null);
+  last = /^\w{8,64}$/.test(chosen) ? await one(`build/${chosen}`) : null;
+  last ??= (await one(`builds?${query}&idx_max=${b._id - 1}`))?.[0] ?? (await one(`builds?${query}`))?.[0] ?? null;
   if (last && !about.querySelector(".before")) about.querySelector("dl").append(el("dt", { class: "before" }, "Last passed"), el("dd", {}, link("build", last.uuid, last.ref.change || last.ref.ref || last.ref.branch), " ", when(last.end_time), last.duration ? ` in ${took(last.duration * 1000)}` : ""));
 }
 
 async function files() {
   const found = await fetched(`${api}/build/${encodeURIComponent(uuid)}/logs`).catch(() => []);
   const others = found.filter((file) => file.path !== "job-output.txt");
-  if (others.length && !about.querySelector("details")) about.append(el("details", {}, el("summary", {}, `${others.length} more log ${others.length === 1 ? "file" : "files"}`),
+  if (others.length && !about.querySelector(".files")) about.append(el("details", { class: "files" }, el("summary", {}, `${others.length} more log ${others.length === 1 ? "file" : "files"}`),
     el("ul", { class: "plain" }, others.map((file) => el("li", {}, el("a", { href: file.url }, file.path), el("span", { class: "small" }, ` ${file.size_bytes.toLocaleString()} bytes`))))));
 }
 
@@ -129,9 +208,18 @@ async function tests() {
     el("div", { class: "cases" }, table(["Result", "Test", "Took", "What it says"], found.cases.slice(0, CASES_SHOWN).map(row), "No test was reported.")), found.cases.length > CASES_SHOWN || total > found.cases.length ? el("p", { class: "small" }, "What did not pass is first, then what was skipped, then the slowest. The files have the rest.") : ""));
 }
 
+// What it says of lines of files.
+async function said() {
+  const comments = await fetched(`${api}/file-comments?build=${encodeURIComponent(uuid)}`).catch(() => []);
+  if (!comments.length || about.querySelector(".comments")) return;
+  const place = (one) => el("code", {}, one.path, one.line ? `:${one.line}` : "");
+  about.append(el("details", { class: "comments", open: comments.some((one) => one.level === "error") || comments.length <= 5 }, el("summary", {}, `${comments.length.toLocaleString()} ${comments.length === 1 ? "comment" : "comments"} on files`),
+    el("div", { class: "cases" }, table(["Where", "What it says"], comments.map((one) => [place(one), remarked(one, false)]), "It says nothing."))));
+}
+
 // --- the log: what there is of it, then what comes, resumed where it broke off
 async function read() {
-  const answer = await asked({});
+  const answer = await asked(raw);
   if (!answer.ok) return false;
   const parts = answer.body.getReader();
   for (let part = await parts.read(); !part.done; part = await parts.read()) add(part.value);
@@ -163,7 +251,8 @@ async function ended() {
     const b = await summary().catch(() => null);
     if (b?.result) break;
   }
-  await Promise.all([files(), tests()]);
+  await Promise.all([files(), tests(), said()]);
+  comparable(final);
 }
 
 // Where who opens the page wants to be: at the lines the address names, else at what failed, else at the end.
@@ -177,9 +266,10 @@ function begin() {
 
 try {
   await summary();
-  await Promise.all([files(), final ? tests() : null]);
+  await Promise.all([files(), final ? tests() : null, final ? said() : null]);
   const there = await read();
   begin();
+  comparable(there && final);
   if (!final) stream();
   else if (!there) { view.log.textContent = "The log is not here (any more)."; tools.remove(); }
   else over();

@@ -1,5 +1,6 @@
 // When will it land: where a change is, what keeps it, what it needs, and what came of it so far.
-import { about, api, el, facts, fetched, instant, main, nav, ofIt, outside, state, table, tenant, took, trouble, when, word, link } from "./page.js";
+import { asked as answered, busy, keep, renew } from "./live.js";
+import { about, api, copy, el, facts, instant, linked, main, nav, ofIt, outside, table, tenant, took, trouble, when, word, link } from "./page.js";
 import { Review } from "./review.js";
 
 nav("changes", "Change");
@@ -20,8 +21,11 @@ function answer(change) {  // the one sentence that people come for
   return el("p", { class: "answer" }, "No pipeline of this tenant lands changes of its project.");
 }
 
-const others = (title, found, none) => (found.length ? [el("h2", {}, title), table(["Change", "State", "Where it is"], found.map((one) => [el("span", { class: one.depth > 1 ? "deeper" : "" }, one.ref ? about(one.ref) : one.key, one.depth > 1 ? el("span", { class: "small" }, " needed by what it needs") : ""),
+const others = (change, title, found, none) => (found.length ? [el("h2", {}, title), table(["Change", "State", "Where it is"], found.map((one) => [el("span", { class: one.depth > 1 ? "deeper" : "" }, one.ref ? about(one.ref) : one.key, change.circle.includes(one.key) ? el("span", { class: "small" }, " they need each other") : one.depth > 1 ? el("span", { class: "small" }, " needed by what it needs") : ""),
   el("span", { class: `result ${one.state === "landed" ? "good" : one.state === "open" ? "busy" : "bad"}` }, one.state), one.pipelines.join(", ")]), none)] : []);
+
+// A circle: each of them needs the others.
+const together = (change) => (change.circle.length ? el("ul", { class: "plain" }, change.needs.filter((one) => change.circle.includes(one.key)).map((one) => el("li", {}, about(one.ref)))) : "");
 
 const words = (said) => said.map((one) => `${one.who}${one.current ? "" : " (of an older patchset)"}`).join(", ");
 
@@ -31,42 +35,36 @@ function shown(change, sets) {
   return [
     el("h1", {}, ref.subject || ref.id, " ", el("span", { class: `result ${change.state === "landed" ? "good" : change.state === "open" ? "busy" : "mute"}` }, change.state)),
     answer(change),
-    facts([["Change", ref.url ? outside(ref.url, ref.id) : ref.id], ["Project", link("project", ref.project_canonical, ref.project)], ["Branch", ref.branch], ["Author", ref.owner], ["Proposed by", ref.proposers.join(", ")],
-      ["Approved by", words(change.approvals) || (change.approved ? "yes" : "")], ["Vetoes", words(change.vetoes)], ["Labels", change.labels.join(", ")], ["Draft", change.draft ? "yes" : ""], ["Conflicts", change.mergeable === false ? `with ${ref.branch}` : ""], ["Not understood", change.unresolved.join(", ")],
+    facts([["Change", ref.url ? outside(ref.url, ref.id) : ref.id], ["Project", link("project", ref.project_canonical, ref.project)], ["Branch", ref.branch], ["Patchset", ref.patchset ? [el("code", {}, ref.patchset.slice(0, 12)), " ", copy(ref.patchset, "the id of the patchset")] : ""], ["Author", ref.owner], ["Proposed by", ref.proposers.join(", ")],
+      ["Approved by", words(change.approvals) || (change.approved ? "yes" : "")], ["Vetoes", words(change.vetoes)], ["Tested as one with", together(change)], ["Labels", change.labels.join(", ")], ["Draft", change.draft ? "yes" : ""], ["Conflicts", change.mergeable === false ? `with ${ref.branch}` : ""], ["Not understood", change.unresolved.join(", ")],
       ["Files", change.files === null ? "" : el("details", {}, el("summary", {}, `${change.files.length}${change.files.length < 1000 ? "" : " or more"} changed`), el("ul", { class: "plain" }, change.files.map((file) => el("li", {}, el("code", {}, file)))))]]),
     ...(change.lacks.some((one) => one.lacks.length) ? [el("h2", {}, "What it lacks"), table(["Pipeline", "Lacks"], change.lacks.filter((one) => one.lacks.length).map((one) => [link("status", one.pipeline, one.pipeline), el("ul", { class: "plain" }, one.lacks.map((line) => el("li", {}, ofIt(ref, line))))]))] : []),
     ...(change.places.length ? [el("h2", {}, "Where it is"), table(["Pipeline", "Place", "Waits for", "Done", "That rests on", "Since"], change.places.map((place) => [link("status", place.pipeline, place.pipeline), `${place.position} in ${place.queue}`, place.failing_reasons.join(", ") || place.phase || (place.active ? "its jobs" : "its turn"), soon(place),
       el("span", {}, place.basis, place.buildsets && place.resets ? `; ${Math.round(100 * place.resets / place.buildsets)} % were tested anew lately` : ""), el("span", {}, took(Date.now() - place.enqueue_time))]))] : []),
-    ...others("What it needs", change.needs), ...others("What needs it", change.needed_by),
+    ...others(change, "What it needs", change.needs), ...others(change, "What needs it", change.needed_by),
     el("h2", {}, "What came of it"), table(["Pipeline", "Result", "Patchset", "Took", "Ended"], sets.map((set) => [set.pipeline, el("span", {}, el("a", { href: `${base}/buildset/${set.uuid}` }, word(set.result)), set.final || set.result === null ? "" : el("span", { class: "small" }, " superseded")), el("code", {}, (set.refs[0].patchset ?? "").slice(0, 8)),
-      set.event_timestamp && set.last_build_end_time ? took(instant(set.last_build_end_time) - instant(set.event_timestamp)) : "", when(set.last_build_end_time)]), "Nothing yet."),
-    el("h2", {}, "Message"), el("pre", {}, change.message)];
+      set.event_timestamp && set.last_build_end_time ? took(+instant(set.last_build_end_time) - +instant(set.event_timestamp)) : "", when(set.last_build_end_time)]), "Nothing yet."),
+    el("h2", {}, "Message"), el("pre", {}, linked(change.message))];
 }
 
 let drawn = "", reviewed = "";
-async function draw() {
-  const query = new URLSearchParams({ project: asked.get("project") ?? "", change: asked.get("change") ?? "" });
-  const change = await fetched(`${api}/change?${query}`);
-  const sets = await fetched(`${api}/buildsets?${new URLSearchParams({ project: change.ref.project_canonical, branch: change.ref.branch, change: String(change.ref.change), limit: "50" })}`).catch(() => []);
-  const now = JSON.stringify([change, sets]);
-  if (now === drawn) return;
-  drawn = now;
-  const open = [...body.querySelectorAll("details")].map((one) => one.open);
-  body.replaceChildren(...shown(change, sets));
-  body.querySelectorAll("details").forEach((one, n) => { one.open = open[n] ?? false; });
-  const { ref } = change, is = `${ref.patchset} ${change.state}`;
-  if (is !== reviewed && ref.patchset && /^[0-9a-f]{40}$/.test(ref.patchset) && ref.ref.startsWith("refs/for/")) {
-    if (reviewed && files.querySelector("form.say")) return;  // who writes is not interrupted
-    reviewed = is;
-    new Review(files, { project: ref.project_canonical, change: `${ref.branch}/${ref.change}` }, { ...ref, state: change.state }).begin();
-  }
+function review(ref, named) {
+  const is = `${ref.patchset} ${named}`;
+  if (is === reviewed || !/^[0-9a-f]{40}$/.test(ref.patchset ?? "") || !ref.ref.startsWith("refs/for/")) return;
+  if (reviewed && files.querySelector("form.say")) return;  // who writes is not interrupted
+  reviewed = is;
+  new Review(files, { project: ref.project_canonical, change: `${ref.branch}/${ref.change}` }, { ...ref, state: named }).begin();
 }
 
-async function again() {
-  if (!document.hidden) {
-    try { await draw(); state.className = "live"; state.textContent = "live"; } catch { state.className = "lost"; state.textContent = "connection lost, trying again…"; }
+const read = async (path, query, signal) => (await answered(`${api}/${path}?${new URLSearchParams(query)}`, { signal })).json();
+keep(async (signal) => {
+  const change = await read("change", { project: asked.get("project") ?? "", change: asked.get("change") ?? "" }, signal), { ref } = change;
+  const sets = await read("buildsets", { project: ref.project_canonical, branch: ref.branch, change: String(ref.change), limit: "50" }, signal);
+  const whole = JSON.stringify([change, sets]);
+  if (whole !== drawn && !(drawn && busy(body))) {
+    renew(body, shown(change, sets));
+    drawn = whole;
   }
-  setTimeout(again, EVERY_MS);
-}
-
-try { await draw(); again(); } catch (error) { trouble(error); }
+  review(ref, change.state);
+  return EVERY_MS;
+}, (error) => { body.replaceChildren(); files.replaceChildren(); trouble(error); });

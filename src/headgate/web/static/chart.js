@@ -5,12 +5,12 @@ const beside = (name) => new URL(name, import.meta.url).href;
 document.head.append(el("link", { rel: "stylesheet", href: beside("./uPlot.css") }));
 // The library is no module: it leaves one variable in the page.
 await new Promise((there, failed) => { document.head.append(el("script", { src: beside("./uPlot.js"), onload: there, onerror: () => failed(new Error("The charts cannot be loaded.")) })); });
-const { uPlot } = window;
+const { uPlot } = /** @type {any} */ (window);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // points: { at, seconds, result, name, go }, in any order; `go` is called for the point that is clicked.
 export function chart(points, label) {
-  const sorted = points.filter((one) => one.at && one.seconds !== null).map((one) => ({ ...one, x: instant(one.at) / 1000 })).sort((a, b) => a.x - b.x);
+  const sorted = points.filter((one) => one.at && one.seconds !== null).map((one) => ({ ...one, x: +instant(one.at) / 1000 })).sort((a, b) => a.x - b.x);
   const told = el("p", { class: "small", role: "status" }, "Point at a mark to see which it is; a click opens it."), holder = el("div", { class: "chart", role: "img", "aria-label": label });
   if (sorted.length < 2) return el("p", { class: "empty" }, "There are too few to draw.");
   const kinds = [["good", "--good", "passed"], ["bad", "--bad", "did not pass"]];

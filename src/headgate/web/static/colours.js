@@ -2,7 +2,6 @@
 import { el } from "./page.js";
 
 const SEQUENCE = /\x1b\[([\d;]*)m/;
-export const plain = (text) => text.replace(/\x1b\[[\d;]*m/g, "");
 
 function long(codes) {  // 5;N of a palette, or 2;R;G;B; takes them from the codes
   if (codes.shift() === 2) return `rgb(${codes.splice(0, 3).join(",")})`;

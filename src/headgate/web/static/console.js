@@ -1,15 +1,19 @@
 // A log as people read it: the rows that are on the screen, of however many; folded by phase, play and task.
 import { el } from "./page.js";
-import { coloured, plain } from "./colours.js";
-import { stamp } from "./lines.js";
+import { coloured } from "./colours.js";
+import { plain, stamp } from "./printed.js";
 
 const OVER = 40, TALL_MAX = 8e6, HITS_MAX = 10000;  // rows beside those in sight; pixels that every browser can scroll
 
+const SIDES = { plus: ["+", "only in this build: "], minus: ["−", "only in the last success: "] };
+
 export class Console {
   #lines; #sizer = el("div", { class: "sizer" }); #rows = el("div", { class: "rows" });
-  #height = 24; #folded = new Set(); #hidden = []; #marked = [-1, -1]; #asked = 0; #painting = false;
+  #height = 24; #folded = new Set(); #hidden = []; #before = [0]; #marked = [-1, -1]; #asked = 0; #painting = false;
   words = ""; hits = []; here = -1; times = true; follow = true;
-  onscroll = () => {}; onhits = () => {};
+  there = "";  // the page of the build that lines come from which are not of this one
+  online = (/** @type {number} */ _line) => {};  // who follows the number of a line of a comparison
+  onscroll = () => {}; onhits = (/** @type {boolean} */ _going) => {};
 
   constructor(lines, label) {
     this.#lines = lines;
@@ -23,20 +27,20 @@ export class Console {
   }
 
   // --- which row is which line
-  get #count() { return this.#lines.count - this.#hidden.reduce((sum, [from, to]) => sum + to - from, 0); }
+  get #count() { return this.#lines.count - this.#before.at(-1); }
 
-  #line(row) {
-    for (const [from, to] of this.#hidden) { if (row < from) break; row += to - from; }
-    return row;
+  // How many hidden ranges begin before what `at` tells of each of them is beyond.
+  #passed(at, beyond) {
+    let low = 0, high = this.#hidden.length;
+    while (low < high) { const middle = (low + high) >> 1; if (at(middle) <= beyond) low = middle + 1; else high = middle; }
+    return low;
   }
 
+  #line(row) { return row + this.#before[this.#passed((n) => this.#hidden[n][0] - this.#before[n], row)]; }
+
   #row(line) {
-    let before = 0;
-    for (const [from, to] of this.#hidden) {
-      if (line < from) break;
-      before += Math.min(line, to) - from;
-    }
-    return line - before;
+    const passed = this.#passed((n) => this.#hidden[n][0], line);
+    return passed ? line - this.#before[passed - 1] - (Math.min(line, this.#hidden[passed - 1][1]) - this.#hidden[passed - 1][0]) : line;
   }
 
   #refold() {
@@ -48,6 +52,8 @@ export class Console {
       ranges.push([one.line + 1, steps[next]?.line ?? count]);
     });
     this.#hidden = ranges;
+    this.#before = [0];
+    ranges.forEach(([from, to], n) => this.#before.push(this.#before[n] + to - from));
   }
 
   fold(lines, folded) {
@@ -107,15 +113,26 @@ export class Console {
     const wanted = [];
     for (let row = first; row < last; row += 1) wanted.push(this.#line(row));
     if (!wanted.length) return this.#rows.replaceChildren();
-    const had = this.#lines.have(wanted[0], wanted.at(-1));
-    if (had !== true) {
-      try { await had; } catch { return; }  // drawn at the next move
+    const had = this.#have(wanted);
+    if (had.some((one) => one !== true)) {
+      try { await Promise.all(had); } catch { return; }  // drawn at the next move
       if (asked !== this.#asked) return;
     }
     this.#rows.replaceChildren(...wanted.map((line) => this.#drawn(line)));
-    const tall = this.#rows.firstChild.offsetHeight;
+    const tall = this.#rows.querySelector("div").offsetHeight;
     if (tall && Math.abs(tall - this.#height) > .25) { this.#height = tall; this.grew(); }
     this.#rows.style.transform = `translateY(${this.log.scrollTop - (top - first) * this.#height}px)`;
+  }
+
+  // Lines of which those that lie between are hidden are not asked for with them.
+  #have(wanted) {
+    const found = [];
+    for (let n = 0, from = 0; n < wanted.length; n += 1) {
+      if (wanted[n + 1] === wanted[n] + 1) continue;
+      found.push(this.#lines.have(wanted[from], wanted[n]));
+      from = n + 1;
+    }
+    return found;
   }
 
   #drawn(line) {
@@ -123,8 +140,10 @@ export class Console {
     const step = this.#lines.step(line), [from, to] = this.#marked;
     const folded = step && this.#folded.has(line);
     const fold = step ? el("button", { type: "button", class: "fold", "aria-expanded": String(!folded), "aria-label": `${folded ? "Show" : "Fold"} ${step.name}`, onclick: () => this.fold([line], !folded) }, folded ? "▸" : "▾") : el("span", { class: "fold" });
-    const number = el("a", { class: "no", href: `#L${line + 1}`, onclick: (event) => this.#named(event, line) }, String(line + 1));
-    const looks = ["row", step && `step${step.level}`, (step?.failed || line === this.#lines.failure) && "failed", from <= line && line <= to && "named"].filter(Boolean);
+    const [kind, named] = this.#lines.row(line);
+    const number = kind === "head" ? el("span", { class: "no" }) : el("a", { class: "no", href: `${kind === "minus" ? this.there : ""}#L${named + 1}`, onclick: (event) => this.#followed(event, kind, line, named) }, String(named + 1));
+    const looks = ["row", kind, step && `step${step.level}`, (step?.failed || line === this.#lines.failure) && "failed", from <= line && line <= to && "named"].filter(Boolean);
+    if (SIDES[kind]) fold.append(el("span", { "aria-hidden": "true" }, SIDES[kind][0]), el("span", { class: "hidden" }, SIDES[kind][1]));
     return el("div", { class: looks.join(" ") }, number, fold, el("span", { class: "text" }, this.#text(text, line)));
   }
 
@@ -139,8 +158,13 @@ export class Console {
     return found.length ? [...found, shown.slice(from)] : coloured(text);
   }
 
-  #named(event, line) {
+  #followed(event, kind, line, named) {
+    if (kind === "minus") return;
     event.preventDefault();
+    if (kind) this.online(named); else this.#named(event, line);
+  }
+
+  #named(event, line) {
     const first = event.shiftKey && this.#marked[0] >= 0 ? Math.min(this.#marked[0], line) : line;
     const last = event.shiftKey && this.#marked[0] >= 0 ? Math.max(this.#marked[0], line) : line;
     history.replaceState(null, "", `#L${first + 1}${last > first ? `-${last + 1}` : ""}`);

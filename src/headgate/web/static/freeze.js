@@ -27,7 +27,7 @@ function attribute(a) {
 async function choose(name) {
   said.set("job", name);
   history.replaceState(null, "", `?${said}`);
-  for (const node of body.querySelectorAll("[data-job]")) node.setAttribute("aria-pressed", String(node.dataset.job === name));
+  for (const node of body.querySelectorAll("button")) if (node.dataset.job) node.setAttribute("aria-pressed", String(node.dataset.job === name));
   try {
     const found = await fetched(`${place}/explain-job/${words(name)}`);
     renew(one, el("h2", {}, "Where ", link("job", name, name), " comes from"), ...found.errors.map((text) => el("pre", { class: "note bad", tabindex: 0 }, text)),

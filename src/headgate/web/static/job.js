@@ -8,7 +8,7 @@ const name = encodeURIComponent(subject), base = `/t/${encodeURIComponent(tenant
 const chosen = new URLSearchParams(location.search);
 
 // What its builds say of it: of all, or of one project, branch or pipeline.
-const query = new URLSearchParams({ job_name: subject, limit: MOST });
+const query = new URLSearchParams({ job_name: subject, limit: String(MOST) });
 for (const key of ["project", "branch", "pipeline"]) if (chosen.get(key)) query.set(key, chosen.get(key));
 function lately(times, health) {
   const builds = times.map((b) => ({ ...b, at: b.end_time, seconds: b.duration, name: `${short(b.project)} ${b.branch ?? b.ref}`, go: () => location.assign(`${base}/build/${b.uuid}`) }));

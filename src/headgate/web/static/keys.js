@@ -27,12 +27,12 @@ function help() {
 }
 
 document.addEventListener("keydown", (event) => {
-  const held = document.activeElement, typing = held?.matches("input:not([type=checkbox]), textarea, select");
+  const held = /** @type {HTMLElement} */ (document.activeElement), typing = held?.matches("input:not([type=checkbox]), textarea, select");
   if (event.key === "Escape" && typing && !held.closest("dialog")) { held.blur(); return; }
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.key === "/") {
     const field = document.querySelector("main input[type=search]:not([hidden])");
-    if (field) { event.preventDefault(); field.focus(); field.select(); }
+    if (field instanceof HTMLInputElement) { event.preventDefault(); field.focus(); field.select(); }
   } else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
   else if (event.key === "?") help();
   else return;

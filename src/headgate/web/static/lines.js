@@ -1,11 +1,10 @@
 // The lines of a log, as many as it has. Of a large one only what is looked at is kept; the rest is read again by its range.
-import { plain } from "./colours.js";
+import { plain, stamp } from "./printed.js";
 
 const STRIDE = 256, KEPT_BYTES = 48 << 20, DECODED = 64, STEPS_MAX = 20000, PHASES_MORE = 100;
-const STAMP = 26;  // `YYYY-MM-DD HH:MM:SS.mmm | `
+/** @type {[RegExp, number][]} */
 const LEVELS = [[/^(?:PRE-|POST-|CLEANUP-)?RUN START: \[(?:\w+ : )?(.*)\]$/, 0], [/^PLAY \[(.*)\]$/, 1], [/^(?:CLEANUP )?(?:TASK|RUNNING HANDLER) \[(.*)\]$/, 2]];
 const ENDED = /^(?:PRE-|POST-|CLEANUP-)?RUN END: (?!good\b)/, FAILED = /^\S+ \| (?:FAILED|UNREACHABLE)\b(?! \(ignored\))/;
-export const stamp = (line) => (/^\d{4}-\d\d-\d\d [\d:.]{12} \| /.test(line) ? STAMP : 0);
 
 export class Lines {
   bytes = 0;  // read so far
@@ -87,6 +86,9 @@ export class Lines {
 
   step(line) { return this.#headed.get(line); }
 
+  /** Of which kind a row is, and which line: [kind, line]. */
+  row(line) { return ["", line]; }
+
   at(line) { return this.#block(Math.floor(line / STRIDE))?.[line % STRIDE]; }  // undefined: not at hand
 
   // Whether the lines can be had: true, or a promise of it where they are read again.
@@ -121,17 +123,19 @@ export class Lines {
     if (this.#decoded.size > DECODED) this.#decoded.delete(this.#decoded.keys().next().value);
   }
 
-  // Tells, part by part, the lines that have the words, from a line on; ends when `wanted()` is false.
-  async find(words, from, tell, wanted) {
-    const sought = words.toLowerCase();
-    for (let begin = from; begin < this.count && wanted();) {
-      const end = Math.min(this.count, (Math.floor(begin / STRIDE) + 16) * STRIDE), hits = [];
-      if (this.have(begin, end - 1) !== true) await this.have(begin, end - 1);
-      for (let line = begin; line < end; line += 1) if (plain(this.at(line) ?? "").toLowerCase().includes(sought)) hits.push(line);
-      tell(hits, end);
-      begin = end;
-      await new Promise((done) => setTimeout(done));  // people scroll meanwhile
-    }
+  find(words, from, tell, wanted) { return search(this, words, from, tell, wanted); }
+}
+
+// Tells, part by part, the lines that have the words, from a line on; ends when `wanted()` is false.
+export async function search(lines, words, from, tell, wanted) {
+  const sought = words.toLowerCase();
+  for (let begin = from; begin < lines.count && wanted();) {
+    const end = Math.min(lines.count, (Math.floor(begin / STRIDE) + 16) * STRIDE), hits = [];
+    if (lines.have(begin, end - 1) !== true) await lines.have(begin, end - 1);
+    for (let line = begin; line < end; line += 1) if (plain(lines.at(line) ?? "").toLowerCase().includes(sought)) hits.push(line);
+    tell(hits, end);
+    begin = end;
+    await new Promise((done) => setTimeout(done));  // people scroll meanwhile
   }
 }
 

@@ -22,7 +22,7 @@ export function listing(kind, title, names, heads, row) {
     skip = to;
     main.querySelector(":scope > p.bad")?.remove();
     const address = wanted();
-    if (skip) address.set("skip", skip);
+    if (skip) address.set("skip", String(skip));
     history.replaceState(null, "", address.size ? `?${address}` : location.pathname);
     again();
   }

@@ -48,7 +48,8 @@ const until = (ms) => `in ${ago(ms).slice(0, -4)}`;
 function tick() {
   if (document.hidden) return;
   refresh();
-  for (const node of document.querySelectorAll("time[data-at]")) {
+  for (const node of document.querySelectorAll("time")) {
+    if (!node.dataset.at) continue;
     const passed = now() - Number(node.dataset.at), text = passed < -TICK_MS ? until(-passed) : ago(passed);
     if (node.textContent !== text) node.textContent = text;
   }
@@ -56,8 +57,13 @@ function tick() {
 setInterval(tick, TICK_MS);
 
 // --- the loop
-// Call `attempt` until it answers null; again after as many milliseconds as it answers, or, when it fails, after a pause
-// that grows.  What nobody may read, or what is not there, ends it.
+/**
+ * Call `attempt` until it answers null; again after as many milliseconds as it answers, or, when it fails, after a pause
+ * that grows.  What nobody may read, or what is not there, ends it.
+ * @param {(signal: AbortSignal, good: () => void) => Promise<?number>} attempt
+ * @param {(error: Error & { status?: number }) => void} [refused]
+ * @returns {() => void} begins anew
+ */
 export function keep(attempt, refused = trouble) {
   let pause = FIRST_MS, timer = 0, stop = null, ended = false;
   async function turn() {
@@ -92,7 +98,11 @@ async function failure(answer, url) {
   return Object.assign(new Error(why || `${url} answered ${answer.status}`), { status: answer.status });
 }
 
-// An answer that is good: what it says of the time and of the store is shown in the header.
+/**
+ * An answer that is good: what it says of the time and of the store is shown in the header.
+ * @param {string} url
+ * @param {RequestInit} [init]
+ */
 export async function asked(url, { headers = {}, ...more } = {}) {
   const answer = await fetch(url, { headers: { ...bearing(), ...headers }, cache: "no-store", ...more });
   if (!answer.ok && answer.status !== 304) throw await failure(answer, url);
@@ -131,7 +141,13 @@ export function renew(body, ...nodes) {
   if (held) [...body.querySelectorAll(held.tagName)].filter((one) => name(one) === wanted)[place]?.focus({ preventScroll: true });
 }
 
-// Read addresses (or what a function names at that moment) now and again, and draw what is other than it was.
+/**
+ * Read addresses (or what a function names at that moment) now and again, and draw what is other than it was.
+ * @param {string | string[] | (() => string | string[])} urls
+ * @param {HTMLElement} body
+ * @param {(...answers: any[]) => any} draw
+ * @param {number} [every] milliseconds
+ */
 export function watch(urls, body, draw, every = 5000) {
   let last = null;
   const kept = new Map();
@@ -150,7 +166,13 @@ export function watch(urls, body, draw, every = 5000) {
   return () => { last = null; return again(); };
 }
 
-// Server-sent events, read as an answer, so that a token goes with the request and silence is noticed.
+/**
+ * Server-sent events, read as an answer, so that a token goes with the request and silence is noticed.
+ * @param {string} url
+ * @param {(said: any) => void} heard
+ * @param {() => void} opened
+ * @param {(error: Error & { status?: number }) => void} refused
+ */
 export function listen(url, heard, opened, refused) {
   return keep(async (signal, good) => {
     const answer = await fetch(url, { headers: { ...bearing(), Accept: "text/event-stream" }, signal });

@@ -62,7 +62,7 @@ function letter(message) {
   try { return { id: message.message_id, ...JSON.parse(message.body.slice(0, end)), body: message.body.slice(end + 1) }; } catch { return null; }
 }
 
-// As `headgate queue replay`: posted once however often this is tried, then it is no dead letter any more.
+// As `headgate queue replay`: posted once however often this is tried, then it is not a dead letter any more.
 async function replay(dead, button) {
   button.disabled = true;
   try {

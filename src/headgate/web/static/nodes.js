@@ -13,5 +13,5 @@ rows({ page: "nodes", title: "Machines", urls: `${api}/nodes`, every: 10_000, em
   above: (found) => (found.length ? el("p", { class: "small" }, counted(found)) : ""),
   rows: (found) => found.map((n) => [`${n.id} ${n.uuid} ${n.state} ${n.type.join(" ")} ${n.provider ?? ""} ${n.comment ?? ""}`, () => [
     [n.id, n.public_ipv4 || n.private_ipv4 || n.interface_ip ? el("span", { class: "small under" }, n.public_ipv4 || n.private_ipv4 || n.interface_ip) : ""],
-    [el("span", { class: `result ${LOOK[n.state] ?? "mute"}` }, n.state), n.why ? el("span", { class: "small under" }, n.why) : ""], passed(n.state_time), n.type.join(", "), n.provider ?? "", comment(n.comment),
+    [el("span", { class: `result ${LOOK[n.state] ?? "mute"}` }, n.state), n.why ? el("span", { class: "small under" }, n.why) : ""], passed(n.state_time), n.type.join(", "), (n.provider ?? "").replaceAll("%2F", "/"), comment(n.comment),
     n.state === "hold" ? change(n, "used", "Give back", "It is deleted, or goes back to others. Nothing is tested anew.") : ""]]) });

@@ -6,13 +6,24 @@ export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
 export const main = document.getElementById("main");
 export const state = document.getElementById("link");
 // What is looked at all day, and the rest by what it is about.
+/** @typedef {[string, string]} Entry the name of a page, and what it is called */
+/** @type {Entry[]} */
 const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["changes", "Changes"], ["projects", "Projects"], ["jobs", "Jobs"]];
+/** @type {[string, Entry[]][]} */
 const GROUPS = [
   ["Figures", [["statistics", "Statistics"], ["health", "Health"], ["freeze", "Job graph"]]],
   ["Machines", [["nodes", "Machines"], ["requests", "Requests"], ["providers", "Providers"], ["images", "Images"], ["semaphores", "Semaphores"], ["autoholds", "Autoholds"]]],
   ["System", [["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["reports", "Reports"], ["events", "Events"], ["actions", "By hand"]]],
 ];
 
+/**
+ * An element with its attributes, listeners (`onclick`) and children; null, undefined and "" are left out of them.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Object<string, any>} [attributes]
+ * @param {...any} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -27,24 +38,35 @@ export function el(tag, attributes = {}, ...children) {
 
 export function nav(current, title = "") {
   const base = `/t/${encodeURIComponent(tenant)}`;
-  const entry = ([name, label]) => el("a", { href: `${base}/${name}`, "aria-current": name === current ? "page" : null }, label);
-  const group = ([label, names]) => {
+  const entry = (/** @type {Entry} */ [name, label]) => el("a", { href: `${base}/${name}`, "aria-current": name === current ? "page" : null }, label);
+  const group = (/** @type {[string, Entry[]]} */ [label, names]) => {
     const here = names.some(([name]) => name === current);
     const menu = el("details", { class: "menu" }, el("summary", { class: here ? "here" : null }, label), el("div", {}, names.map(entry)));
-    menu.addEventListener("keydown", (event) => { if (event.key === "Escape" && menu.open) { menu.open = false; menu.firstChild.focus(); } });
-    menu.addEventListener("focusout", (event) => { if (event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false; });
+    menu.addEventListener("keydown", (event) => { if (event.key === "Escape" && menu.open) { menu.open = false; menu.querySelector("summary").focus(); } });
+    menu.addEventListener("focusout", ({ relatedTarget }) => { if (relatedTarget instanceof Node && !menu.contains(relatedTarget)) menu.open = false; });
     return menu;
   };
-  document.addEventListener("click", (event) => { for (const menu of document.querySelectorAll("header details[open]")) if (!menu.contains(event.target)) menu.open = false; });
+  document.addEventListener("click", ({ target }) => { for (const menu of document.querySelectorAll("header details")) if (menu instanceof HTMLDetailsElement && menu.open && target instanceof Node && !menu.contains(target)) menu.open = false; });
   document.getElementById("nav").replaceChildren(...(tenant ? [el("a", { href: "/tenants", class: "tenant", title: "All tenants" }, tenant), ...PAGES.map(entry), ...GROUPS.map(group)] : []));
+  if (tenant) document.getElementById("nav").before(unfolding(current, title));
   document.getElementById("link").after(door());
   if (title) document.title = `${title} · Headgate`;
+}
+
+// Where there is little room, the pages are behind a button that says which of them this is.
+function unfolding(current, title) {
+  const label = [...PAGES, ...GROUPS.flatMap(([, names]) => names)].find(([name]) => name === current)?.[1] ?? title;
+  const head = document.querySelector("header"), knob = el("button", { type: "button", class: "unfold", "aria-expanded": "false", "aria-controls": "nav", title: "Pages of the tenant", onclick: () => turn(!head.classList.contains("unfolded")) }, `${tenant}${label ? ` · ${label}` : ""}`);
+  const turn = (open) => { head.classList.toggle("unfolded", open); knob.setAttribute("aria-expanded", String(open)); };
+  head.addEventListener("keydown", (event) => { if (event.key === "Escape" && head.classList.contains("unfolded")) { turn(false); knob.focus(); } });
+  document.addEventListener("click", ({ target }) => { if (target instanceof Node && !head.contains(target)) turn(false); });
+  return knob;
 }
 
 // A token that somebody gave is kept by this tab, and sent with every request. Who logged in with a provider has a cookie
 // that no script sees: it rides along by itself, and what writes brings `csrf`, which pages of others cannot read.
 const KEPT = "headgate-token";
-const APART = ["inventory", "messages"].includes(document.querySelector("script[src]").src.match(/(\w+)\.js/)[1]);
+const APART = ["inventory", "messages"].includes(document.querySelector("script[src]").getAttribute("src").match(/(\w+)\.js/)[1]);
 export const token = () => sessionStorage.getItem(KEPT);
 export const login = APART || token() ? Promise.resolve({ realms: [], name: "", csrf: "" }) : fetch("/api/login").then((answer) => answer.json()).catch(() => ({ realms: [], name: "", csrf: "" }));
 export const bearing = () => (token() ? { Authorization: `Bearer ${token()}` } : {});
@@ -69,7 +91,11 @@ async function said(answer, url) {
   return Object.assign(new Error(text ?? `${url} answered ${answer.status}`), { status: answer.status });
 }
 
-// What is still being read is asked for again, as the answer says, for a minute.
+/**
+ * What an address answers; what is still being read is asked for again, as the answer says, for a minute.
+ * @param {string} url
+ * @returns {Promise<any>}
+ */
 export async function fetched(url) {
   for (let left = 60; ; left--) {
     const answer = await fetch(url, { headers: bearing() });
@@ -80,7 +106,13 @@ export async function fetched(url) {
   }
 }
 
-// What changes something: for who is logged in only with what our own pages know.
+/**
+ * What changes something: for who is logged in only with what our own pages know.
+ * @param {"POST" | "PUT" | "DELETE" | "PATCH"} method
+ * @param {string} url
+ * @param {Object} [body]
+ * @returns {Promise<any>}
+ */
 export async function sent(method, url, body) {
   const { csrf } = await login;
   const answer = await fetch(url, { method, headers: { ...bearing(), ...(csrf ? { "X-Headgate-CSRF": csrf } : {}), "Content-Type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
@@ -90,12 +122,17 @@ export async function sent(method, url, body) {
 
 // What a page shows when what it is about cannot be had.
 export function trouble(error) {
-  if ([...main.querySelectorAll(":scope > p.note.bad")].some((one) => one.firstChild?.data === error.message)) return; // by another part of the page
+  if ([...main.querySelectorAll(":scope > p.note.bad")].some((one) => one.firstChild?.nodeValue === error.message)) return; // by another part of the page
   const note = el("p", { class: "note bad", role: "alert" }, error.message);
   main.append(note);
   if (error.status === 401) login.then(({ realms }) => note.append(...ways(realms).flatMap((one) => [" ", one])));
 }
 
+/**
+ * How a result is drawn.
+ * @param {?string} [result]
+ * @returns {"good" | "bad" | "mute" | "busy"}
+ */
 export function look(result) {
   if (result === "SUCCESS") return "good";
   if (result === null || result === undefined) return "busy";
@@ -105,13 +142,22 @@ export function look(result) {
 const MARKS = { good: "✔", bad: "✘", mute: "–", busy: "▶" };
 export const word = (result) => el("span", { class: `result ${look(result)}` }, `${MARKS[look(result)]} ${result ?? "running"}`);
 
+/**
+ * A time that passed, in words; "" for none.
+ * @param {?number} [ms]
+ * @returns {string}
+ */
 export function took(ms) {
   if (ms === null || ms === undefined) return "";
   const s = Math.max(0, Math.floor(ms / 1000)), two = (n) => String(n).padStart(2, "0");
   return s < 60 ? `${s}s` : s < 3600 ? `${Math.floor(s / 60)}m ${two(s % 60)}s` : `${Math.floor(s / 3600)}h ${two(Math.floor(s / 60) % 60)}m`;
 }
 
-// Of the API: UTC without a zone.
+/**
+ * A moment as the API writes it, in UTC without a zone.
+ * @param {?string} text
+ * @returns {?Date}
+ */
 export const instant = (text) => (text ? new Date(`${text}Z`) : null);
 const PLAIN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 export const when = (text) => (text ? el("time", { datetime: `${text}Z`, title: `${text} UTC` }, PLAIN.format(instant(text))) : "");
@@ -152,7 +198,21 @@ export function outside(url, text) {
   return safe ? el("a", { href: url, rel: "noreferrer" }, text) : el("span", {}, text);
 }
 
+// A text with its addresses as links.
+const ADDRESS = /https?:\/\/[^\s<>"'`]+[^\s<>"'`.,;:!?)\]}]/g;
+export function linked(text) {
+  const found = [];
+  let from = 0;
+  for (const { 0: url, index } of text.matchAll(ADDRESS)) {
+    found.push(text.slice(from, index), outside(url, url));
+    from = index + url.length;
+  }
+  return [...found, text.slice(from)];
+}
+
 export const facts = (rows) => el("dl", {}, rows.filter(([, v]) => v !== null && v !== undefined && v !== "").map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
-export const table = (names, rows, empty) => el("div", { class: "tablewrap", tabindex: 0, role: "group", "aria-label": "Table" }, el("table", {},
-  el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)))),
-  el("tbody", {}, rows.length ? rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell)))) : el("tr", {}, el("td", { colspan: names.length, class: "empty" }, empty)))));
+// A row of several columns is a paragraph where there is little room: each cell is then after the name of its column.
+const WIDE_COLUMNS = 3;
+export const table = (names, rows, empty) => el("div", { class: "tablewrap", tabindex: 0, role: "group", "aria-label": "Table" }, el("table", { role: "table", class: names.length >= WIDE_COLUMNS ? "many" : null },
+  el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, names.map((name) => el("th", { scope: "col", role: "columnheader" }, name)))),
+  el("tbody", { role: "rowgroup" }, rows.length ? rows.map((cells) => el("tr", { role: "row" }, cells.map((cell, n) => el("td", { role: "cell", "data-of": n && names[n] ? names[n] : null }, cell)))) : el("tr", { role: "row" }, el("td", { role: "cell", colspan: names.length, class: "empty" }, empty)))));

@@ -1,6 +1,8 @@
 // What a change of plain git changes, file by file, what people say of it, and approving it.
 import { api, el, fetched, sent, table, trouble } from "./page.js";
 import { button, may } from "./acts.js";
+import { keep } from "./live.js";
+import { remarked } from "./linecomments.js";
 import { odd } from "./odd.js";
 import { rows } from "./patch.js";
 
@@ -18,6 +20,7 @@ export class Review {
     this.names = names;
     this.ref = ref;
     this.remarks = [];
+    this.comments = []; // what jobs say of lines
     this.files = new Map();
     this.before = Promise.resolve();
     this.one = "";
@@ -34,15 +37,16 @@ export class Review {
     this.place.replaceChildren(el("h2", {}, "What it changes"), this.status, this.head, this.list, el("h2", {}, "What people say"), this.talk);
     wideEnough.addEventListener("change", () => this.redraw());
     await this.load();
-    await this.hear();
     this.listen();
   }
 
-  async listen() {
-    await new Promise((done) => { setTimeout(done, EVERY_MS); });
-    if (!this.place.isConnected) return;
-    if (!document.hidden && !this.place.querySelector("form.say")) await this.hear();
-    this.listen();
+  // Until a later patchset takes the place of this one.
+  listen() {
+    keep(async () => {
+      if (!this.talk.isConnected) return null;
+      if (!this.place.querySelector("form.say")) await this.hear();
+      return EVERY_MS;
+    }, () => {});
   }
 
   async load() {
@@ -171,11 +175,13 @@ export class Review {
 
   async hear() {
     try {
-      const { remarks, more, unread } = await fetched(`${api}/remarks?${new URLSearchParams(this.names)}`);
-      const now = JSON.stringify(remarks);
+      const jobs = this.told ? fetched(`${api}/file-comments?${new URLSearchParams({ project: this.names.project, patchset: this.told.commit })}`).catch(() => this.comments) : [];
+      const [{ remarks, more, unread }, comments] = await Promise.all([fetched(`${api}/remarks?${new URLSearchParams(this.names)}`), jobs]);
+      const now = JSON.stringify([remarks, comments]);
       if (now === this.heard) return;
       this.heard = now;
       this.remarks = remarks;
+      this.comments = comments;
       for (const view of this.files.values()) this.place_remarks(view);
       this.all(more, unread);
     } catch (error) { this.talk.replaceChildren(el("p", { class: "note bad" }, error.message)); }
@@ -191,8 +197,11 @@ export class Review {
 
   place_remarks(view) {
     const threads = this.threads((one) => one.file === view.file.path && one.commit === this.told.commit);
-    view.talk.textContent = threads.length ? `${threads.length} ${threads.length === 1 ? "remark" : "remarks"}` : "";
-    view.body.querySelectorAll(".thread").forEach((one) => one.remove());
+    const comments = this.comments.filter((one) => one.path === view.file.path);
+    const counted = (n, one) => (n ? `${n} ${n === 1 ? one : `${one}s`}` : "");
+    view.talk.textContent = [counted(threads.length, "remark"), counted(comments.length, "job comment")].filter(Boolean).join(", ");
+    view.body.querySelectorAll(".thread, .jobsaid").forEach((one) => one.remove());
+    this.place_comments(view, comments);
     for (const thread of threads) {
       const [{ side, line }] = thread;
       const row = line ? view.body.querySelector(`.lines > [data-${side === "old" ? "old" : "new"}="${Number(line)}"]`) : null;
@@ -200,6 +209,21 @@ export class Review {
     }
   }
 
+  // What jobs say, under the line that it is of; what is of the file, or of a line that is not shown, is above it.
+  place_comments(view, comments) {
+    const last = new Map(), above = comments.filter((one) => {
+      const row = one.line ? view.body.querySelector(`.lines > [data-new="${Number(one.line)}"]`) : null, node = remarked(one, true);
+      if (row) (last.get(row) ?? row).after(node);
+      last.set(row, node);
+      return !row;
+    });
+    view.body.prepend(...above.map((one) => { const node = remarked(one, true); if (one.line) node.prepend(el("span", { class: "small" }, `line ${one.line}: `)); return node; }));
+  }
+
+  /**
+   * @param {any[]} thread
+   * @param {HTMLElement | string} [where]
+   */
   thread(thread, where = "") {
     const settled = this.settled(thread), [first] = thread;
     const node = el("div", { class: `thread card${settled ? " settled" : ""}` }, where ? el("p", { class: "small" }, where) : "", thread.map((one) => this.remark(one)));

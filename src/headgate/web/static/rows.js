@@ -14,7 +14,7 @@ export function rows(about) {
 
   function turn(to) {
     skip = to;
-    const address = new URLSearchParams([["q", filter.value.trim()], ["skip", skip || ""]].filter(([, value]) => value));
+    const address = new URLSearchParams([["q", filter.value.trim()], ["skip", skip ? String(skip) : ""]].filter(([, value]) => value));
     history.replaceState(null, "", address.size ? `?${address}` : location.pathname);
     if (answers) renew(body, draw());
   }

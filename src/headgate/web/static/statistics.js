@@ -11,7 +11,7 @@ const narrow = (more) => `?${new URLSearchParams({ ...Object.fromEntries(chosen)
 const cells = (one) => [String(one.buildsets), one.passed ? String(one.passed) : "", one.failed ? `${one.failed}${share(one.failed, one.failed + one.passed)}` : "", one.resets ? `${one.resets}${share(one.resets, one.buildsets)}` : "",
   seconds(one.to_start_median_s), seconds(one.to_end_median_s), seconds(one.to_end_95_s), one.builds_per_passed === null ? "" : one.builds_per_passed.toFixed(1), one.seconds_lost ? `${seconds(one.seconds_lost)}${share(one.seconds_lost, one.seconds)}` : ""];
 const HEADS = ["Buildsets", "Passed", "Failed", "Tested anew", "To first build", "To the end", "95 of 100", "Builds each", "Lost"];
-const query = new URLSearchParams([["days", days], ...only.map((name) => [name, chosen.get(name)])]);
+const query = new URLSearchParams([["days", String(days)], ...only.map((name) => [name, chosen.get(name)])]);
 
 nav("statistics", "Statistics");
 const field = (name) => el("input", { type: "search", name, placeholder: name, "aria-label": name[0].toUpperCase() + name.slice(1), value: chosen.get(name) ?? "" });
@@ -21,7 +21,7 @@ main.append(el("h1", {}, "Statistics"), el("form", { class: "tools filters", rol
 
 function draw(found, passed) {
   const pipelines = found.filter((one) => !one.project), projects = found.filter((one) => !one.pipeline), both = found.filter((one) => one.project && one.pipeline);
-  const points = passed.filter((one) => one.event_timestamp && one.last_build_end_time).map((one) => ({ at: one.last_build_end_time, seconds: (instant(one.last_build_end_time) - instant(one.event_timestamp)) / 1000, result: one.result,
+  const points = passed.filter((one) => one.event_timestamp && one.last_build_end_time).map((one) => ({ at: one.last_build_end_time, seconds: (+instant(one.last_build_end_time) - +instant(one.event_timestamp)) / 1000, result: one.result,
     name: `${short(one.refs[0].project)} ${one.refs[0].change ?? one.refs[0].ref} in ${one.pipeline}`, go: () => location.assign(`/t/${encodeURIComponent(tenant)}/buildset/${encodeURIComponent(one.uuid)}`) }));
   const apart = (name) => el("a", { href: narrow({ project: short(name) }) }, short(name));
   return [el("h2", {}, "Pipelines"), table(["Pipeline", ...HEADS], pipelines.map((one) => [el("a", { href: narrow({ pipeline: one.pipeline }) }, one.pipeline), ...cells(one)]), "No buildset has ended in this time."),
@@ -29,5 +29,5 @@ function draw(found, passed) {
     el("h2", {}, "Projects"), table(["Project", ...HEADS], projects.map((one) => [apart(one.project), ...cells(one)]), "No buildset has ended in this time."),
     el("h2", {}, "Projects in pipelines"), table(["Project", "Pipeline", ...HEADS], both.map((one) => [link("project", one.project, short(one.project)), link("status", one.pipeline, one.pipeline), ...cells(one)]), "No buildset has ended in this time.")];
 }
-const recent = new URLSearchParams([["result", "SUCCESS"], ["final", "true"], ["limit", POINTS], ...only.map((name) => [name, chosen.get(name)])]);
+const recent = new URLSearchParams([["result", "SUCCESS"], ["final", "true"], ["limit", String(POINTS)], ...only.map((name) => [name, chosen.get(name)])]);
 watch([`${api}/statistics?${query}`, `${api}/buildsets?${recent}`], body, draw, 60_000);

@@ -11,10 +11,10 @@ const filter = el("input", { type: "search", placeholder: "Filter by project, ch
 const kinds = el("select", { "aria-label": "Which items", onchange: () => { remember(); draw(); } }, KINDS.map(([name, label]) => el("option", { value: name, selected: name === query.get("show") }, label)));
 const count = el("span", { class: "small", role: "status" });
 const all = el("button", { type: "button", onclick: () => { open = !wide(); toggled.clear(); remember(); draw(); } }, "Fold all");
-const pipelines = el("div", { class: "pipelines" }), troubles = el("div", { class: "reasons", role: "alert" });
-main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, kinds, all, count, enqueue(), reread()), troubles, pipelines);
+const pipelines = el("div", { class: "pipelines" }), quiets = el("div", { class: "quiets" }), troubles = el("div", { class: "reasons", role: "alert" });
+main.append(el("div", { class: "tools" }, el("h1", { class: "hidden" }, `Queues of ${tenant}`), filter, kinds, all, count, enqueue(), reread()), troubles, pipelines, quiets);
 
-let status = null, items = new Map(), open = query.has("open") ? query.get("open") !== "0" : null, order = [];
+let status = null, items = new Map(), open = query.has("open") ? query.get("open") !== "0" : null, order = { busy: "", names: "", ranks: new Map() };
 const toggled = new Set();
 const running = new Map(); // node of a job -> job
 const clocks = new Map(); // node of an item's times -> item
@@ -46,27 +46,27 @@ const makeJob = () => el("li", { class: "job" }, el("span", { class: "name" }), 
 function fillJob(node, job) {
   const [name, bar, result, why] = node.children;
   as(node, job.voting ? "job" : "job free");
-  const key = `${job.uuid}${job.running || job.result}`;
+  const key = `${job.uuid}${job.running || job.paused || job.result}`;
   if (name.dataset.key !== key) {
     name.dataset.key = key;
-    name.replaceChildren(job.uuid && (job.running || job.result) ? link("build", job.uuid, job.name) : job.name, ...(job.voting ? [] : [el("span", { class: "small" }, " non-voting")]));
+    name.replaceChildren(job.uuid && (job.running || job.paused || job.result) ? link("build", job.uuid, job.name) : job.name, ...(job.voting ? [] : [el("span", { class: "small" }, " non-voting")]));
   }
-  const kind = job.result ? look(job.result) : job.pre_fail ? look("FAILURE") : job.running ? "busy" : "mute";
+  const paused = job.paused && !job.result, kind = job.result ? look(job.result) : job.pre_fail ? look("FAILURE") : job.running || paused ? "busy" : "mute";
   as(bar, `bar ${job.result ? `done ${kind}` : job.running ? (job.estimated_time ? "known" : "running") : ""}`);
-  if (!job.running) bar.firstChild.style.width = "";
+  if (!job.running) bar.firstChild.style.transform = "";
   as(result, `result ${kind}`);
   result.title = job.error || job.waiting_status || "";
   set(why, job.result ? job.error : job.waiting_status ? `waits for ${job.waiting_status}` : job.paused ? "paused: what depends on it runs" : "");
   if (job.running) running.set(node, job); else running.delete(node);
   if (job.running) tick(node, job);
-  else set(result, job.result ? job.result : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
+  else set(result, job.result ? job.result : paused ? "paused" : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
 }
 
 // What time alone changes.
 function tick(node, job) {
   const [, bar, result] = node.children;
   const elapsed = job.start_time ? now() - job.start_time * 1000 : null, whole = job.estimated_time ? job.estimated_time * 1000 : null;
-  if (whole && elapsed !== null) bar.firstChild.style.width = `${Math.min(97, Math.max(3, (elapsed / whole) * 100))}%`;
+  if (whole && elapsed !== null) bar.firstChild.style.transform = `scaleX(${Math.min(.97, Math.max(.03, elapsed / whole)).toFixed(3)})`; // which lays out nothing
   if (job.pre_fail) return set(result, "failing");
   set(result, elapsed === null ? "running" : whole > elapsed ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
 }
@@ -115,7 +115,8 @@ function fillItem(node, shownNow) {
   toggle.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
   set(small, `${ref.project} · ${said_of(ref)} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map(said_of).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
-  dots.setAttribute("aria-label", item.jobs.length ? `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}${free ? `, ${free} non-voting failed` : ""}` : "");
+  dots.hidden = !item.jobs.length; // a picture of nothing has no name
+  dots.setAttribute("aria-label", `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}${free ? `, ${free} non-voting failed` : ""}`);
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, makeDot, fillDot, job]));
   clocks.set(clock, shownNow);
@@ -240,7 +241,7 @@ function fits(item) {
 
 // What people let stand still.
 function standing(told) {
-  const said = { trigger_queue_discarding: "what happens starts nothing and is not kept", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
+  const said = { trigger_queue_discarding: "events start nothing and are discarded", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
   const found = Object.keys(said).filter((name) => told[name]).map((name) => said[name]);
   return found.length ? [{ project: tenant, text: [...found, told.reason].filter(Boolean).join("; ") }] : [];
 }
@@ -260,7 +261,9 @@ function draw() {
     seen += queues.reduce((sum, queue) => sum + queue.items.length, 0);
     return { ...pipeline, total, queues };
   });
-  sync(pipelines, inOrder(found).map((pipeline) => [pipeline.name, makePipeline, fillPipeline, pipeline]));
+  const rows = inOrder(found).map((pipeline) => [pipeline.name, makePipeline, fillPipeline, pipeline]);
+  sync(pipelines, rows.filter(([, , , pipeline]) => pipeline.total || only));
+  sync(quiets, rows.filter(([, , , pipeline]) => !pipeline.total && !only));
   for (const node of clocks.keys()) if (!node.isConnected) clocks.delete(node);
   for (const node of running.keys()) if (!node.isConnected) running.delete(node);
   set(count, filter.value || kinds.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
@@ -288,8 +291,9 @@ function heard(said) {
 }
 
 // It will not be otherwise until somebody logs in, or others let them.
-function refused({ status: code }) {
+function refused(/** @type {{ status?: number }} */ { status: code }) {
   pipelines.replaceChildren();
+  quiets.replaceChildren();
   main.querySelector("p.bad")?.remove();
   trouble(Object.assign(new Error(code === 401 ? `Tenant ${tenant} is shown to those who log in.` : code === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status: code }));
 }

@@ -1,4 +1,4 @@
-"""Who looks on at which tenant, and may: what a tenant's viewers are shown is made once, when something has changed."""
+"""Serve those who look on at a tenant, and may: make what they are shown once, when something has changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RELAYED_BYTES = 65_536
 
 
 class Shown(Protocol):
-    """What there is to see, as far as it is known without time."""
+    """Declare what viewers are shown, apart from times."""
 
     @property
     def status(self) -> StatusShape: ...
@@ -45,7 +45,7 @@ class Shown(Protocol):
 
 @dataclass(slots=True)
 class WatchedTenant:
-    """A tenant that somebody looks on at."""
+    """Represent a tenant that has viewers."""
 
     number: int
     viewers: dict[int, Bearer | None] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class WatchedTenant:
 
 @dataclass(slots=True)
 class Audience:
-    """`shot`: the state of a tenant, made anew when something has changed.  `may`: whether who began to look on may
-    go on.  `moved`: wait until anything has changed more often than that."""
+    """Serve viewers. `shot` returns the state of a tenant, rebuilt after changes. `may` says whether a viewer may
+    stay. `moved` waits for more changes than the given number."""
 
     shot: Callable[[str], Awaitable[Shown]]
     may: Callable[[str, Bearer | None], bool]
@@ -151,8 +151,11 @@ class Audience:
         now_s = asyncio.get_running_loop().time()
         if now_s - scene.checked_s >= RIGHTS_INTERVAL_S:
             scene.checked_s = now_s
+            may = dict[int, bool]()  # most viewers are nobody in particular
             for viewer, bearer in list(scene.viewers.items()):
-                if not self.may(tenant, bearer):
+                if id(bearer) not in may:
+                    may[id(bearer)] = self.may(tenant, bearer)
+                if not may[id(bearer)]:
                     self.porter.leave(viewer)
         shot = await self.shot(tenant)
         if shot.tag != scene.tag:

@@ -18,7 +18,7 @@ AGE_MAX_MS = 1_000
 
 @dataclass(slots=True)
 class ViewerDocument:
-    """`made_ms`: by the clock of its times."""
+    """Hold a document; `made_ms` is by the clock of its times."""
 
     tag: str
     made_ms: int
@@ -28,7 +28,7 @@ class ViewerDocument:
 
 @dataclass(slots=True)
 class Documents:
-    """The latest document of each tenant."""
+    """Keep the latest document of each tenant."""
 
     now_ms: Callable[[], int]
     _latest: dict[str, ViewerDocument] = field(default_factory=dict)

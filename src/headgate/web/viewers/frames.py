@@ -1,4 +1,4 @@
-"""What viewers are sent: encoded, compressed and framed once, however many there are.
+"""Encode, compress and frame what viewers are sent: once, however many there are.
 
 Only the standard library: the process that hands it out has nothing else.
 """
@@ -37,7 +37,7 @@ def unpacked(text: bytes) -> list[bytes]:
 
 
 class Frame:
-    """Something that several viewers are sent, in each form when the first of them needs it."""
+    """Hold what several viewers receive, encoded in each form when the first of them needs it."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -59,7 +59,7 @@ def deflated(text: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Scene:
-    """What there is to see: a text around items that change one by one, each of which has a name."""
+    """Represent a text around items that change one by one, each of which has a name."""
 
     clock_s: Callable[[], float] = time.monotonic
     number: int = 0

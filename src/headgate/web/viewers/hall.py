@@ -49,7 +49,7 @@ READ_BYTES = 65_536
 
 @dataclass(slots=True, eq=False)
 class Viewer:
-    """One connection.  `number`: of the state it was sent last."""
+    """Represent one connection. `number` is that of the state last sent."""
 
     id: int
     peer: str
@@ -68,7 +68,7 @@ class Viewer:
 
 @dataclass(slots=True)
 class ViewerHub:
-    """All viewers of all scenes."""
+    """Serve all viewers of all scenes."""
 
     door: socket.socket
     viewers_max: int
@@ -89,7 +89,7 @@ class ViewerHub:
     _spoke_s: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        """Go on until the door is closed."""
+        """Serve until the door is closed."""
         self.door.setblocking(False)
         self._selector.register(self.door, selectors.EVENT_READ)
         while True:

@@ -25,7 +25,7 @@ _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.view
 
 
 class Porter:
-    """The process is there while anybody looks on.  It is never waited for: of what it has not taken yet, only the
+    """Run the viewers' process while anybody watches. It is never waited for: of what it has not read yet, only the
     latest is kept."""
 
     def __init__(self, gone: Callable[[int], None], lost: Callable[[], None]) -> None:

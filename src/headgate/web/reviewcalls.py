@@ -19,7 +19,7 @@ NOBODY = "a review is said by a person: log in, or bring a token that names one;
 
 
 class Approving(msgspec.Struct, frozen=True):
-    """Whether who asks may approve on the page, and how to do it by a push."""
+    """Say whether the caller may approve on the page, and how to approve by a push."""
 
     may: bool
     why: str
@@ -72,7 +72,7 @@ def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, cha
 
 
 def nobody(asked: ReviewCall) -> str:
-    """Return why who asks is no person; empty: they are one."""
+    """Return why who asks is not a person; empty: they are one."""
     return "" if asked.bearer is not None and asked.bearer.authenticator and asked.bearer.name else NOBODY
 
 

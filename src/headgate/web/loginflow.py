@@ -27,7 +27,7 @@ WHO_MAX_CHARS = 255
 
 
 class Way(msgspec.Struct, frozen=True):
-    """What a browser keeps of its way to a provider: who comes back must be who went."""
+    """Hold what a browser keeps during a login at a provider: whoever returns must be the one who left."""
 
     realm: str
     state: str
@@ -70,7 +70,7 @@ def asked(way: Way, known: Authenticator, origin: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Somebody who comes back from the provider."""
+    """Represent a person who returns from the provider."""
 
     access: Access
     sessions: LoginSessions

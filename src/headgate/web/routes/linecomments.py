@@ -1,0 +1,125 @@
+"""Show what jobs say of lines of files: of one build, or of a patchset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from litestar import get
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
+
+from headgate.gate.change import Change
+from headgate.gate.comments import COMMENTS_MAX
+from headgate.gate.model import Build, Item
+from headgate.gate.returns.shape import FileComment, Range
+from headgate.ports.history import HistoryQuery
+from headgate.web.builds import job_of
+from headgate.web.description import QueryParameter
+from headgate.web.site import HttpRequest, Site, site_of
+
+BUILDS_MAX = 100
+"""Looked at for one answer."""
+SHOWN_MAX = 500
+ASKED = (
+    QueryParameter("build", "The build; or a project and a patchset."),
+    QueryParameter("project", "Its name."),
+    QueryParameter("patchset", "The proposed commit."),
+)
+
+
+class LineComment(msgspec.Struct, frozen=True, kw_only=True):
+    """Represent one comment on a file, or on a line of it."""
+
+    path: str
+    line: int
+    """0: of the file as a whole."""
+    level: str
+    """info | warning | error, or empty"""
+    message: str
+    range: Range | None
+    build: str
+    job_name: str
+    pipeline: str
+
+
+class _Said(NamedTuple):
+    build: str
+    job_name: str
+    pipeline: str
+    comments: Mapping[str, tuple[FileComment, ...]]
+
+
+@get("/api/tenant/{tenant:str}/file-comments", opt={"query": ASKED})
+async def file_comments(state: State, request: HttpRequest, tenant: FromPath[str]) -> list[LineComment]:
+    """Return what a build says of lines of files, or what builds of a patchset say, each job of each pipeline as it ran
+    last; by file and line, at most 500.  Headgate only."""
+    site = site_of(state)
+    site.tenant(tenant)
+    build, project, patchset = (request.query_params.get(name, "") for name in ("build", "project", "patchset"))
+    if bool(build) == bool(project and patchset):
+        raise HTTPException("name a build, or a project and a patchset", status_code=400)
+    if build:
+        asked = HistoryQuery({"uuid": (build,)}, limit=1, comments=True)
+        live = [told for _, told in _live(site, tenant) if told.build == build]
+    else:
+        source = site.tenant(tenant).tenant.find(project)
+        if source is None:
+            return []
+        same = {"project": (source.project,), "patchset": (patchset,)}
+        asked = HistoryQuery(same, limit=BUILDS_MAX, comments=True)
+        live = [told for changes, told in _live(site, tenant) if _is_of(changes, source.project, patchset)]
+    builds = sorted(await site.history.builds(tenant, asked), key=lambda one: not one.final)
+    past = [_Said(one.uuid, one.job_name, one.pipeline, one.comments or {}) for one in builds]
+    found = [one for told in _latest([*live, *past]) for one in _each(told)]
+    return sorted(found, key=lambda one: (one.path, one.line, one.job_name))[:SHOWN_MAX]
+
+
+def _live(site: Site, tenant: str) -> Iterator[tuple[tuple[Change, ...], _Said]]:
+    """Yield builds in the queues that have ended, and those on their way to the history, with their changes."""
+    for pipeline, item, build in site.status.builds(tenant):
+        if build.result is not None:
+            yield item.whole, _Said(build.id, _name(item, build), pipeline, build.returned.file_comments or {})
+    for ended in site.leaving(tenant):
+        changes = (ended.change, *ended.others)
+        yield from ((changes, _Said(one.uuid, one.job_name, ended.pipeline, one.comments)) for one in ended.builds)
+
+
+def _name(item: Item, build: Build) -> str:
+    job = job_of(item, build)
+    return job.name if job is not None else build.job
+
+
+def _is_of(changes: Iterable[Change], project: str, commit: str) -> bool:
+    return any(change.project == project and change.commit == commit for change in changes)
+
+
+def _latest(told: Sequence[_Said]) -> Iterator[_Said]:
+    """Yield the first of each job in each pipeline: what counts is first, and the latest of it."""
+    known = set[tuple[str, str]]()
+    for one in told:
+        if (key := (one.pipeline, one.job_name)) not in known:
+            known.add(key)
+            yield one
+
+
+def _each(told: _Said) -> Iterator[LineComment]:
+    left = COMMENTS_MAX
+    for path, comments in told.comments.items():
+        for comment in comments[:left]:
+            yield LineComment(
+                path=path,
+                line=comment.line,
+                level=comment.level or "",
+                message=comment.message,
+                range=comment.range,
+                build=told.build,
+                job_name=told.job_name,
+                pipeline=told.pipeline,
+            )
+        left -= min(left, len(comments))
+
+
+ROUTES = (file_comments,)

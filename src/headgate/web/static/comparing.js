@@ -1,0 +1,49 @@
+// The log of a build beside that of the last success: both are read, a worker finds where they differ.
+import { Compared } from "./compared.js";
+import { BYTES_MAX } from "./compare.js";
+import { asked, linesOf } from "./joblog.js";
+
+const WHY = { 401: "is for those who log in", 403: "is not for you", 404: "is not kept any more" };
+const SIDES = { there: "the last success", here: "this build" };
+const megabytes = (size) => `${(size / 1e6).toFixed(size < 1e7 ? 1 : 0)} MB`;
+
+// Hand a log to the worker, no faster than it reads; `kept` is fed with it, too.
+async function handed(url, side, kept, put, told) {
+  const answer = await asked(url);
+  if (!answer.ok) throw new Error(`The log of ${SIDES[side]} ${WHY[answer.status] ?? `cannot be read: the server answered ${answer.status}`}.`);
+  const whole = answer.headers.get("Content-Encoding") ? 0 : Math.min(BYTES_MAX, Number(answer.headers.get("Content-Length"))), parts = answer.body.getReader();
+  let size = 0;
+  for (let part = await parts.read(); !part.done; part = await parts.read()) {
+    size += part.value.length;
+    kept?.feed(part.value);
+    const { more } = await put({ side, data: part.value }, [part.value.buffer]);
+    told(`Reading ${SIDES[side]}… ${megabytes(size)}${whole ? ` of ${megabytes(whole)}` : ""}`);
+    if (!more) return void await parts.cancel();
+  }
+}
+
+/**
+ * Compare two logs.
+ * @param {import("./lines.js").Lines} here the log of the build, as far as it is read
+ * @param {{ there: string, here: string }} urls where the logs are
+ * @param {(text: string) => void} told is called with what goes on
+ * @returns {Promise<{ rows: Compared, parts: number, notes: string[] }>}
+ */
+export async function compare(here, urls, told) {
+  const there = linesOf(urls.there);
+  const worker = new Worker(new URL("./differ.js", import.meta.url), { type: "module" });
+  const put = (said, moved = []) => new Promise((answered, failed) => {
+    worker.onmessage = ({ data }) => answered(data);
+    worker.onerror = (event) => failed(new Error(event.message || "The comparison cannot be begun."));
+    worker.postMessage(said, moved);
+  });
+  try {
+    told("Reading…");
+    await handed(urls.there, "there", there, put, told);
+    await handed(urls.here, "here", null, put, told);
+    told("Comparing…");
+    const found = await put({});
+    const notes = [found.cut ? "The logs are long: only their beginnings are compared." : "", found.rough ? "They have little in common: some parts are larger than they need be." : ""].filter(Boolean);
+    return { rows: new Compared(there, here, found.parts, found), parts: found.parts.length / 4, notes };
+  } finally { worker.terminate(); }
+}

@@ -1,0 +1,14 @@
+// What jobs say of lines of files.
+import { el, link } from "./page.js";
+import { odd } from "./odd.js";
+
+const LOOK = { error: "bad", warning: "busy", info: "mute" };
+
+/**
+ * One comment: its level, what it says, and the job that says it.
+ * @param {{ level: string, message: string, build: string, job_name: string, pipeline: string }} one
+ * @param {boolean} named whether to say which job
+ */
+export const remarked = (one, named) => el("div", { class: "jobsaid" },
+  one.level ? el("span", { class: `result ${LOOK[one.level] ?? "mute"}` }, one.level) : "", one.level ? " " : "", el("span", { class: "said" }, odd(one.message)),
+  named ? el("span", { class: "small" }, " — ", link("build", one.build, one.job_name), ` in ${one.pipeline}`) : "");
