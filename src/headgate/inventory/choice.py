@@ -1,4 +1,4 @@
-"""Which machine for which node."""
+"""Choose which machine serves which node."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 
 def choose(wanted: Sequence[Sequence[str]], taken: Collection[str] = ()) -> list[str] | None:
-    """For each node one of the machines it can have (best first), none twice, none that is taken; None: there are
-    too few.  A node gives way to one that has less choice."""
+    """Choose for each node one of the machines it can have (best first), none twice and none that is taken, or
+    return None if there are too few. A node gives way to one with fewer options."""
     owner: dict[str, int] = {}
 
     def place(node: int, tried: set[str]) -> bool:

@@ -30,7 +30,7 @@ _MASKS = {"": 0, "r": READ, "w": WRITE, "rw": READ | WRITE}
 
 
 def compiled(uuid: str, written: Mapping[str, Any]) -> Definition:  # YAML or JSON
-    """The definition of `property_definitions`: key -> schema, required, permissions.
+    """Compile `property_definitions`, which map keys to schema, required and permissions.
 
     Keys that are not named may hold any text.  Raises Invalid, naming the property and what it may say.
     """
@@ -54,7 +54,7 @@ def compiled(uuid: str, written: Mapping[str, Any]) -> Definition:  # YAML or JS
 
 
 def document(properties: Mapping[str, Any], required: list[str]) -> str:  # JSON
-    """The schema of a whole object with these properties, always the same text for the same content."""
+    """Return the schema of a whole object with these properties; equal content always gives equal text."""
     inner: dict[str, Any] = {  # JSON
         "type": "object",
         "properties": dict(properties),
@@ -78,7 +78,7 @@ def document(properties: Mapping[str, Any], required: list[str]) -> str:  # JSON
 
 
 def check(definition: Definition) -> Definition:
-    """The definition, if it can be stored.  Raises Invalid."""
+    """Return the definition if it can be stored. Raise Invalid."""
     if definition.schema:
         schema(definition.schema)
     for key, rules in definition.permissions.items():
@@ -92,7 +92,7 @@ def check(definition: Definition) -> Definition:
 
 
 DEFAULT = Definition("", document({}, []))
-"""For providers, until somebody sets another: any property, any text."""
+"""The definition of providers until another is set: any property, any text."""
 
 
 def _original() -> str:

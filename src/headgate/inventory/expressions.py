@@ -16,7 +16,7 @@ FIELDS = ("partition", "type", "project", "uuid", "name")
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """What one expression says; names of partitions are not resolved yet, types may end in `*`."""
+    """Represent one expression. Names of partitions are not resolved yet; types may end in `*`."""
 
     partitions: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Expression:
-    """Terms, separated by blanks, that must all hold; quote what has blanks.  Raises Invalid.
+    """Parse terms separated by blanks, all of which must match; quote values that contain blanks. Raise Invalid.
 
     `field=value` for partition, type, project, uuid and name (several values with commas for partition, type, uuid);
     `key=value` for any other property, `property:key=value` for one named like a field; `key` alone: has the property;

@@ -1,4 +1,4 @@
-"""What objects are asked for: a filter and its meaning.  Whatever finds objects quickly must agree with `matches`."""
+"""Define filters of objects and what they mean. Whatever finds objects quickly must agree with `matches`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _ZERO = Decimal()
 
 
 class PropertyFilter(msgspec.Struct, frozen=True):
-    """A property with this value; with `prefix`, one that begins so; with an order, a number that is less than it, ….
+    """Match a property with this value; with `prefix`, one that begins with it; with an order, a number compared with
+    it.
 
     Raise Invalid for an order without a number, or with `prefix`.
     """
@@ -54,7 +55,7 @@ class PropertyFilter(msgspec.Struct, frozen=True):
 
 
 class PropertyConditions(msgspec.Struct, frozen=True):
-    """Properties and tags.  All of `require`, one of each `any` that is not empty, none of `forbid`."""
+    """Match properties and tags: all of `require`, one of each non-empty `any`, none of `forbid`."""
 
     require_items: tuple[PropertyFilter, ...] = ()
     require_keys: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class PropertyConditions(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Everything said must hold.  None: nothing is said of it.
+    """Match objects for which every given member matches; None means not given.
 
     Partitions are uuids.  A project is wanted only of objects that have one.
     """
@@ -139,7 +140,8 @@ KEYED_FIELDS = ("properties.", "numbers.")
 
 
 def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
-    """`properties.<key>` sorts by a property, `numbers.<key>` by the number it is; objects without it come first."""
+    """Return a key for sorting: `properties.<key>` sorts by a property, `numbers.<key>` by its numeric value.
+    Objects without it come first."""
     if field.startswith("numbers."):
         found = number(object.properties.get(field.removeprefix("numbers."), ""))
         return Decimal("-Infinity") if found is None else found, ""
@@ -149,7 +151,7 @@ def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
 
 
 def ordered(objects: Sequence[Object], sorts: Sequence[Sort]) -> list[Object]:
-    """By the first sort, then the next; equal ones stay as they were."""
+    """Sort by the first sort, then the next; equal objects keep their order."""
     found = list(objects)
     for sort in reversed(sorts):
         found.sort(key=lambda object: sort_key(object, sort.field), reverse=sort.descending)
@@ -157,7 +159,7 @@ def ordered(objects: Sequence[Object], sorts: Sequence[Sort]) -> list[Object]:
 
 
 class PostingFilter(msgspec.Struct, frozen=True):
-    """A list of uuids the store keeps: every object that matches is in it.  `kind` is item, key or tag."""
+    """Name a list of uuids in the store that contains every matching object. `kind` is item, key or tag."""
 
     kind: str
     key: str
@@ -166,7 +168,7 @@ class PostingFilter(msgspec.Struct, frozen=True):
 
 
 def postings(wanted: PropertyConditions) -> list[tuple[PostingFilter, ...]]:
-    """Each entry is a union of lists that every match is in; the fewest are the best to begin with.
+    """Return unions of lists such that every match is in each union; starting from the smallest is best.
 
     What no list can answer (what is forbidden) is not there.
     """

@@ -1,4 +1,5 @@
-"""Whether objects are well: what failed of one, what did not answer, and since when it is given to nobody."""
+"""Keep track of the health of objects: what failed, which probes went unanswered, and since when an object is given to
+nobody."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from headgate.inventory.numbers import number
 
 FAILURES_MAX = 3
-"""In a row: then the object is set aside until somebody says that it is well."""
+"""How many failures in a row set an object aside until a person declares it well."""
 MISSED_MAX = 3
 """Probes in a row: then the object is unhealthy until a probe finds it well."""
 PROBE, PROBE_INTERVAL = "probe", "probe-interval"
@@ -26,9 +27,9 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     seen_ms: int = 0
     """When it was last well."""
     failures: int = 0
-    """In a row, of being made ready for somebody."""
+    """How many preparations in a row have failed."""
     why: str = ""
-    """Of the last one."""
+    """The reason of the last failure."""
     failed_ms: int = 0
     missed: int = 0
     """Probes that failed in a row; counted to MISSED_MAX."""
@@ -78,7 +79,7 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent an object that answers probes."""
 
     since_ms: int = 0
-    """Since when all of them found it well, but for fewer than make it unhealthy."""
+    """Since when all probes have succeeded, apart from fewer failures than make it unhealthy."""
 
 
 def interval_s(said: str, default_s: float) -> float:

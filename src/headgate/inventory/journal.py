@@ -1,4 +1,4 @@
-"""What was done: the changes of one commit, and the state of things at a moment that has passed."""
+"""Record the changes of each commit, and derive from them the state of objects at a past moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JournalKind(Enum):
 
 
 class ObjectChange(msgspec.Struct, frozen=True):
-    """Of one object; created: no old, deleted: no new."""
+    """Describe the change of one object. A created object has no `old`, a deleted one no `new`."""
 
     kind: JournalKind
     old: Object | None
@@ -32,14 +32,14 @@ class ObjectChange(msgspec.Struct, frozen=True):
 
     @property
     def object(self) -> Object:
-        """As it is now, or as it was last."""
+        """Return the object as it is, or as it last was."""
         found = self.new or self.old
         assert found is not None, "a change is of something"
         return found
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """One commit.  Without changes of objects it changed what objects stand on: partitions, types, definitions."""
+    """Describe one commit. Without changes of objects, it changed partitions, types or definitions."""
 
     changes: tuple[ObjectChange, ...]
     user: str
@@ -60,7 +60,8 @@ _KINDS = frozenset(kind.value for kind in JournalKind)
 
 
 def of_facts(value: bytes) -> bool:
-    """Did the commit that is recorded there change what objects stand on?  Raises ValueError for what is no record."""
+    """Return whether the recorded commit changed partitions, types or definitions. Raise ValueError if it is not a
+    record."""
     try:
         found = pb.Recorded.FromString(value)
     except DecodeError as error:
@@ -86,7 +87,7 @@ class ObjectHistory(msgspec.Struct, frozen=True):
     events: tuple[InventoryEvent, ...] = ()
 
     def and_then(self, event: InventoryEvent) -> ObjectHistory:
-        """The oldest go when there are too many, or too large ones."""
+        """Append an event; drop the oldest ones if there are too many or they are too large."""
         events = (*self.events, event)[-HISTORY_MAX:]
         while len(events) > 1 and len(ObjectHistory(events).to_wire()) > HISTORY_SIZE_MAX_BYTES:
             events = events[1:]
@@ -106,7 +107,8 @@ class ObjectHistory(msgspec.Struct, frozen=True):
 
 
 def undone(later: Iterable[Recorded]) -> dict[str, Object | None]:
-    """uuid -> the object before these commits (oldest first), None: there was none.  Those not changed are not told."""
+    """Map each uuid to the object before these commits (given oldest first), or to None if it did not exist.
+    Unchanged objects are omitted."""
     before: dict[str, Object | None] = {}
     for recorded in later:
         for change in recorded.changes:

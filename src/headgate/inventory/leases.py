@@ -15,10 +15,10 @@ from headgate.inventory.numbers import number, shown
 
 WAITING, HELD, CLEANING, ENDED = "waiting", "held", "cleaning", "ended"
 PRECEDENCE = 200
-"""Of who says nothing; lower goes first, as among builds."""
+"""The default precedence; lower goes first, as among builds."""
 PRECEDENCE_MAX = 1_000
 AGING_MS = 600_000
-"""Who waits for so long goes one level (100) before who comes then: nobody waits for ever."""
+"""How long a lease waits before it moves one level (100) ahead of later ones, so that none waits for ever."""
 DURATION_MIN_S, DURATION_MAX_S = 1, 30 * 24 * 3_600
 SEARCH_SIZE_MAX_BYTES = 2_000
 AMOUNTS_MAX = 16
@@ -27,7 +27,7 @@ _HOUR_MS = 3_600_000
 
 
 class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody wants an object, has it, or had it."""
+    """Record that somebody wants an object, has it, or had it."""
 
     id: str
     user: str
@@ -39,7 +39,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_s: int
     asked_ms: int
     roles: tuple[str, ...] = ()
-    """Those that were held in the partition when it was asked for."""
+    """The roles that the user held in the partition when requesting it."""
     amounts: dict[str, str] = {}
     """Property -> how much of it; none: the whole object."""
     precedence: int = PRECEDENCE
@@ -50,7 +50,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     object: str = ""
     """Its uuid."""
     name: str = ""
-    """Of the object."""
+    """The name of the object."""
     begun_ms: int = 0
     until_ms: int = 0
     ended_ms: int = 0
@@ -85,13 +85,13 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     project: str = ""
     user: str = ""
     search: str = ""
-    """Of objects that match when they are given; a filter, as people write it."""
+    """A filter, as people write it, for the objects that count when they are leased."""
     property: str = ""
     """How much of this property; empty: how many objects."""
     most: str = ""
-    """At a time; a number, or empty: any."""
+    """The limit at a time, as a number; empty means none."""
     hours: str = ""
-    """Of the property's unit, or of an object, in each window; a number, or empty: any."""
+    """The limit in each window, in hours of the property's unit or of an object; empty means none."""
     window_hours: int = 0
 
 
@@ -114,7 +114,7 @@ def check(lease: ObjectLease) -> ObjectLease:
         name(key, "property key of an amount")
         found = number(amount)
         if found is None or found <= 0:
-            raise Invalid(f"amount {amount!r} of {key} is no number above 0")
+            raise Invalid(f"amount {amount!r} of {key} is not a number above 0")
     return lease
 
 
@@ -133,7 +133,7 @@ def check_quota(quota: Quota) -> Quota:
         text = getattr(quota, what)
         found = number(text)
         if text and (found is None or found < 0):
-            raise Invalid(f"{what} of quota {quota.name} is {text!r}, which is no number from 0")
+            raise Invalid(f"{what} of quota {quota.name} is {text!r}, which is not a number from 0")
     if not quota.most and not quota.hours:
         raise Invalid(f"quota {quota.name} bounds nothing: say most, or hours and window_hours")
     if bool(quota.hours) != bool(quota.window_hours):

@@ -1,4 +1,5 @@
-"""What there is: partitions, types, objects, definitions.  Stored as the messages other programs know."""
+"""Define what an inventory holds: partitions, types, objects and definitions. They are stored as the protobuf messages
+that other programs know."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class ObjectType(msgspec.Struct, frozen=True):
-    """Names of its objects are unique in a partition or, with `per_project`, in a project of a partition."""
+    """Describe a type. Names of its objects are unique in a partition or, with `per_project`, in a project of a
+    partition."""
 
     code: str
     description: str = ""
@@ -54,7 +56,7 @@ class ObjectType(msgspec.Struct, frozen=True):
 
 
 class ProviderType(msgspec.Struct, frozen=True):
-    """What a provider provides."""
+    """Describe what a provider provides."""
 
     code: str
     description: str = ""
@@ -110,7 +112,7 @@ class Object(msgspec.Struct, frozen=True):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """What somebody may do with a property; empty project or role: everybody.  `mask` is of READ and WRITE."""
+    """Grant access to a property. An empty project or role means everybody; `mask` combines READ and WRITE."""
 
     project: str = ""
     role: str = ""
@@ -152,7 +154,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, from where: the partition is a uuid, and the roles are those held there."""
+    """Identify the caller. The partition is a uuid, and the roles are those that apply there."""
 
     user: str
     project: str
@@ -163,12 +165,13 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def admin(self) -> bool:
-        """Owns the objects of every project."""
+        """Return whether the caller owns the objects of every project."""
         return ADMIN in self.roles
 
     @property
     def operator(self) -> bool:
-        """May change the definitions of the partition, objects of no project, and how machines are reached."""
+        """Return whether the caller may change the partition's definitions, objects without a project, and how
+        machines are reached."""
         return self.admin or OPERATOR in self.roles
 
     def may_enter(self, partition: str) -> bool:

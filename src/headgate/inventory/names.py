@@ -1,4 +1,4 @@
-"""What may be a name, and how uuids are written."""
+"""Check names, and normalise uuids to the form in which they are stored."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 
 class Invalid(ValueError):
-    """What was asked for cannot be, whatever the state: the text says what is wrong and what would be right."""
+    """Report a request that is invalid whatever the state; the text says what is wrong and what would be right."""
 
 
 def normal(text: str) -> str:
-    """A uuid as it is stored: lower case, no hyphens.  Of other text nothing is promised: ask `is_uuid` first."""
+    """Return a uuid in its stored form: lower case, no hyphens. Check other text with `is_uuid` first."""
     return text.lower().replace("-", "") if len(text) in (32, 36) else text
 
 
 def is_uuid(text: str) -> bool:
-    """Is it 32 hex digits, or 36 characters that are 32 hex digits and hyphens?"""
+    """Return whether the text is 32 hex digits, or 36 characters made of 32 hex digits and hyphens."""
     return bool(_UUID.fullmatch(normal(text)))
 
 
 def uuid(text: str, what: str = "uuid") -> str:
-    """The normal form.  Raises Invalid."""
+    """Return the normal form of a uuid. Raise Invalid."""
     if not is_uuid(text):
-        raise Invalid(f"{what} {_shown(text)} is no uuid: give 32 hex digits, with or without hyphens")
+        raise Invalid(f"{what} {_shown(text)} is not a uuid: give 32 hex digits, with or without hyphens")
     return normal(text)
 
 
 def name(text: str, what: str, *, size_max_bytes: int = NAME_SIZE_MAX_BYTES) -> str:
-    """Raises Invalid for what cannot be a name, a key or a tag."""
+    """Return the text if it can be a name, a key or a tag. Raise Invalid."""
     if not text:
         raise Invalid(f"{what} is empty")
     return value(text, what, size_max_bytes=size_max_bytes)
 
 
 def value(text: str, what: str, *, size_max_bytes: int = VALUE_SIZE_MAX_BYTES) -> str:
-    """As `name`, but may be empty."""
+    """Check like `name`, but allow an empty text."""
     try:
         size_bytes = len(text.encode())
     except UnicodeEncodeError:
@@ -57,7 +57,7 @@ def value(text: str, what: str, *, size_max_bytes: int = VALUE_SIZE_MAX_BYTES) -
 
 
 def check(object: Object) -> Object:
-    """The object, if it can be stored: names, sizes and numbers.  Raises Invalid."""
+    """Return the object if it can be stored: check names, sizes and numbers. Raise Invalid."""
     name(object.name, "name")
     value(object.project, "project", size_max_bytes=NAME_SIZE_MAX_BYTES)
     count = len(object.properties) + len(object.tags)

@@ -1,4 +1,4 @@
-"""Who may see and change which properties."""
+"""Determine who may see and change which properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.inventory.schema import without
 
 
 def mask(rules: tuple[Permission, ...], caller: Caller) -> int | None:
-    """What the most specific rules that concern the caller allow together; None when there is none.
+    """Return what the most specific rules for the caller allow together, or None if no rule concerns the caller.
 
     Project and role are more specific than a project, that than a role, that than everybody.
     """
@@ -34,12 +34,13 @@ def _weight(rule: Permission) -> int:
 
 
 def may_read(definition: Definition | None, key: str, caller: Caller) -> bool:
-    """Without a rule that concerns the caller: yes."""
+    """Return whether the caller may read the property. Without a rule that concerns the caller, they may."""
     return _may(definition, key, caller, READ)
 
 
 def may_write(definition: Definition | None, key: str, caller: Caller) -> bool:
-    """As `may_read`; whether the object itself may be changed is for its owner to say."""
+    """Return like `may_read` whether the caller may write the property; whether the object may be changed at all is
+    up to its owner."""
     return _may(definition, key, caller, WRITE)
 
 
@@ -50,7 +51,7 @@ def _may(definition: Definition | None, key: str, caller: Caller, bit: int) -> b
 
 
 def visible(object: Object, definition: Definition | None, caller: Caller) -> Object:
-    """The object as the caller may see it; filters look at nothing else."""
+    """Return the object as the caller may see it; filters look at nothing else."""
     if definition is None or not definition.permissions:
         return object
     secret = hidden(definition, caller)

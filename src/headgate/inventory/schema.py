@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 
+from headgate.base.extras import needing
 from headgate.inventory.model import KIND, PARENT, PROVIDER, Object
 from headgate.inventory.names import Invalid
 
@@ -18,13 +18,15 @@ _CACHED_MAX = 256
 
 
 class Nonconforming(Invalid):
-    """The object is not as its definition says; the text names each property and what is wrong with it."""
+    """Report that the object does not conform to its definition; the text names each property and its problem."""
 
 
 class Schema:
-    """Of one definition.  Raises Invalid when the text is no schema."""
+    """Check objects against one definition. Raise Invalid if the text is not a schema."""
 
     def __init__(self, text: str) -> None:
+        with needing("a JSON Schema of the inventory", "inventory"):
+            import jsonschema_rs  # 15 MB
         document = _parsed(text)
         self._properties = _properties(document)
         self._fields = _fields(document)
@@ -37,7 +39,7 @@ class Schema:
                 pattern_options=jsonschema_rs.RegexOptions(),  # linear in time, whatever the pattern
             )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            raise Invalid(f"the schema is no JSON Schema: {_first_line(error)}") from error
+            raise Invalid(f"the schema is not JSON Schema: {_first_line(error)}") from error
 
     def check(self, object: Object, hidden: Collection[str] = ()) -> None:
         """Raise Nonconforming, which says nothing of properties that are hidden from the caller."""
@@ -68,7 +70,7 @@ class Schema:
         return {**document, "tags": list(object.tags), "properties": properties}
 
     def _typed(self, key: str, value: str) -> Any:  # JSON
-        """Values are kept as text; where a number or a truth value is declared, the text is read as one."""
+        """Read a value, which is kept as text, as a number or a truth value where one of these is declared."""
         kinds = self._properties.get(key, frozenset())
         if not kinds or "string" in kinds:
             return value
@@ -81,7 +83,7 @@ class Schema:
 
 @lru_cache(_CACHED_MAX)
 def schema(text: str) -> Schema:
-    """As `Schema(text)`, but made once."""
+    """Return `Schema(text)`, cached."""
     return Schema(text)
 
 
@@ -116,9 +118,9 @@ def _parsed(text: str) -> dict[str, Any] | bool:  # JSON
     try:
         document = msgspec.json.decode(text.encode())
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"the schema is no JSON: {error}") from error
+        raise Invalid(f"the schema is not JSON: {error}") from error
     if not isinstance(document, dict | bool):
-        raise Invalid("the schema is no JSON Schema: it must be an object, or true or false")
+        raise Invalid("the schema is not JSON Schema: it must be an object, or true or false")
     return document
 
 
@@ -144,7 +146,7 @@ def _declared(document: dict[str, Any] | bool) -> Mapping[str, Any]:  # JSON
 
 
 def _properties(document: dict[str, Any] | bool) -> Mapping[str, frozenset[str]]:  # JSON
-    """Property key -> the JSON types its schema names, if it names any."""
+    """Map each property key to the JSON types that its schema names, if it names any."""
     return {key: _types(one) for key, one in _declared(document).items()}
 
 
